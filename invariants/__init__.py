@@ -1,0 +1,1 @@
+"""Invariants: what must be true of every machine, one small file each."""

@@ -1,0 +1,1 @@
+"""The abstract state machine: pure functions over small immutable values."""

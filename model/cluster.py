@@ -1,0 +1,188 @@
+"""The whole machine: initial state, the stimuli the environment may give, and their effect."""
+
+from collections.abc import Callable, Iterator
+
+from kvproof.model import config, connector, pool, scheduler
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Evict,
+    Event,
+    LeaseExpire,
+    ResetPrefixCache,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+    TransferLost,
+)
+from kvproof.model.rules import SPEC, Rules
+from kvproof.model.state import ABORTED, LOADING, SENDING, WAITING, Block, Engine, Request, State
+from kvproof.model.step import Effects, Step
+
+
+def initial(cluster: config.Cluster) -> State:
+    """All engines idle, all blocks free, nothing cached."""
+    engines = tuple(
+        Engine(
+            name=e.name,
+            blocks=(Block(),) * e.num_blocks,
+            free=tuple(range(1, e.num_blocks)),
+            memory=(None,) * e.num_blocks,
+        )
+        for e in cluster.engines
+    )
+    return State(engines)
+
+
+def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
+    """A job as it reaches an engine. On P one token is enough: D computes the answer."""
+    job = cluster.job(name)
+    role = cluster.engine(engine).role
+    route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
+    limit = 1 if role == "prefill" else job.max_tokens
+    asked = len(job.prompt)
+    return Request(name, WAITING, job.prompt, asked, limit, route=route, embeds=job.embeds)
+
+
+def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    """What the environment may do next. The scheduler's choice is the machine's own.
+
+    Scheduling is synchronous: a step's output arrives before anything else happens. What the other
+    engine does in between commutes with it, so one order stands for all.
+    """
+    for engine in state.engines:
+        if engine.step is not None and not engine.dead:
+            yield Complete(engine.name)
+            return
+    if any(e.dead for e in state.engines):
+        return
+    yield from _arrivals(cluster, state)
+    for engine in state.engines:
+        if any(r.status not in (LOADING, SENDING, ABORTED) for r in engine.requests):
+            yield Schedule(engine.name)
+    yield from _transfers(cluster, state)
+    yield from _disturbances(cluster, state)
+
+
+def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    first, last = cluster.prefill.name, cluster.decode.name
+    for job in cluster.jobs:
+        if (first, job.name) not in state.ended and not state.engine(first).find(job.name):
+            yield Submit(first, job.name)
+        transfer = state.transfer(job.name)
+        offered = transfer is not None and transfer.phase == "offered"
+        if offered and not state.engine(last).find(job.name):
+            yield Submit(last, job.name)
+
+
+def _transfers(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    for transfer in state.transfers:
+        name = transfer.request
+        if transfer.phase in ("reading", "telling"):
+            yield TransferDone(name)
+        if transfer.phase == "reading":
+            if state.failures < cluster.failures:
+                yield TransferFail(name)
+            if cluster.losses:
+                yield TransferLost(name)
+        sending = state.engine(cluster.prefill.name).find(name)
+        idle = transfer.phase == "offered" and not state.engine(cluster.decode.name).find(name)
+        if sending and (transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)):
+            yield LeaseExpire(name)
+
+
+def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    for engine in state.engines:
+        if cluster.aborts:
+            for request in engine.requests:
+                if request.status not in (SENDING, ABORTED):
+                    yield Abort(engine.name, request.id)
+        if cluster.evictions:
+            for block in engine.free:
+                if engine.blocks[block].key is not None:
+                    yield Evict(engine.name, block)
+        if cluster.resets and engine.cached and not engine.requests:
+            yield ResetPrefixCache(engine.name)
+
+
+def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) -> State:
+    cfg = cluster.engine(event.engine)
+    engine = state.engine(event.engine)
+    if engine.find(event.request) or (event.engine, event.request) in state.ended:
+        raise NotAllowed(f"{event.request} was submitted to {event.engine} before")
+    transfer = state.transfer(event.request)
+    if cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
+        raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
+    request = arrival(cluster, event.request, event.engine)
+    return state.putting(engine.having(connector.truncated(cfg, request, rules)))
+
+
+def _abort(cluster: config.Cluster, rules: Rules, state: State, event: Abort) -> State:
+    request = state.engine(event.engine).request(event.request)
+    if request.status in (SENDING, ABORTED):
+        raise NotAllowed(f"{event.request} is {request.status} and is aborted")
+    return connector.leave(cluster.engine(event.engine), state, request, rules)
+
+
+def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -> State:
+    engine = state.engine(event.engine)
+    if event.block not in engine.free:
+        raise NotAllowed(f"block {event.block} is evicted and is not free")
+    return state.putting(pool.unregister(engine, event.block, rules))
+
+
+def _reset(
+    cluster: config.Cluster,  # noqa: ARG001
+    rules: Rules,
+    state: State,
+    event: ResetPrefixCache,
+) -> State:
+    engine = state.engine(event.engine)
+    if len(engine.free) != len(engine.blocks) - 1:
+        raise NotAllowed(f"the cache of {event.engine} is reset while blocks are in use")
+    for block in engine.free:
+        engine = pool.unregister(engine, block, rules)
+    return state.putting(engine._replace(served=()))
+
+
+def _schedule(
+    cluster: config.Cluster, rules: Rules, state: State, event: Schedule
+) -> tuple[Event, State, Effects]:
+    work = scheduler.Scheduling(cluster, rules, state, event.engine)
+    if event.chose is None:
+        work.choose()
+    else:
+        for choice in event.chose:
+            work.take_choice(choice)
+    after, effects = work.finish()
+    for choice in work.admissions:
+        if not choice.external:
+            after = connector.declined(after, choice.request)
+    return event._replace(chose=tuple(work.chose)), after, effects
+
+
+SIMPLE: dict[type, Callable[..., State]] = {
+    Submit: _submit,
+    Abort: _abort,
+    Evict: _evict,
+    ResetPrefixCache: _reset,
+    Complete: lambda c, r, s, e: scheduler.complete(c, r, s, e.engine),
+    TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
+    TransferFail: lambda c, r, s, e: connector.transfer_failed(c, s, e.request, r),
+    TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),
+    LeaseExpire: lambda c, r, s, e: connector.lease_expired(c, s, e.request, r),
+}
+
+
+def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SPEC) -> Step:
+    """One step. A `Schedule` without choices chooses greedily; with choices each must be allowed.
+
+    Raises NotAllowed where the spec forbids the event in this state.
+    """
+    if isinstance(event, Schedule):
+        resolved, after, effects = _schedule(cluster, rules, state, event)
+        return Step(state, resolved, effects, after)
+    after = SIMPLE[type(event)](cluster, rules, state, event)
+    return Step(state, event, Effects(), after)

@@ -1,0 +1,302 @@
+"""A cluster: its engines, their pools and cache groups, and the traffic it is to carry.
+
+Small by default. Every number has a limit, and the error says which.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kvproof.model.errors import UsageError, unknown
+
+KINDS = ("full", "window", "mamba")
+ROLES = ("both", "prefill", "decode")
+LIMITS = {
+    "block_size": 4096,
+    "num_blocks": 100_000,
+    "chunk_tokens": 1_000_000,
+    "window": 1_000_000,
+    "physical_per_logical": 64,
+    "prompt tokens": 10_000,
+    "max_tokens": 10_000,
+}
+
+
+def _check(what: str, value: int, lowest: int, limit: str) -> None:
+    highest = LIMITS[limit]
+    if not isinstance(value, int) or not lowest <= value <= highest:
+        raise UsageError(
+            f"{what} is {value!r}, outside {lowest} to {highest}. "
+            f"Write a whole number from {lowest} to {highest}."
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """One KV-cache group: layers of one kind that share a block table.
+
+    `block_size` is in tokens. `window` (tokens) is for kind `window`. `mode` is for kind `mamba`:
+    `align` caches states at block boundaries, `none` keeps one state a request and caches nothing.
+    """
+
+    kind: str
+    block_size: int
+    window: int = 0
+    mode: str = "align"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("kind of cache group", self.kind, KINDS)
+        _check("block_size", self.block_size, 1, "block_size")
+        if self.kind == "window":
+            _check("window", self.window, 1, "window")
+        if self.mode not in ("align", "none"):
+            raise unknown("Mamba cache mode", self.mode, ("align", "none"))
+
+    @property
+    def attention(self) -> bool:
+        """Whether blocks of this group hold KV per token (and not one state)."""
+        return self.kind != "mamba"
+
+    @property
+    def aligned(self) -> bool:
+        """Whether this is a Mamba group whose states are cached at block boundaries."""
+        return self.kind == "mamba" and self.mode == "align"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One vLLM engine.
+
+    `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one
+    step (`max_num_batched_tokens`). A logical attention block is `physical_per_logical` kernel
+    blocks; transfers move kernel blocks.
+    """
+
+    name: str
+    groups: tuple[Group, ...]
+    num_blocks: int = 8
+    role: str = "both"
+    chunk_tokens: int = 8
+    physical_per_logical: int = 1
+    prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise unknown("engine role", self.role, ROLES)
+        if not self.groups:
+            raise UsageError(
+                f"Engine {self.name} has no cache group. Write at least one, for example "
+                "a full group of block size 2."
+            )
+        _check(f"num_blocks of engine {self.name}", self.num_blocks, 2, "num_blocks")
+        _check(f"chunk_tokens of engine {self.name}", self.chunk_tokens, 1, "chunk_tokens")
+        ratio = self.physical_per_logical
+        _check(f"physical_per_logical of engine {self.name}", ratio, 1, "physical_per_logical")
+        sizes = {g.block_size for g in self.groups if g.kind != "mamba" or g.aligned}
+        widest = max(sizes, default=1)
+        if any(widest % size for size in sizes):
+            raise UsageError(
+                f"The block sizes {sorted(sizes)} of engine {self.name} do not divide one another. "
+                f"Write sizes that divide the largest, {widest}."
+            )
+        if any(g.aligned for g in self.groups) and len(sizes) > 1:
+            raise UsageError(
+                f"Engine {self.name} mixes block sizes {sorted(sizes)} beside an aligned Mamba "
+                f"group, whose partial hits kvproof does not model yet. Write {widest} for all."
+            )
+        if any(g.attention and g.block_size % ratio for g in self.groups):
+            raise UsageError(
+                f"A block size of engine {self.name} is not a multiple of its "
+                f"physical_per_logical {ratio}. Write a ratio that divides every block size."
+            )
+        if self.prefix_caching and any(g.kind == "mamba" and not g.aligned for g in self.groups):
+            raise UsageError(
+                f"Engine {self.name} caches prefixes beside a Mamba group of mode none, which "
+                "vLLM does not allow. Write mode align, or prefix_caching false."
+            )
+
+    @cached_property
+    def hit_unit(self) -> int:
+        """Prefix hits are multiples of this many tokens (vLLM's `scheduler_block_size`)."""
+        return math.lcm(*(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned), 1)
+
+    @cached_property
+    def has_state(self) -> bool:
+        """Whether some group keeps a Mamba state."""
+        return any(g.kind == "mamba" for g in self.groups)
+
+    @cached_property
+    def aligned_group(self) -> Group | None:
+        """The Mamba group in align mode, if there is one."""
+        return next((g for g in self.groups if g.aligned), None)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the engine has a KV connector."""
+        return self.role != "both"
+
+    def kernel_tokens(self, group: int) -> int:
+        """Tokens in one kernel block of an attention group."""
+        return self.groups[group].block_size // self.physical_per_logical
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request of the traffic: a prompt (one character is one token) and its length of output.
+
+    In a cluster with a prefill and a decode engine it runs on P first, then on D. `embeds` sends
+    the prompt as embeddings instead of token ids.
+    """
+
+    name: str
+    prompt: str
+    max_tokens: int = 1
+    embeds: bool = False
+
+    def __post_init__(self) -> None:
+        _check(f"the number of prompt tokens of {self.name}", len(self.prompt), 1, "prompt tokens")
+        _check(f"max_tokens of {self.name}", self.max_tokens, 1, "max_tokens")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
+    environment; `failures` bounds how many transfers may fail."""
+
+    name: str
+    engines: tuple[Engine, ...]
+    jobs: tuple[Job, ...] = ()
+    aborts: bool = False
+    failures: int = 0
+    losses: bool = False
+    evictions: bool = False
+    resets: bool = False
+    load_failure: str = "fail"
+
+    def __post_init__(self) -> None:
+        names = [e.name for e in self.engines]
+        if not names or len(set(names)) < len(names):
+            raise UsageError(
+                f"The engines {names} are none or share a name. Write one or two engines with "
+                "different names."
+            )
+        roles = sorted(e.role for e in self.engines)
+        if roles not in (["both"], ["decode", "prefill"]):
+            raise UsageError(
+                f"A cluster of roles {roles} is not known. Write one engine of role both, or one "
+                "prefill and one decode engine."
+            )
+        if self.load_failure not in ("fail", "recompute"):
+            raise unknown("load failure policy", self.load_failure, ("fail", "recompute"))
+        if self.disaggregated:
+            self._check_pair(self.prefill, self.decode)
+
+    @staticmethod
+    def _check_pair(p: Engine, d: Engine) -> None:
+        if [(g.kind, g.window, g.mode) for g in p.groups] != [
+            (g.kind, g.window, g.mode) for g in d.groups
+        ]:
+            raise UsageError(
+                "P and D have different cache groups. Write the same kinds, windows and modes in "
+                "the same order on both."
+            )
+        for i, group in enumerate(p.groups):
+            if group.attention and p.kernel_tokens(i) != d.kernel_tokens(i):
+                raise UsageError(
+                    f"The kernel blocks of group {i} hold {p.kernel_tokens(i)} tokens on P and "
+                    f"{d.kernel_tokens(i)} on D. Write block_size / physical_per_logical equal."
+                )
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether this is a prefill node and a decode node."""
+        return len(self.engines) == 2
+
+    @cached_property
+    def prefill(self) -> Engine:
+        """The engine a job runs on first."""
+        return next(e for e in self.engines if e.role in ("both", "prefill"))
+
+    @cached_property
+    def decode(self) -> Engine:
+        """The engine a job runs on last."""
+        return next(e for e in self.engines if e.role in ("both", "decode"))
+
+    def engine(self, name: str) -> Engine:
+        """The engine of this name."""
+        for engine in self.engines:
+            if engine.name == name:
+                return engine
+        raise unknown("engine", name, (e.name for e in self.engines))
+
+    def job(self, name: str) -> Job:
+        """The job of this name."""
+        for job in self.jobs:
+            if job.name == name:
+                return job
+        raise unknown("job", name, (j.name for j in self.jobs))
+
+    def carrying(self, *jobs: Job) -> "Cluster":
+        """The same cluster with other traffic."""
+        return dataclasses.replace(self, jobs=jobs)
+
+
+def to_json(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as plain data, for trace headers and `--json`."""
+    return dataclasses.asdict(cluster)
+
+
+def _build(cls: Callable[..., Any], what: str, data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{what} is {data!r}. Write an object with named fields.")
+    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for field in data:
+        if field not in known:
+            raise unknown(f"field of {what}", field, known)
+    try:
+        return cls(**data)
+    except TypeError as error:
+        raise UsageError(f"{what} is incomplete ({error}). Write every required field.") from error
+
+
+def from_json(data: Any) -> Cluster:
+    """A cluster from plain data. Raises UsageError where it is impossible."""
+
+    def many(cls: Callable[..., Any], what: str, items: Any) -> tuple[Any, ...]:
+        if not isinstance(items, (list, tuple)):
+            raise UsageError(f"The {what}s are {items!r}. Write a list of objects.")
+        return tuple(_build(cls, what, item) for item in items)
+
+    if not isinstance(data, Mapping) or "engines" not in data:
+        raise UsageError(
+            "A cluster is an object with a field engines, which this is not. "
+            "Write {name, engines: [{name, groups: [{kind, block_size}]}], jobs: [...]}."
+        )
+    engines = []
+    for item in data["engines"] if isinstance(data["engines"], (list, tuple)) else [None]:
+        fields = dict(item) if isinstance(item, Mapping) else item
+        if isinstance(fields, dict) and "groups" in fields:
+            fields["groups"] = many(Group, "group", fields["groups"])
+        engines.append(_build(Engine, "engine", fields))
+    rest = {k: v for k, v in data.items() if k not in ("engines", "jobs")}
+    rest.setdefault("name", "custom")
+    jobs = many(Job, "job", data.get("jobs", ()))
+    cluster: Cluster = _build(Cluster, "cluster", {**rest, "engines": tuple(engines), "jobs": jobs})
+    return cluster
+
+
+def parse(text: str, source: str) -> Cluster:
+    """A cluster from JSON text; `source` names it in the error."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"{source} is not JSON ({error.msg} at line {error.lineno}). "
+            "Write one JSON object that describes a cluster."
+        ) from error
+    return from_json(data)

@@ -1,0 +1,259 @@
+"""The NIXL pull connector, seen from both schedulers and from the worker that pairs block lists.
+
+Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_state_after_alloc`,
+`request_finished`), `NixlBaseConnectorScheduler` (`_truncate_request_for_prefill`,
+`get_exchange_clipped_blocks`) and the worker's `_apply_prefix_caching`.
+"""
+
+from kvproof.model import config, coordinator, counts, memory
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Admit
+from kvproof.model.rules import Rules
+from kvproof.model.state import (
+    ABORTED,
+    FAILED,
+    LOADED,
+    LOADING,
+    NULL,
+    SENDING,
+    Engine,
+    Lists,
+    Request,
+    State,
+    Transfer,
+)
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def kinds(cfg: config.Engine) -> tuple[str, ...]:
+    """The kinds of the cache groups."""
+    return tuple(g.kind for g in cfg.groups)
+
+
+def truncated(cfg: config.Engine, request: Request, rules: Rules) -> Request:
+    """On P, the request shortened by the tokens D computes itself."""
+    if request.route != "to_decode":
+        return request
+    backoff = rules.backoff_on_prefill(kinds(cfg), request.embeds)
+    done = len(request.prompt) < request.asked
+    length = rules.prompt_after_truncation(len(request.prompt), backoff, done)
+    return request._replace(prompt=request.prompt[:length])
+
+
+def asked_again(cfg: config.Engine, request: Request, rules: Rules) -> Request:
+    """The request after the connector is asked about it; it may have been asked before."""
+    return truncated(cfg, request, rules) if request.preemptions else request
+
+
+def emptied(request: Request) -> Request:
+    """The request without blocks and progress."""
+    return request._replace(
+        tables=(), counted=(), computed=0, hit=0, external=0, junction=0, shared=0
+    )
+
+
+def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rules) -> int:
+    """Prompt tokens that P offers to D for this request."""
+    transfer = state.transfer(request.id)
+    if request.route != "from_prefill" or transfer is None or transfer.phase != "offered":
+        return 0
+    backoff = rules.backoff_on_decode(kinds(cluster.decode))
+    return int(rules.tokens_loaded_by_decode(len(request.prompt), backoff))
+
+
+def check_external(
+    cluster: config.Cluster, state: State, request: Request, choice: Admit, rules: Rules
+) -> None:
+    """D may load what P offers beyond its own hit, all of it or nothing."""
+    rest = loadable(cluster, state, request, rules) - choice.local_hit
+    if choice.external and choice.external != rest:
+        raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
+
+
+def best_admission(
+    cluster: config.Cluster,
+    cfg: config.Engine,
+    state: State,
+    engine: Engine,
+    request: Request,
+    rules: Rules,
+) -> tuple[int, int]:
+    """The hit and the external tokens that spare the most work."""
+    request = asked_again(cfg, request, rules)
+    together = 0
+    if cfg.prefix_caching:
+        together = coordinator.longest_together(cfg, engine, request.tokens, rules)
+    offered = loadable(cluster, state, request, rules)
+    hit = together
+    if offered and cfg.prefix_caching and not rules.decode_hit_needs_every_group():
+        hit = max(together, coordinator.longest_full(cfg, engine, request.tokens))
+        if hit >= offered:
+            hit = together
+    return hit, max(offered - hit, 0)
+
+
+def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
+    """The block lists P offers: attention up to the computed tokens (of a window only its tail),
+    of a Mamba group the slot that holds the state."""
+    lists = []
+    for index, group in enumerate(cfg.groups):
+        table = request.tables[index]
+        if group.kind == "mamba":
+            slots = rules.state_slots_offered(len(table))
+            lists.append(table[max(len(table) - slots, 0) :])
+            continue
+        table = table[: counts.blocks_for_tokens(request.computed, group.block_size)]
+        if group.kind == "window":
+            table = table[-int(counts.window_blocks_offered(group.window, group.block_size)) :]
+        lists.append(table)
+    return tuple(lists)
+
+
+def _kernel(blocks: tuple[int, ...], ratio: int) -> tuple[int, ...]:
+    return tuple(block * ratio + part for block in blocks for part in range(ratio))
+
+
+def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules: Rules) -> Transfer:
+    """The transfer with D's fresh blocks, paired with P's kernel block by kernel block."""
+    p, d = cluster.prefill, cluster.decode
+    local: list[tuple[int, ...]] = []
+    pairs: list[Pair] = []
+    for index, group in enumerate(d.groups):
+        table = request.tables[index]
+        fresh = tuple(b for b in table[request.hit // group.block_size :] if b != NULL)
+        remote = transfer.remote[index]
+        if group.kind == "mamba":
+            fresh = fresh[-1:]
+            a, b, c, e = rules.trim_state(len(fresh), len(remote))
+            pairs.append((fresh[a:b], remote[c:e]))
+            local.append(fresh)
+            continue
+        if group.kind == "window":
+            fresh = fresh[-int(counts.window_blocks_offered(group.window, group.block_size)) :]
+        ours = _kernel(fresh, d.physical_per_logical)
+        theirs = _kernel(remote, p.physical_per_logical)
+        remote_blocks = counts.blocks_for_tokens(transfer.tokens, p.groups[index].block_size)
+        a, b, c, e = rules.trim(
+            (len(table) - len(fresh)) * d.physical_per_logical,
+            len(ours),
+            (remote_blocks - len(remote)) * p.physical_per_logical,
+            len(theirs),
+        )
+        pairs.append((ours[a:b], theirs[c:e]))
+        local.append(fresh)
+    return transfer._replace(local=tuple(local), pairs=tuple(pairs))
+
+
+def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """D's blocks for external tokens are allocated: the read begins."""
+    engine = state.engine(cluster.decode.name)
+    request = engine.request(name)._replace(status=LOADING)
+    transfer = state.transfer(name)
+    if transfer is None:
+        raise NotAllowed(f"{name} loads and nothing is offered")
+    transfer = paired(cluster, request, transfer, rules)._replace(phase="reading")
+    return state.putting(engine.having(request)).moving(name, transfer)
+
+
+def declined(state: State, name: str) -> State:
+    """D was admitted without a load, or left before it: it only tells P so."""
+    transfer = state.transfer(name)
+    if transfer is None or transfer.phase != "offered":
+        return state
+    return state.moving(name, transfer._replace(phase="telling"))
+
+
+def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> State:
+    """A request has all its tokens. On P its blocks stay for D to read."""
+    engine = state.engine(cfg.name)
+    if cfg.connected:
+        engine, request = coordinator.release_skipped(cfg, engine, request, rules)
+    state = state.ending(cfg.name, request.id)
+    if request.route == "to_decode":
+        engine = engine.without(request.id).having(request._replace(status=SENDING))
+        lists = offered_lists(cfg, request, rules)
+        offer = Transfer(request.id, "offered", request.computed, lists)
+        return state.putting(engine).moving(request.id, offer)
+    engine = coordinator.release_all(engine, request, rules).without(request.id)
+    return state.putting(engine)
+
+
+def leave(cfg: config.Engine, state: State, request: Request, rules: Rules) -> State:
+    """A request ends before its time: by its user, or because its load failed."""
+    engine = state.engine(cfg.name)
+    if cfg.connected:
+        engine, request = coordinator.release_skipped(cfg, engine, request, rules)
+    state = state.ending(cfg.name, request.id)
+    if request.status == LOADING and not rules.frees_while_loading():
+        running = tuple(r for r in engine.running if r != request.id)
+        engine = engine.having(request._replace(status=ABORTED))._replace(running=running)
+        return state.putting(engine)
+    engine = coordinator.release_all(engine, request, rules).without(request.id)
+    return declined(state.putting(engine), request.id)
+
+
+def _producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    engine = state.engine(cluster.prefill.name)
+    request = engine.find(name)
+    if request is None or request.status != SENDING:
+        return state
+    engine = coordinator.release_all(engine, request, rules).without(name)
+    return state.putting(engine)
+
+
+def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """D has read everything; P may free. An aborted reader frees now."""
+    transfer = state.transfer(name)
+    if transfer is None or transfer.phase not in ("reading", "telling"):
+        raise NotAllowed(f"{name} has no transfer that could end")
+    if transfer.phase == "reading":
+        p, d = cluster.prefill, cluster.decode
+        sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
+        request = sink.find(name)
+        if request is not None and request.status == ABORTED:
+            if rules.frees_after_aborted_load():
+                sink = coordinator.release_all(sink, request, rules)
+            sink = sink.without(name)
+        elif request is not None:
+            sink = sink.having(request._replace(status=LOADED))
+        state = state.putting(sink)
+    return _producer_done(cluster, state.moving(name, None), name, rules)
+
+
+def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """D could not read. By policy its request fails, or computes the prompt itself."""
+    transfer = state.transfer(name)
+    if transfer is None or transfer.phase != "reading":
+        raise NotAllowed(f"{name} has no read that could fail")
+    state = state.moving(name, transfer._replace(phase="abandoned", local=(), pairs=()))
+    state = state._replace(failures=state.failures + 1)
+    engine = state.engine(cluster.decode.name)
+    request = engine.find(name)
+    if request is None:
+        return state
+    if request.status == ABORTED or cluster.load_failure == "fail":
+        return leave(cluster.decode, state, request._replace(status=FAILED), rules)
+    return state.putting(engine.having(request._replace(status=FAILED, computed=0)))
+
+
+def transfer_lost(state: State, name: str) -> State:
+    """The end of a read will never be reported."""
+    transfer = state.transfer(name)
+    if transfer is None or transfer.phase != "reading":
+        raise NotAllowed(f"{name} has no read that could be lost")
+    return state.moving(name, transfer._replace(phase="lost"))
+
+
+def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """P stops waiting. Only where nobody reads: a reader renews the lease."""
+    transfer = state.transfer(name)
+    held = state.engine(cluster.decode.name).find(name)
+    if transfer is None or transfer.phase not in ("offered", "abandoned", "lost"):
+        raise NotAllowed(f"{name} has no lease that could end")
+    if transfer.phase == "offered" and held is not None:
+        raise NotAllowed(f"{name} waits on D, which renews its lease")
+    state = _producer_done(cluster, state, name, rules)
+    if transfer.phase == "lost":
+        return state
+    return state.moving(name, None).ending(cluster.decode.name, name)

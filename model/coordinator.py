@@ -1,0 +1,191 @@
+"""The coordinator: hits that hold in every group, admission, growth and caching over all groups.
+
+Sources: `KVCacheManager.allocate_slots` and `HybridKVCacheCoordinator` of vLLM V1.
+"""
+
+from typing import NamedTuple
+
+from kvproof.model import config, counts, groups, pool
+from kvproof.model.errors import NotAllowed
+from kvproof.model.rules import Rules
+from kvproof.model.state import NULL, Engine, Request, Table
+
+
+class Hit(NamedTuple):
+    """A local prefix hit in tokens, each group's own part of it, and the junction to stop at."""
+
+    tokens: int
+    own: tuple[int, ...]
+    junction: int
+
+
+def _lengths(cfg: config.Engine, tokens: str) -> range:
+    """Candidate hit lengths, longest first."""
+    return range(counts.longest_hit_tokens(len(tokens), cfg.hit_unit), -1, -cfg.hit_unit)
+
+
+def longest_alone(cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int) -> int:
+    """The longest hit, up to `limit` tokens, that one group could serve by itself."""
+    group = cfg.groups[index]
+    for length in _lengths(cfg, tokens):
+        if length <= limit and groups.resident(group, index, engine, tokens, length):
+            return length
+    return 0
+
+
+def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
+    """The longest hit that holds in every group."""
+    for length in _lengths(cfg, tokens):
+        if length == 0 or rules.hit_holds(
+            groups.resident(g, i, engine, tokens, length) for i, g in enumerate(cfg.groups)
+        ):
+            return length
+    return 0
+
+
+def longest_full(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+    """The longest hit of the full-attention groups by themselves; 0 where there are none."""
+    full = [i for i, g in enumerate(cfg.groups) if g.kind == "full"]
+    return min((longest_alone(cfg, engine, tokens, i, len(tokens)) for i in full), default=0)
+
+
+def look_up(
+    cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int, rules: Rules
+) -> Hit:
+    """The hit of this length. Raises NotAllowed where the cache does not hold it.
+
+    A hit must hold in every group. Where a connector brings the tokens after it, it brings the
+    states and windows too, so only the full-attention groups must hold it
+    (`get_computed_blocks_for_connector`).
+    """
+    if not cfg.prefix_caching and hit:
+        raise NotAllowed("prefix caching is off and there is a hit")
+    brought = external > 0 and not rules.decode_hit_needs_every_group()
+    whole = hit == 0 or rules.hit_holds(
+        groups.resident(g, i, engine, tokens, hit) for i, g in enumerate(cfg.groups)
+    )
+    if not whole and not (brought and hit <= longest_full(cfg, engine, tokens)):
+        raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
+    if hit % cfg.hit_unit or hit > counts.longest_hit_tokens(len(tokens), cfg.hit_unit):
+        raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
+    own = tuple(
+        hit if whole else longest_alone(cfg, engine, tokens, i, hit) for i in range(len(cfg.groups))
+    )
+    alone = 0 if external else longest_full(cfg, engine, tokens)
+    return Hit(hit, own, rules.junction(alone, hit) if cfg.prefix_caching else 0)
+
+
+def predicted(
+    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, rules: Rules
+) -> int:
+    """Blocks that leave the free queue when the request grows to `end` tokens."""
+    total = 0
+    for index, group in enumerate(cfg.groups):
+        if hit is None:
+            total += groups.grown(group, request.tables[index], end)
+            continue
+        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
+        skipped = groups.skipped_blocks(group, hit.tokens + request.external)
+        held = blocks[skipped:]
+        evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
+        if group.aligned:
+            total += int(counts.state_blocks_predicted(end, group.block_size, len(blocks)))
+        else:
+            total += int(
+                counts.attention_blocks_predicted(end, group.block_size, len(blocks), skipped)
+            )
+        total += rules.evictable_hit_blocks(evictable)
+    return total
+
+
+def admit(
+    cfg: config.Engine, engine: Engine, request: Request, hit: Hit, rules: Rules
+) -> tuple[Engine, Request]:
+    """Give a request its hit blocks, then blocks for the tokens its connector brings. The hits of
+    all groups are referenced before any block is taken (vllm#44409)."""
+    total = hit.tokens + request.external
+    tables: list[Table] = []
+    counted = []
+    for index, group in enumerate(cfg.groups):
+        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
+        skipped = groups.skipped_blocks(group, total)
+        tables.append((*([NULL] * skipped), *blocks[skipped:]))
+        counted.append(int(rules.counted_after_hit(len(blocks), skipped)))
+        if rules.touches_hit_blocks():
+            engine = pool.touch(engine, tables[-1])
+    if request.external:
+        for index, group in enumerate(cfg.groups):
+            missing = counts.blocks_for_tokens(total, group.block_size) - len(tables[index])
+            engine, taken = pool.take(engine, max(missing, 0), rules)
+            tables[index] = (*tables[index], *taken)
+    request = request._replace(
+        computed=total,
+        tables=tuple(tables),
+        counted=tuple(counted),
+        hit=hit.tokens,
+        junction=hit.junction,
+    )
+    return engine.having(request), request
+
+
+def grow(
+    cfg: config.Engine, engine: Engine, request: Request, end: int, rules: Rules
+) -> tuple[Engine, Request]:
+    """Take the blocks a request needs to reach `end` tokens."""
+    tables = []
+    for index, group in enumerate(cfg.groups):
+        count = groups.grown(group, request.tables[index], end)
+        table = padded = request.tables[index]
+        if count:
+            padded = groups.padded(group, table, end)
+        engine, taken = pool.take(engine, count, rules)
+        tables.append((*padded, *taken))
+    request = request._replace(tables=tuple(tables))
+    return engine.having(request), request
+
+
+def cache(
+    cfg: config.Engine, engine: Engine, request: Request, upto: int, rules: Rules
+) -> tuple[Engine, Request]:
+    """Cache the full blocks of the first `upto` tokens that are not counted yet."""
+    if not cfg.prefix_caching:
+        return engine, request
+    counted = list(request.counted)
+    cacheable = counts.round_down(upto, cfg.hit_unit)
+    for index, group in enumerate(cfg.groups):
+        full = counts.full_blocks(cacheable, group.block_size)
+        for position in range(counted[index], full):
+            block = request.tables[index][position]
+            key = (index, request.tokens[: (position + 1) * group.block_size])
+            if group.kind == "window" and not counts.serves_a_hit(
+                position, group.window, group.block_size, cfg.hit_unit
+            ):
+                continue
+            if block == NULL and not (rules.caches_null_blocks() and group.aligned):
+                continue
+            if engine.blocks[block].key is None or block == NULL:
+                engine = pool.register(engine, key, block)
+        counted[index] = max(counted[index], full)
+    request = request._replace(counted=tuple(counted))
+    return engine.having(request), request
+
+
+def release_skipped(
+    cfg: config.Engine, engine: Engine, request: Request, rules: Rules
+) -> tuple[Engine, Request]:
+    """Let go of blocks that the computed tokens have left behind."""
+    tables = list(request.tables)
+    for index, group in enumerate(cfg.groups[: len(tables)]):
+        table = tables[index]
+        behind = min(groups.skipped_blocks(group, request.computed), len(table))
+        engine = pool.release(engine, reversed(table[:behind]), rules)
+        tables[index] = (*([NULL] * behind), *table[behind:])
+    request = request._replace(tables=tuple(tables))
+    return engine.having(request), request
+
+
+def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
+    """Let go of all blocks of a request, group by group, tail first."""
+    for table in request.tables:
+        engine = pool.release(engine, reversed(table), rules)
+    return engine

@@ -1,0 +1,145 @@
+"""The arithmetic of KV blocks, written once.
+
+Every function takes and returns ints or Z3 terms alike (see `algebra`). Units are in the names:
+`tokens`, `blocks` (logical KV blocks of one group), `slots` (entries of a transfer list, in kernel
+blocks). Nothing else in kvproof computes these numbers.
+"""
+
+from kvproof.model.algebra import Num, Truth, both, ceil_div, div, either, if_, max_, min_, round_down
+
+
+def blocks_for_tokens(tokens: Num, block_size: Num) -> Num:
+    """Blocks that hold `tokens` tokens."""
+    return ceil_div(tokens, block_size)
+
+
+def full_blocks(tokens: Num, block_size: Num) -> Num:
+    """Blocks that `tokens` tokens fill to the last slot; only these can be cached."""
+    return div(tokens, block_size)
+
+
+def tokens_skipped_by_window(computed: Num, window: Num) -> Num:
+    """Leading tokens that the next token no longer attends to under a sliding window.
+
+    The next token sees itself and `window - 1` tokens before it
+    (`SlidingWindowManager.get_num_skipped_tokens`).
+    """
+    return max_(computed - window + 1, 0)
+
+
+def tokens_skipped_by_state(computed: Num) -> Num:
+    """Tokens whose Mamba state is no longer needed: all but the last computed one
+    (`MambaManager.get_num_skipped_tokens`)."""
+    return max_(computed - 1, 0)
+
+
+def window_blocks_for_hit(window: Num, block_size: Num) -> Num:
+    """Blocks before a boundary that must be resident for a sliding-window hit there."""
+    return ceil_div(window - 1, block_size)
+
+
+def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
+    """Whether the block at this position can serve a sliding-window hit at some multiple of
+    `hit_unit` tokens. A block that cannot is not worth hashing
+    (`SlidingWindowManager.reachable_block_mask`, dense retention)."""
+    blocks_per_unit = div(hit_unit, block_size)
+    blocks_after = blocks_per_unit - 1 - (block - div(block, blocks_per_unit) * blocks_per_unit)
+    return blocks_after < window_blocks_for_hit(window, block_size)
+
+
+def longest_hit_tokens(known: Num, hit_unit: Num) -> Num:
+    """The longest prefix hit that leaves a token to compute: a multiple of `hit_unit` below
+    `known` (`KVCacheManager.get_computed_blocks`)."""
+    return round_down(known - 1, hit_unit)
+
+
+def tokens_loaded_by_decode(prompt: Num, backoff: Num) -> Num:
+    """Prompt tokens D loads from P. D recomputes the rest, so that it owns the last state
+    (vllm#37310, `_get_remote_prefill_token_count`)."""
+    return if_(prompt > backoff, prompt - backoff, prompt)
+
+
+def prompt_after_truncation(prompt: Num, backoff: Num, truncated: Truth) -> Num:
+    """Prompt tokens P prefills. P stops where D starts, and is shortened once only, however often
+    the request is preempted and scheduled again (vllm#37310, `_p_side_truncated`)."""
+    return if_(truncated, prompt, tokens_loaded_by_decode(prompt, backoff))
+
+
+def blocks_counted_after_hit(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
+    """The cached-block counter when a request gets its first blocks: the blocks of its local hit.
+    Null placeholders in front of tokens a connector brings are not cached yet (vllm#42547)."""
+    return hit_blocks
+
+
+def align_chunk(
+    start: Num,
+    tokens: Num,
+    prefill_end: Num,
+    known: Num,
+    block_size: Num,
+    chunk_limit: Num,
+    junction: Num,
+) -> Num:
+    """Tokens left of a chunk after the align split, 0 if it must wait for a larger budget.
+
+    In align mode a Mamba state survives only where a chunk ends. So a chunk that is not the last
+    of its prefill ends on a block boundary; no chunk runs past the last boundary a later request
+    could resume at, nor past `junction`, where two prompts were seen to part (vllm#37898). A block
+    wider than a whole chunk is crossed in pieces (`Scheduler._mamba_block_aligned_split`).
+    """
+    end = start + tokens
+    boundary = round_down(end, block_size)
+    on_grid = both(end < prefill_end, either(boundary > start, block_size <= chunk_limit))
+    end = if_(on_grid, boundary, end)
+    inside_block = start - round_down(start, block_size) > 0
+    next_boundary = round_down(start, block_size) + block_size
+    for applies, stop in (
+        (inside_block, next_boundary),
+        (True, longest_hit_tokens(known, block_size)),
+        (True, junction),
+    ):
+        end = if_(both(applies, both(start < stop, stop < end)), stop, end)
+    return if_(start < prefill_end, max_(end - start, 0), tokens)
+
+
+def attention_blocks_predicted(
+    end: Num, block_size: Num, held_blocks: Num, skipped_blocks: Num
+) -> Num:
+    """New blocks an attention group takes to reach `end` tokens, given the blocks its table
+    holds already (or gets from a hit) and those it may leave null
+    (`SingleTypeKVCacheManager.get_num_blocks_to_allocate`)."""
+    return max_(blocks_for_tokens(end, block_size) - max_(held_blocks, skipped_blocks), 0)
+
+
+def state_blocks_predicted(end: Num, block_size: Num, held_blocks: Num) -> Num:
+    """New blocks a Mamba group in align mode takes to reach `end` tokens: one for the running
+    state where the table must grow, none where it need not
+    (`MambaManager.get_num_blocks_to_allocate`)."""
+    return min_(max_(blocks_for_tokens(end, block_size) - held_blocks, 0), 1)
+
+
+def trim(
+    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+) -> tuple[Num, Num, Num, Num]:
+    """The parts of D's and P's attention lists that a transfer pairs: the positions in both.
+
+    Lists are contiguous runs of kernel blocks; `*_first` is the position of the first one in the
+    sequence. Returns the slices `local[a:b]` and `remote[c:d]` as `(a, b, c, d)`
+    (`_apply_prefix_caching`, vllm#42554).
+    """
+    first = max_(local_first, remote_first)
+    end = max_(min_(local_first + local_slots, remote_first + remote_slots), first)
+    return (first - local_first, end - local_first, first - remote_first, end - remote_first)
+
+
+def trim_state(local_slots: Num, remote_slots: Num) -> tuple[Num, Num, Num, Num]:
+    """The parts of D's and P's Mamba lists that a transfer pairs: the last state on each side,
+    whatever positions their tables give it."""
+    last = min_(min_(local_slots, remote_slots), 1)
+    return (local_slots - last, local_slots, remote_slots - last, remote_slots)
+
+
+def window_blocks_offered(window: Num, block_size: Num) -> Num:
+    """Blocks P offers of a sliding-window group: the window, and one for its unaligned start
+    (`get_exchange_clipped_blocks`)."""
+    return blocks_for_tokens(window, block_size) + 1

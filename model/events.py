@@ -1,0 +1,194 @@
+"""The event vocabulary, the same for the model and for live vLLM.
+
+A *stimulus* is an event as the environment gives it. `Schedule` is a stimulus without `chose`;
+the machine fills in what its scheduler chose, and the filled-in event is what a trace holds.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+from kvproof.model.errors import UsageError, unknown
+
+
+class Admit(NamedTuple):
+    """Give a waiting request its first blocks: a local hit, and tokens a connector will bring."""
+
+    request: str
+    local_hit: int
+    external: int
+
+
+class Adopt(NamedTuple):
+    """Take over a finished load: its blocks may be cached now (or are dropped if it failed)."""
+
+    request: str
+
+
+class Compute(NamedTuple):
+    """Schedule the next tokens of a request."""
+
+    request: str
+    tokens: int
+
+
+class Preempt(NamedTuple):
+    """Take all blocks from a running request, because `needy` does not fit; it starts over."""
+
+    request: str
+    needy: str
+
+
+Choice: TypeAlias = Admit | Adopt | Compute | Preempt
+
+
+class Submit(NamedTuple):
+    """A job arrives at an engine (on D: with what P handed over)."""
+
+    engine: str
+    request: str
+
+
+class Schedule(NamedTuple):
+    """One scheduler step. The worker runs it at once: all reads and writes of its tokens."""
+
+    engine: str
+    chose: tuple[Choice, ...] | None = None
+
+
+class Complete(NamedTuple):
+    """The step's output reaches the scheduler: tokens are sampled, requests finish."""
+
+    engine: str
+
+
+class TransferDone(NamedTuple):
+    """D has read all blocks of a hand-over and P has been told."""
+
+    request: str
+
+
+class TransferFail(NamedTuple):
+    """D could not read; its load has failed. P is not told."""
+
+    request: str
+
+
+class TransferLost(NamedTuple):
+    """The end of a read will never be reported."""
+
+    request: str
+
+
+class Abort(NamedTuple):
+    """The user gives up a request on an engine."""
+
+    engine: str
+    request: str
+
+
+class LeaseExpire(NamedTuple):
+    """P gives up waiting for D to read a request's blocks."""
+
+    request: str
+
+
+class Evict(NamedTuple):
+    """The cache entry of a free block is dropped."""
+
+    engine: str
+    block: int
+
+
+class ResetPrefixCache(NamedTuple):
+    """All cache entries of an idle engine are dropped."""
+
+    engine: str
+
+
+Event: TypeAlias = (
+    Submit
+    | Schedule
+    | Complete
+    | TransferDone
+    | TransferFail
+    | TransferLost
+    | Abort
+    | LeaseExpire
+    | Evict
+    | ResetPrefixCache
+)
+
+EVENTS: dict[str, Any] = {
+    c.__name__: c
+    for c in (
+        Submit,
+        Schedule,
+        Complete,
+        TransferDone,
+        TransferFail,
+        TransferLost,
+        Abort,
+        LeaseExpire,
+        Evict,
+        ResetPrefixCache,
+    )
+}
+CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preempt)}
+
+
+def stimulus(event: Event) -> Event:
+    """The event as the environment gave it."""
+    return event._replace(chose=None) if isinstance(event, Schedule) else event
+
+
+def describe(event: Event | Choice) -> str:
+    """One line a person can read."""
+    if isinstance(event, Schedule):
+        chose = ", ".join(describe(c) for c in event.chose or ()) or "nothing"
+        return f"Schedule({event.engine}): {chose}"
+    fields = ", ".join(f"{v}" for v in event)
+    return f"{type(event).__name__}({fields})"
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as plain data."""
+    data = {"type": type(event).__name__, **event._asdict()}
+    if isinstance(event, Schedule):
+        data["chose"] = [{"type": type(c).__name__, **c._asdict()} for c in event.chose or ()]
+    return data
+
+
+def _build(table: dict[str, Any], what: str, data: Any) -> Any:
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+        raise UsageError(f"{data!r} is not {what}. Write an object with a field type.")
+    kind = table.get(data["type"])
+    if kind is None:
+        raise unknown(what, data["type"], table)
+    fields = {k: v for k, v in data.items() if k != "type"}
+    try:
+        event = kind(**fields)
+    except TypeError as error:
+        raise UsageError(
+            f"The fields of {what} {data['type']} are wrong ({error}). "
+            f"Write {', '.join(kind._fields)}."
+        ) from error
+    for name, value in event._asdict().items():
+        number = name in ("local_hit", "external", "tokens", "block")
+        if name != "chose" and not isinstance(value, int if number else str):
+            raise UsageError(
+                f"The field {name} of {what} {data['type']} is {value!r}. "
+                f"Write {'a whole number' if number else 'a name'}."
+            )
+    return event
+
+
+def from_json(data: Any) -> Event:
+    """An event from plain data. Raises UsageError where it is none."""
+    event: Event = _build(EVENTS, "an event", data)
+    if isinstance(event, Schedule):
+        if not isinstance(event.chose, list):
+            raise UsageError(
+                f"A Schedule chose {event.chose!r}. Write the list of what it chose."
+            )
+        chose = tuple(_build(CHOICES, "a choice", c) for c in event.chose)
+        event = event._replace(chose=chose)
+    return event

@@ -1,0 +1,40 @@
+"""What a fault is: a historical mistake as one replaced rule."""
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kvproof.model.errors import UsageError
+from kvproof.model.rules import SPEC, Rules
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One rule of the spec, replaced.
+
+    `breaks` are the ids of the invariants expected to find it; `cluster` names the smallest preset
+    in which it shows; `mistake` says in one sentence what was done wrong.
+    """
+
+    name: str
+    born_of: str
+    mistake: str
+    replaces: tuple[str, Callable[..., Any]]
+    breaks: tuple[str, ...]
+    cluster: str
+
+    def __post_init__(self) -> None:
+        SPEC.with_rule(*self.replaces)
+
+
+def rules_with(faults: Iterable[Fault]) -> Rules:
+    """The spec with these faults switched on. Raises UsageError where two replace the same rule."""
+    chosen = list(faults)
+    names = [f.replaces[0] for f in chosen]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"The faults {', '.join(f.name for f in chosen)} replace the same rule. "
+            "Write one fault for each rule."
+        )
+    return functools.reduce(lambda r, f: r.with_rule(*f.replaces), chosen, SPEC)

@@ -1,0 +1,75 @@
+"""Cache groups: what each kind must have resident for a hit, and which blocks it may let go.
+
+One function a question, for the three kinds alike: full attention, sliding window, Mamba.
+"""
+
+from kvproof.model import config, counts
+from kvproof.model.state import NULL, Engine, Table
+
+
+def skipped_tokens(group: config.Group, computed: int) -> int:
+    """Leading tokens whose blocks the group no longer needs after `computed` tokens."""
+    if group.kind == "window":
+        return int(counts.tokens_skipped_by_window(computed, group.window))
+    if group.kind == "mamba":
+        return int(counts.tokens_skipped_by_state(computed))
+    return 0
+
+
+def skipped_blocks(group: config.Group, computed: int) -> int:
+    """Leading blocks the group no longer needs after `computed` tokens."""
+    return int(counts.full_blocks(skipped_tokens(group, computed), group.block_size))
+
+
+def blocks_needed(group: config.Group, length: int) -> range:
+    """Positions of the blocks that must be resident for a hit of `length` tokens."""
+    end = length // group.block_size
+    if group.kind == "full":
+        return range(end)
+    if group.kind == "window":
+        need = counts.window_blocks_for_hit(group.window, group.block_size)
+        return range(max(end - need, 0), end)
+    return range(end - 1, end) if end else range(0)
+
+
+def block_at(group: config.Group, index: int, engine: Engine, tokens: str, position: int) -> int:
+    """The cached block for one position of a prompt, the null block where there is none."""
+    prefix = tokens[: (position + 1) * group.block_size]
+    blocks = engine.blocks_for((index, prefix))
+    return blocks[0] if blocks else NULL
+
+
+def resident(group: config.Group, index: int, engine: Engine, tokens: str, length: int) -> bool:
+    """Whether the group alone could serve a hit of `length` tokens."""
+    if length and group.kind == "mamba" and not group.aligned:
+        return False
+    return all(
+        bool(engine.blocks_for((index, tokens[: (p + 1) * group.block_size])))
+        for p in blocks_needed(group, length)
+    )
+
+
+def hit_blocks(
+    group: config.Group, index: int, engine: Engine, tokens: str, length: int
+) -> tuple[int, ...]:
+    """The table a hit of `length` tokens begins with: null where nothing is needed."""
+    needed = blocks_needed(group, length)
+    return tuple(
+        block_at(group, index, engine, tokens, p) if p in needed else NULL
+        for p in range(length // group.block_size)
+    )
+
+
+def grown(group: config.Group, table: Table, end: int) -> int:
+    """New blocks the table takes to reach `end` tokens."""
+    if group.aligned:
+        return int(counts.state_blocks_predicted(end, group.block_size, len(table)))
+    return int(counts.attention_blocks_predicted(end, group.block_size, len(table), 0))
+
+
+def padded(group: config.Group, table: Table, end: int) -> Table:
+    """The table with null placeholders up to the running state, in align mode."""
+    if not group.aligned:
+        return table
+    missing = counts.blocks_for_tokens(end, group.block_size) - 1 - len(table)
+    return (*table, *([NULL] * max(missing, 0)))

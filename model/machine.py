@@ -1,0 +1,56 @@
+"""Machines: what can be driven by events and observed as states.
+
+The model is one, live vLLM behind its adapter is the other; strategies and invariants cannot tell
+them apart.
+"""
+
+from typing import Protocol
+
+from kvproof.model import cluster as model
+from kvproof.model.config import Cluster, Job
+from kvproof.model.events import Event
+from kvproof.model.rules import SPEC, Rules
+from kvproof.model.state import State
+from kvproof.model.step import Step
+
+
+class Machine(Protocol):
+    """Something that takes events."""
+
+    name: str
+    cluster: Cluster
+    state: State
+
+    def add_job(self, job: Job) -> None:
+        """Add a job to the traffic; it arrives when it is submitted."""
+
+    def stimuli(self) -> list[Event]:
+        """What the environment may do next."""
+
+    def take(self, event: Event) -> Step:
+        """Take one event. Raises NotAllowed where it is not possible in this state."""
+
+
+class ModelMachine:
+    """The model as a machine. A recorded `Schedule` is checked choice by choice."""
+
+    name = "model"
+
+    def __init__(self, cluster: Cluster, rules: Rules = SPEC) -> None:
+        self.cluster = cluster
+        self.rules = rules
+        self.state = model.initial(cluster)
+
+    def add_job(self, job: Job) -> None:
+        """Add a job to the traffic."""
+        self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
+
+    def stimuli(self) -> list[Event]:
+        """What the environment may do next."""
+        return list(model.stimuli(self.cluster, self.state))
+
+    def take(self, event: Event) -> Step:
+        """Take one event."""
+        step = model.apply(self.cluster, self.state, event, self.rules)
+        self.state = step.after
+        return step

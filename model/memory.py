@@ -1,0 +1,117 @@
+"""Symbolic memory: what every physical block holds, and what a step reads and writes.
+
+A compute event reads before it writes where a Mamba state is concerned (the state is advanced in
+place), and writes before it reads where attention is (a token attends to itself, and to tokens
+other requests of the same step write).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from kvproof.model import config, counts
+from kvproof.model.state import Content, Engine, Request, Table
+from kvproof.model.step import Read
+
+Memory = list[Content | None]
+
+
+def write(memory: Memory, block: int, group: int, size: int, slots: dict[int, str]) -> None:
+    """Put prefixes into some slots of a block. A block of another group is wiped first."""
+    old = memory[block]
+    held = list(old.slots) if old is not None and old.group == group else []
+    held += [""] * (size - len(held))
+    for slot, prefix in slots.items():
+        held[slot] = prefix
+    memory[block] = Content(group, tuple(held))
+
+
+def slot(memory: Sequence[Content | None], block: int, group: int, index: int) -> str | None:
+    """The prefix in one slot of a block, None where it holds content of another group."""
+    content = memory[block]
+    if content is None or content.group != group:
+        return None
+    return content.slots[index] if index < len(content.slots) else ""
+
+
+def _write_attention(
+    memory: Memory, group: int, size: int, table: Table, tokens: str, start: int, end: int
+) -> None:
+    for position in range(start, end):
+        block = table[position // size]
+        write(memory, block, group, size, {position % size: tokens[: position + 1]})
+
+
+def _read_attention(
+    engine: str,
+    memory: Memory,
+    group: int,
+    cfg: config.Group,
+    request: Request,
+    start: int,
+    end: int,
+) -> Iterable[Read]:
+    size = cfg.block_size
+    first = counts.tokens_skipped_by_window(start, cfg.window) if cfg.kind == "window" else 0
+    for position in range(first, end):
+        block = request.tables[group][position // size]
+        found = slot(memory, block, group, position % size)
+        expected = request.tokens[: position + 1]
+        yield Read(engine, request.id, group, block, position % size, expected, found)
+
+
+def run(
+    cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[Request, int]]
+) -> tuple[Engine, tuple[Read, ...]]:
+    """Execute one step: for each request, its tables and the tokens that end at `computed`."""
+    memory = list(engine.memory)
+    reads: list[Read] = []
+    states: list[tuple[int, int, str]] = []
+    for index, group in enumerate(cfg.groups):
+        size = group.block_size
+        for request, tokens in scheduled:
+            table = request.tables[index]
+            start, end = request.computed - tokens, request.computed
+            if group.attention:
+                _write_attention(memory, index, size, table, request.tokens, start, end)
+                continue
+            if start > 0:
+                block = table[(start - 1) // size]
+                found = slot(memory, block, index, 0)
+                expected = request.tokens[:start]
+                reads.append(Read(engine.name, request.id, index, block, 0, expected, found))
+            states.append((index, table[(end - 1) // size], request.tokens[:end]))
+        for request, tokens in scheduled:
+            if group.attention:
+                start, end = request.computed - tokens, request.computed
+                reads.extend(
+                    _read_attention(engine.name, memory, index, group, request, start, end)
+                )
+    for index, block, prefix in states:
+        write(memory, block, index, 1, {0: prefix})
+    return engine._replace(memory=tuple(memory)), tuple(reads)
+
+
+def copy(
+    source: Engine,
+    sink: Engine,
+    source_cfg: config.Engine,
+    sink_cfg: config.Engine,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> Engine:
+    """Copy kernel blocks from P's memory to D's, per group and pair by pair."""
+    memory = list(sink.memory)
+    for index, (local, remote) in enumerate(pairs):
+        group = sink_cfg.groups[index]
+        for here, there in zip(local, remote, strict=False):
+            if not group.attention:
+                held = slot(source.memory, there, index, 0)
+                write(memory, here, index, 1, {0: held or ""})
+                continue
+            width = sink_cfg.kernel_tokens(index)
+            block, part = divmod(here, sink_cfg.physical_per_logical)
+            origin, origin_part = divmod(there, source_cfg.physical_per_logical)
+            slots = {
+                part * width + k: slot(source.memory, origin, index, origin_part * width + k) or ""
+                for k in range(width)
+            }
+            write(memory, block, index, group.block_size, slots)
+    return sink._replace(memory=tuple(memory))

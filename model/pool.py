@@ -1,0 +1,78 @@
+"""The block pool: references, the free queue, and the map from keys to blocks.
+
+Sources: `BlockPool` and `FreeKVCacheBlockQueue` of vLLM V1. The queue gives from its head. Freed
+blocks that are cached join the tail, the others the head, so that the least recently used cached
+block goes last; callers free tail blocks of a request first.
+"""
+
+from collections.abc import Iterable
+
+from kvproof.model.errors import NotAllowed
+from kvproof.model.rules import Rules
+from kvproof.model.state import NULL, Block, Engine, Key
+
+
+def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
+    """The engine with some blocks replaced."""
+    blocks = tuple(changed.get(i, b) for i, b in enumerate(engine.blocks))
+    return engine._replace(blocks=blocks)
+
+
+def register(engine: Engine, key: Key, block: int) -> Engine:
+    """Cache a block under a key; an equal key of another block stays and is hit first."""
+    entries = dict(engine.cached)
+    entries[key] = (*entries.get(key, ()), block)
+    engine = engine._replace(cached=tuple(sorted(entries.items())))
+    return with_blocks(engine, {block: engine.blocks[block]._replace(key=key)})
+
+
+def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
+    """Drop the cache entry of a block, if it has one."""
+    key = engine.blocks[block].key
+    if key is None:
+        return engine
+    if rules.forgets_evicted_key():
+        entries = dict(engine.cached)
+        entries[key] = tuple(b for b in entries[key] if b != block)
+        if not entries[key]:
+            del entries[key]
+        engine = engine._replace(cached=tuple(sorted(entries.items())), served=())
+    return with_blocks(engine, {block: engine.blocks[block]._replace(key=None)})
+
+
+def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
+    """Take blocks from the head of the free queue, evicting what they cached."""
+    if count > len(engine.free):
+        raise NotAllowed(f"{count} blocks are needed and {len(engine.free)} are free")
+    taken = engine.free[:count]
+    engine = engine._replace(free=engine.free[count:])
+    for block in taken:
+        engine = unregister(engine, block, rules)
+    referenced = {b: engine.blocks[b]._replace(refs=engine.blocks[b].refs + 1) for b in taken}
+    return with_blocks(engine, referenced), taken
+
+
+def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """Reference cached blocks that a request hits; those that were free leave the queue."""
+    for block in blocks:
+        if block == NULL:
+            continue
+        if engine.blocks[block].refs == 0:
+            engine = engine._replace(free=tuple(b for b in engine.free if b != block))
+        refs = engine.blocks[block].refs + 1
+        engine = with_blocks(engine, {block: engine.blocks[block]._replace(refs=refs)})
+    return engine
+
+
+def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
+    """Drop one reference of each block, in the order in which they may be evicted."""
+    first: list[int] = []
+    last: list[int] = []
+    for block in blocks:
+        if block == NULL:
+            continue
+        refs = engine.blocks[block].refs - rules.references_dropped()
+        engine = with_blocks(engine, {block: engine.blocks[block]._replace(refs=refs)})
+        if refs <= 0:
+            (first if engine.blocks[block].key is None else last).append(block)
+    return engine._replace(free=(*first, *engine.free, *last))

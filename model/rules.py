@@ -1,0 +1,70 @@
+"""The named decisions of the spec as one record of functions.
+
+The arithmetic comes from `counts`. A fault is this record with one function replaced by what a
+historical defect did (see `faults`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kvproof.model import counts
+
+
+def backoff_on_prefill(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
+    """Trailing prompt tokens P leaves to D: one where a Mamba state is handed over, since D must
+    be able to compute the state of the whole prompt itself (vllm#37310). Token ids or embeddings
+    make no difference."""
+    return backoff_on_decode(kinds)
+
+
+def backoff_on_decode(kinds: tuple[str, ...]) -> int:
+    """Trailing prompt tokens D computes itself. Attention KV is read, not advanced: nothing is
+    lost by loading all of it, so only a Mamba group backs off."""
+    return 1 if "mamba" in kinds else 0
+
+
+def junction(alone: int, together: int) -> int:
+    """Where the next chunk must also stop: the end of the prefix that full attention has cached
+    (`alone`) beyond what all groups can serve (`together`), so that the next sibling finds a state
+    there (vllm#37898). 0 for nowhere."""
+    return alone if alone > together else 0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One function a decision. Replace one to get a fault."""
+
+    # P and D
+    backoff_on_prefill: Callable[[tuple[str, ...], bool], int] = backoff_on_prefill
+    backoff_on_decode: Callable[[tuple[str, ...]], int] = backoff_on_decode
+    prompt_after_truncation: Callable[..., Any] = counts.prompt_after_truncation
+    tokens_loaded_by_decode: Callable[..., Any] = counts.tokens_loaded_by_decode
+    trim: Callable[..., Any] = counts.trim
+    trim_state: Callable[..., Any] = counts.trim_state
+    state_slots_offered: Callable[[int], int] = lambda _slots: 1
+    decode_hit_needs_every_group: Callable[[], bool] = lambda: False
+    load_at_align_split: Callable[[], str] = lambda: "passes"
+    frees_while_loading: Callable[[], bool] = lambda: False
+    frees_after_aborted_load: Callable[[], bool] = lambda: True
+    # cache groups
+    align_chunk: Callable[..., Any] = counts.align_chunk
+    one_block_per_step: Callable[[], bool] = lambda: False
+    junction: Callable[[int, int], int] = junction
+    counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
+    caches_null_blocks: Callable[[], bool] = lambda: False
+    hit_holds: Callable[[Iterable[bool]], bool] = all
+    evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
+    # pool
+    touches_hit_blocks: Callable[[], bool] = lambda: True
+    forgets_evicted_key: Callable[[], bool] = lambda: True
+    references_dropped: Callable[[], int] = lambda: 1
+
+    def with_rule(self, name: str, function: Callable[..., Any]) -> "Rules":
+        """These rules with one of them replaced. Raises TypeError where it has no such name."""
+        return dataclasses.replace(self, **{name: function})
+
+
+SPEC = Rules()
+"""What must be true."""

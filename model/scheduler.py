@@ -1,0 +1,325 @@
+"""The scheduler: what a step may choose, and a greedy choice for the explorer.
+
+`Scheduling` is the work of one step. Each of its methods is one choice with its guard: it raises
+`NotAllowed` where the spec forbids it. The order of requests, the size of chunks below the limit
+and the refusal to admit are policy: a recorded run may choose otherwise than `choose` does.
+
+Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remote_kv` of vLLM V1.
+"""
+
+from kvproof.model import config, connector, coordinator, history, memory
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
+from kvproof.model.rules import Rules
+from kvproof.model.state import (
+    FAILED,
+    LOADED,
+    LOADING,
+    PREEMPTED,
+    RUNNING,
+    WAITING,
+    Engine,
+    Key,
+    Request,
+    State,
+)
+from kvproof.model.step import Admission, Allocation, Effects
+
+
+class Scheduling:
+    """One scheduler step in the making."""
+
+    def __init__(self, cluster: config.Cluster, rules: Rules, state: State, name: str) -> None:
+        self.cluster = cluster
+        self.cfg = cluster.engine(name)
+        self.rules = rules
+        self.state = state
+        self.engine = state.engine(name)
+        self.budget = self.cfg.chunk_tokens
+        self.chose: list[Choice] = []
+        self.scheduled: list[tuple[str, int]] = []
+        self.admissions: list[Admission] = []
+        self.allocations: list[Allocation] = []
+        self.pending: tuple[str, coordinator.Hit] | None = None
+        self.cached_before: set[Key] = {key for key, _ in self.engine.cached}
+
+    def admit(self, choice: Admit) -> None:
+        """A waiting request looks up the cache; with external tokens its load begins."""
+        request = self.engine.request(choice.request)
+        if request.status not in (WAITING, PREEMPTED) or request.computed:
+            raise NotAllowed(f"{request.id} is {request.status} and is admitted")
+        request = connector.asked_again(self.cfg, request, self.rules)
+        request = request._replace(
+            external=choice.external,
+            shared=history.shared_with_served(self.engine, request.tokens, self.cfg.hit_unit),
+        )
+        connector.check_external(self.cluster, self.state, request, choice, self.rules)
+        looked_up = self.engine
+        hit = coordinator.look_up(
+            self.cfg, looked_up, request.tokens, choice.local_hit, choice.external, self.rules
+        )
+        self._refuse_states_of_this_step(request, hit)
+        self.admissions.append(
+            Admission(
+                self.engine.name,
+                request.id,
+                request.tokens,
+                request.route,
+                choice.local_hit,
+                choice.external,
+                looked_up.cached,
+                looked_up.served,
+            )
+        )
+        self.engine = self.engine.having(request)
+        if choice.external:
+            self._load(request, hit)
+        else:
+            self.pending = (request.id, hit)
+        self.chose.append(choice)
+
+    def _refuse_states_of_this_step(self, request: Request, hit: coordinator.Hit) -> None:
+        """A state cached in this very step is not written before this step reads."""
+        for index, group in enumerate(self.cfg.groups):
+            key = (index, request.tokens[: hit.own[index]])
+            fresh = key not in self.cached_before
+            if group.aligned and hit.own[index] and fresh:
+                raise NotAllowed(f"{request.id} hits a state that this step is to write")
+
+    def _load(self, request: Request, hit: coordinator.Hit) -> None:
+        verdict = self.rules.load_at_align_split() if self.cfg.aligned_group else "passes"
+        if verdict == "dies":
+            self.engine = self.engine._replace(dead="the align split refuses external tokens")
+            return
+        if verdict == "waits":
+            raise NotAllowed("the align split leaves 0 tokens of a load")
+        end = hit.tokens + request.external
+        self._take(request, hit, end)
+        self.state = connector.start_load(
+            self.cluster, self.state.putting(self.engine), request.id, self.rules
+        )
+        self.engine = self.state.engine(self.engine.name)
+
+    def _take(self, request: Request, hit: coordinator.Hit | None, end: int) -> Request:
+        """Blocks up to `end` tokens, all or nothing."""
+        free = len(self.engine.free)
+        needed = coordinator.predicted(self.cfg, self.engine, request, hit, end, self.rules)
+        if needed > free:
+            raise NotAllowed(f"{request.id} needs {needed} blocks and {free} are free")
+        engine = self.engine
+        if hit is not None:
+            engine, request = coordinator.admit(self.cfg, engine, request, hit, self.rules)
+        if end > request.computed:
+            engine, request = coordinator.grow(self.cfg, engine, request, end, self.rules)
+        self.engine = engine
+        taken = free - len(engine.free)
+        self.allocations.append(Allocation(engine.name, request.id, needed, taken))
+        return request
+
+    def adopt(self, choice: Adopt) -> None:
+        """A load has ended: cache its blocks, or drop them if it failed."""
+        request = self.engine.request(choice.request)
+        if request.status == FAILED:
+            engine = coordinator.release_all(self.engine, request, self.rules)
+            request = connector.emptied(request)._replace(status=WAITING)
+            self.engine = engine.having(request)
+        elif request.status == LOADED:
+            self.engine, request = coordinator.cache(
+                self.cfg, self.engine, request, request.computed, self.rules
+            )
+            computed = min(request.computed, len(request.tokens) - 1)
+            status = PREEMPTED if request.preemptions else WAITING
+            request = request._replace(status=status, computed=computed)
+            self.engine = self.engine.having(request)
+        else:
+            raise NotAllowed(f"{request.id} is {request.status} and its load is adopted")
+        self.chose.append(choice)
+
+    def compute(self, choice: Compute) -> None:
+        """Schedule the next tokens of a running, adopted or just admitted request."""
+        request = self.engine.request(choice.request)
+        admitted = self.pending is not None and self.pending[0] == request.id
+        hit = self.pending[1] if admitted and self.pending else None
+        if request.status != RUNNING and not admitted and not request.computed:
+            raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
+        if request.status in (LOADING, LOADED, FAILED):
+            raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
+        if request.id in dict(self.scheduled):
+            raise NotAllowed(f"{request.id} is scheduled twice in a step")
+        start = hit.tokens if hit else request.computed
+        limit = min(len(request.tokens) - start, self.budget)
+        if not 0 < choice.tokens <= limit:
+            raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
+        if self._chunk(request, start, choice.tokens, hit) != choice.tokens:
+            raise NotAllowed(f"{request.id} gets a chunk that the align split would cut")
+        if not admitted:
+            self.engine, request = coordinator.release_skipped(
+                self.cfg, self.engine, request, self.rules
+            )
+        end = start + choice.tokens
+        request = self._take(request, hit, end)
+        self.engine, request = coordinator.cache(self.cfg, self.engine, request, end, self.rules)
+        running = self.engine.running
+        if request.id not in running:
+            running = (*running, request.id)
+        request = request._replace(status=RUNNING, computed=end)
+        self.engine = self.engine.having(request)._replace(running=running)
+        self.budget -= choice.tokens
+        self.scheduled.append((request.id, choice.tokens))
+        self.pending = None
+        self.chose.append(choice)
+
+    def _chunk(self, request: Request, start: int, tokens: int, hit: coordinator.Hit | None) -> int:
+        """The tokens of a chunk after the align split."""
+        group = self.cfg.aligned_group
+        if group is None:
+            return tokens
+        known = len(request.tokens)
+        if self.rules.one_block_per_step() and start < len(request.prompt):
+            tokens = min(tokens, group.block_size)
+        return int(
+            self.rules.align_chunk(
+                start,
+                tokens,
+                max(len(request.prompt), known - 1),
+                known,
+                group.block_size,
+                self.cfg.chunk_tokens,
+                hit.junction if hit else request.junction,
+            )
+        )
+
+    def preempt(self, choice: Preempt) -> None:
+        """Take a running request's blocks; only where the needy one does not fit otherwise."""
+        needy = self.engine.request(choice.needy)
+        self.engine, needy = coordinator.release_skipped(self.cfg, self.engine, needy, self.rules)
+        start = needy.computed
+        wanted = min(len(needy.tokens) - start, self.budget)
+        wanted = self._chunk(needy, start, wanted, None)
+        needed = coordinator.predicted(
+            self.cfg, self.engine, needy, None, start + wanted, self.rules
+        )
+        if needed <= len(self.engine.free):
+            raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
+        victim = self.engine.request(choice.request)
+        if victim.status != RUNNING or victim.id in dict(self.scheduled):
+            raise NotAllowed(f"{victim.id} is preempted and is not idle")
+        engine = coordinator.release_all(self.engine, victim, self.rules)
+        victim = connector.emptied(victim)
+        victim = victim._replace(status=PREEMPTED, preemptions=victim.preemptions + 1)
+        running = tuple(r for r in engine.running if r != victim.id)
+        self.engine = engine.having(victim)._replace(running=running)
+        self.chose.append(choice)
+
+    def take_choice(self, choice: Choice) -> None:
+        """Carry out one recorded choice."""
+        if isinstance(choice, Admit):
+            self.admit(choice)
+        elif isinstance(choice, Adopt):
+            self.adopt(choice)
+        elif isinstance(choice, Compute):
+            self.compute(choice)
+        else:
+            self.preempt(choice)
+
+    def finish(self) -> tuple[State, Effects]:
+        """Hand the step to the worker, which runs it."""
+        if self.pending is not None:
+            raise NotAllowed(f"{self.pending[0]} is admitted and not scheduled")
+        batch = [(self.engine.request(r), tokens) for r, tokens in self.scheduled]
+        engine, reads = memory.run(self.cfg, self.engine, batch)
+        engine = engine._replace(step=tuple(self.scheduled))
+        effects = Effects(reads, tuple(self.admissions), tuple(self.allocations))
+        return self.state.putting(engine), effects
+
+    # A greedy choice, for the explorer and for sampling the model.
+
+    def choose(self) -> None:
+        """Running requests first, then as many waiting ones as fit, each as far as it can."""
+        preempted = False
+        for name in self.engine.running:
+            if name in self.engine.running and self.budget:
+                preempted |= not self._run_on(name)
+        if not preempted:
+            self._admit_waiting()
+
+    def _wanted(self, name: str, start: int, hit: coordinator.Hit | None) -> int:
+        request = self.engine.request(name)
+        return self._chunk(request, start, min(len(request.tokens) - start, self.budget), hit)
+
+    def _run_on(self, name: str) -> bool:
+        """Schedule a running request, preempting from the tail; False if anyone lost blocks."""
+        undisturbed = True
+        while name in self.engine.running:
+            tokens = self._wanted(name, self.engine.request(name).computed, None)
+            if not tokens:
+                break
+            before = self.engine
+            try:
+                self.compute(Compute(name, tokens))
+                break
+            except NotAllowed:
+                self.engine = before
+            undisturbed = False
+            victim = next(r for r in reversed(before.running) if r not in dict(self.scheduled))
+            self.preempt(Preempt(victim, name))
+        return undisturbed
+
+    def _admit_waiting(self) -> None:
+        for request in self.engine.requests:
+            if request.status in (LOADED, FAILED):
+                self.adopt(Adopt(request.id))
+        held = [r.id for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
+        held.sort(key=lambda name: self.engine.request(name).computed == 0)
+        for name in held:
+            if not self.budget or self.engine.dead or not self._try(name):
+                break
+
+    def _try(self, name: str) -> bool:
+        """Admit and schedule a waiting request if it fits; all or nothing."""
+        saved = (self.engine, self.state, len(self.chose))
+        saved_logs = (len(self.admissions), len(self.allocations))
+        try:
+            request = self.engine.request(name)
+            if not request.computed:
+                hit, external = connector.best_admission(
+                    self.cluster, self.cfg, self.state, self.engine, request, self.rules
+                )
+                self.admit(Admit(name, hit, external))
+                if external:
+                    return True
+            pending = self.pending[1] if self.pending else None
+            start = pending.tokens if pending else self.engine.request(name).computed
+            tokens = self._wanted(name, start, pending)
+            self.compute(Compute(name, tokens))
+        except NotAllowed:
+            self.engine, self.state, chosen = saved
+            del self.chose[chosen:]
+            del self.admissions[saved_logs[0] :]
+            del self.allocations[saved_logs[1] :]
+            self.pending = None
+            return False
+        return True
+
+
+def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> State:
+    """A step's output arrives: whoever has computed all known tokens samples one, and may end."""
+    cfg = cluster.engine(name)
+    engine = state.engine(name)
+    if engine.step is None:
+        raise NotAllowed(f"engine {name} has no step in flight")
+    scheduled = engine.step
+    state = state.putting(engine._replace(step=None))
+    for request_id, _ in scheduled:
+        engine = state.engine(name)
+        request = engine.request(request_id)
+        if request.computed < len(request.tokens):
+            continue
+        engine = history.record_served(engine, request)
+        request = history.sampled(request)
+        state = state.putting(engine.having(request))
+        if len(request.output) >= request.max_tokens:
+            state = connector.finish(cfg, state, request, rules)
+    return state
+
+

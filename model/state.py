@@ -1,0 +1,203 @@
+"""What can be seen of a cluster. The model computes it; the live adapter reads it off vLLM.
+
+Everything is a small immutable value with equality, so states can be compared, hashed and
+written to traces. Invariants look at nothing else.
+
+Tokens are characters and a prefix is a string: the KV of the third token of prompt "abcd" is
+written as the prefix "abc" it was computed from. Sampled tokens are dots.
+"""
+
+from typing import NamedTuple
+
+from kvproof.model.errors import unknown
+
+NULL = 0
+"""The id of the null block: a placeholder that holds nothing and belongs to nobody."""
+
+SAMPLED = "."
+"""The token every request samples."""
+
+Key = tuple[int, str]
+"""A cache key: the group, and the prefix up to the end of the block. Stands for a block hash."""
+
+Table = tuple[int, ...]
+"""One group's block table of a request: block ids in the order of positions."""
+
+WAITING = "waiting"
+RUNNING = "running"
+PREEMPTED = "preempted"
+LOADING = "loading"
+"""Blocks are allocated and a transfer fills them; not cached yet."""
+LOADED = "loaded"
+"""The transfer ended well; the next step takes the blocks over."""
+FAILED = "failed"
+"""The transfer failed and is to be recomputed; the next step drops the blocks."""
+SENDING = "sending"
+"""Finished on P; its blocks stay until D has read them or the lease ends."""
+ABORTED = "aborted"
+"""Ended by its user while a transfer still writes its blocks; they stay until that ends."""
+
+
+class Content(NamedTuple):
+    """What one physical block holds.
+
+    `slots` are prefixes: for attention, per slot, the one whose last token's KV it is; for Mamba a
+    single one, whose state it is. An empty string was never written.
+    """
+
+    group: int
+    slots: tuple[str, ...]
+
+
+class Block(NamedTuple):
+    """One block of the pool: references to it, and the key it is cached under."""
+
+    refs: int = 0
+    key: Key | None = None
+
+
+class Request(NamedTuple):
+    """A request as one engine sees it. Token counts are in tokens, `counted` in blocks.
+
+    `asked` is the prompt length as sent; on P the prompt may be shorter. `hit` and `external` are
+    the tokens its last admission took from the local cache and from the connector; `shared` is the
+    longest prefix (whole blocks) that a prompt served before then had in common with it.
+    """
+
+    id: str
+    status: str
+    prompt: str
+    asked: int
+    max_tokens: int
+    route: str = "local"
+    embeds: bool = False
+    output: str = ""
+    computed: int = 0
+    tables: tuple[Table, ...] = ()
+    counted: tuple[int, ...] = ()
+    hit: int = 0
+    external: int = 0
+    junction: int = 0
+    shared: int = 0
+    preemptions: int = 0
+
+    @property
+    def tokens(self) -> str:
+        """Prompt and output: all tokens known so far."""
+        return self.prompt + self.output
+
+
+class Served(NamedTuple):
+    """A prompt whose prefill completed here, and what it shared with those served before it."""
+
+    prompt: str
+    shared: int
+
+
+class Engine(NamedTuple):
+    """One engine: pool, cache, memory, requests, and the step in flight."""
+
+    name: str
+    blocks: tuple[Block, ...]
+    free: tuple[int, ...]
+    cached: tuple[tuple[Key, tuple[int, ...]], ...] = ()
+    memory: tuple[Content | None, ...] = ()
+    requests: tuple[Request, ...] = ()
+    running: tuple[str, ...] = ()
+    step: tuple[tuple[str, int], ...] | None = None
+    served: tuple[Served, ...] = ()
+    dead: str = ""
+
+    def find(self, name: str) -> Request | None:
+        """The request of this name, or None where the engine does not hold it."""
+        for request in self.requests:
+            if request.id == name:
+                return request
+        return None
+
+    def request(self, name: str) -> Request:
+        """The request of this name. Raises UsageError where the engine does not hold it."""
+        request = self.find(name)
+        if request is None:
+            raise unknown(f"request on engine {self.name}", name, (r.id for r in self.requests))
+        return request
+
+    def having(self, request: Request) -> "Engine":
+        """The engine with this request put in, or put in its place."""
+        others = [r for r in self.requests if r.id != request.id]
+        return self._replace(requests=tuple(sorted([*others, request])))
+
+    def without(self, name: str) -> "Engine":
+        """The engine with this request gone."""
+        return self._replace(
+            requests=tuple(r for r in self.requests if r.id != name),
+            running=tuple(r for r in self.running if r != name),
+        )
+
+    def blocks_for(self, key: Key) -> tuple[int, ...]:
+        """Blocks cached under a key, the one a hit takes first."""
+        for other, blocks in self.cached:
+            if other == key:
+                return blocks
+        return ()
+
+
+Lists = tuple[tuple[int, ...], ...]
+"""Block lists, one a group."""
+
+
+class Transfer(NamedTuple):
+    """A hand-over of one request from P to D.
+
+    `offered`: P has finished and nobody reads yet. `reading`: D's blocks are being filled.
+    `telling`: D needs nothing and tells P so. `lost`: the end will never be reported.
+    `remote` and `local` are logical block ids before trimming; `pairs` are, per group, D's and P's
+    kernel block ids after it.
+    """
+
+    request: str
+    phase: str
+    tokens: int
+    remote: Lists
+    local: Lists = ()
+    pairs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+
+class State(NamedTuple):
+    """The cluster: its engines, the hand-overs under way, and the jobs that ended on an engine."""
+
+    engines: tuple[Engine, ...]
+    transfers: tuple[Transfer, ...] = ()
+    ended: tuple[tuple[str, str], ...] = ()
+    failures: int = 0
+
+    def engine(self, name: str) -> Engine:
+        """The engine of this name. Raises UsageError where there is none."""
+        for engine in self.engines:
+            if engine.name == name:
+                return engine
+        raise unknown("engine", name, (e.name for e in self.engines))
+
+    def putting(self, engine: Engine) -> "State":
+        """The state with this engine in its place."""
+        return self._replace(
+            engines=tuple(engine if e.name == engine.name else e for e in self.engines)
+        )
+
+    def transfer(self, request: str) -> Transfer | None:
+        """The hand-over of a request, or None."""
+        for transfer in self.transfers:
+            if transfer.request == request:
+                return transfer
+        return None
+
+    def moving(self, request: str, transfer: Transfer | None) -> "State":
+        """The state with a request's hand-over put in its place, or ended (None)."""
+        others = [t for t in self.transfers if t.request != request]
+        return self._replace(
+            transfers=tuple(sorted(others if transfer is None else [*others, transfer]))
+        )
+
+    def ending(self, engine: str, request: str) -> "State":
+        """The state with a job over on an engine."""
+        return self._replace(ended=tuple(sorted({*self.ended, (engine, request)})))

@@ -1,0 +1,61 @@
+"""One step of a machine: the event, the states around it, and what happened on the way."""
+
+from typing import NamedTuple
+
+from kvproof.model.events import Event
+from kvproof.model.state import Key, Served, State
+
+
+class Read(NamedTuple):
+    """A worker read one slot (attention) or one state (Mamba, slot 0) of a block.
+
+    `expected` is the prefix the request needed there, `found` the one the block held, None where
+    the block holds content of another group.
+    """
+
+    engine: str
+    request: str
+    group: int
+    block: int
+    slot: int
+    expected: str
+    found: str | None
+
+
+class Admission(NamedTuple):
+    """A request got its first blocks: what it hit, and the cache as it was looked up."""
+
+    engine: str
+    request: str
+    tokens: str
+    route: str
+    hit: int
+    external: int
+    cached: tuple[tuple[Key, tuple[int, ...]], ...]
+    served: tuple[Served, ...]
+
+
+class Allocation(NamedTuple):
+    """Blocks a request was predicted to take from the free queue, and those it took."""
+
+    engine: str
+    request: str
+    predicted: int
+    taken: int
+
+
+class Effects(NamedTuple):
+    """What happened during one event, in order."""
+
+    reads: tuple[Read, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+
+
+class Step(NamedTuple):
+    """A transition. For a `Schedule`, `event` holds what was chosen."""
+
+    before: State
+    event: Event
+    effects: Effects
+    after: State
