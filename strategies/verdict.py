@@ -1,0 +1,43 @@
+"""The one kind of answer every strategy gives, and the exit code it stands for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NoReturn
+
+from kvproof.invariants.invariant import Finding
+from kvproof.model.events import Event
+
+
+class Verdict(Enum):
+    """What a search found out. A search that was cut is UNKNOWN, never EXHAUSTED."""
+
+    PROVED = "PROVED"
+    EXHAUSTED = "EXHAUSTED"
+    SAMPLED = "SAMPLED"
+    VIOLATED = "VIOLATED"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def exit_code(self) -> int:
+        """0 all hold, 1 violated, 3 unknown or not run. (2 is bad usage or input.)"""
+        return {Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}.get(self, 0)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a verdict has no truth value: compare it by name")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict with its evidence.
+
+    `events` is the trace of a violation: what was taken, choices filled in, the last one breaking
+    `finding`. `coverage` says what was looked at; `reason` says why a verdict is UNKNOWN.
+    """
+
+    verdict: Verdict
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    finding: Finding | None = None
+    reason: str = ""
+    seconds: float = 0.0
