@@ -4,6 +4,7 @@
 Z3 is imported only when a term is symbolic.
 """
 
+import functools
 from typing import Any
 
 Num = Any
@@ -63,3 +64,27 @@ def ceil_div(a: Num, b: Num) -> Num:
 def round_down(a: Num, unit: Num) -> Num:
     """The largest multiple of `unit` that is not above `a`."""
     return div(a, unit) * unit
+
+
+def not_(a: Truth) -> Truth:
+    """Negation."""
+    if isinstance(a, bool):
+        return not a
+    import z3
+
+    return z3.Not(a)
+
+
+def implies(a: Truth, b: Truth) -> Truth:
+    """Whether `b` holds wherever `a` does; both sides are evaluated."""
+    return either(not_(a), b)
+
+
+def all_of(*truths: Truth) -> Truth:
+    """Conjunction of any number; all of them are evaluated."""
+    return functools.reduce(both, truths, True)
+
+
+def any_of(*truths: Truth) -> Truth:
+    """Disjunction of any number; all of them are evaluated."""
+    return functools.reduce(either, truths, False)

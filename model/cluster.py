@@ -7,8 +7,8 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
     Complete,
-    Evict,
     Event,
+    Evict,
     LeaseExpire,
     ResetPrefixCache,
     Schedule,
@@ -123,7 +123,7 @@ def _abort(cluster: config.Cluster, rules: Rules, state: State, event: Abort) ->
     request = state.engine(event.engine).request(event.request)
     if request.status in (SENDING, ABORTED):
         raise NotAllowed(f"{event.request} is {request.status} and is aborted")
-    return connector.leave(cluster.engine(event.engine), state, request, rules)
+    return connector.leave(cluster, cluster.engine(event.engine), state, request, rules)
 
 
 def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -> State:
@@ -159,7 +159,7 @@ def _schedule(
     after, effects = work.finish()
     for choice in work.admissions:
         if not choice.external:
-            after = connector.declined(after, choice.request)
+            after = connector.declined(cluster, after, choice.request, rules)
     return event._replace(chose=tuple(work.chose)), after, effects
 
 

@@ -86,10 +86,10 @@ def best_admission(
         together = coordinator.longest_together(cfg, engine, request.tokens, rules)
     offered = loadable(cluster, state, request, rules)
     hit = together
-    if offered and cfg.prefix_caching and not rules.decode_hit_needs_every_group():
-        hit = max(together, coordinator.longest_full(cfg, engine, request.tokens))
-        if hit >= offered:
-            hit = together
+    if together < offered and cfg.prefix_caching and not rules.decode_hit_needs_every_group():
+        # At least one token is left to the connector: the states come with it.
+        full = coordinator.longest_full(cfg, engine, request.tokens)
+        hit = max(together, min(full, counts.longest_hit_tokens(offered, cfg.hit_unit)))
     return hit, max(offered - hit, 0)
 
 
@@ -100,8 +100,7 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
         if group.kind == "mamba":
-            slots = rules.state_slots_offered(len(table))
-            lists.append(table[max(len(table) - slots, 0) :])
+            lists.append(_state_slots(table, rules))
             continue
         table = table[: counts.blocks_for_tokens(request.computed, group.block_size)]
         if group.kind == "window":
@@ -110,23 +109,31 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
     return tuple(lists)
 
 
+def _state_slots(blocks: tuple[int, ...], rules: Rules) -> tuple[int, ...]:
+    return blocks[len(blocks) - int(rules.state_slots_moved(len(blocks))) :]
+
+
 def _kernel(blocks: tuple[int, ...], ratio: int) -> tuple[int, ...]:
     return tuple(block * ratio + part for block in blocks for part in range(ratio))
 
 
-def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules: Rules) -> Transfer:
-    """The transfer with D's fresh blocks, paired with P's kernel block by kernel block."""
+def paired(
+    cluster: config.Cluster, engine: Engine, request: Request, transfer: Transfer, rules: Rules
+) -> Transfer:
+    """The transfer with D's fresh blocks, paired with P's kernel block by kernel block. A request
+    that loads nothing has no fresh blocks and must be paired with nothing."""
     p, d = cluster.prefill, cluster.decode
     local: list[tuple[int, ...]] = []
     pairs: list[Pair] = []
     for index, group in enumerate(d.groups):
         table = request.tables[index]
-        fresh = tuple(b for b in table[request.hit // group.block_size :] if b != NULL)
+        fresh = tuple(b for b in table if b != NULL and engine.blocks[b].key is None)
+        if not request.external:
+            fresh = ()
         remote = transfer.remote[index]
         if group.kind == "mamba":
-            fresh = fresh[-1:]
-            a, b, c, e = rules.trim_state(len(fresh), len(remote))
-            pairs.append((fresh[a:b], remote[c:e]))
+            fresh = _state_slots(fresh, rules)
+            pairs.append((fresh, _state_slots(remote, rules) if fresh else ()))
             local.append(fresh)
             continue
         if group.kind == "window":
@@ -152,15 +159,19 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
     transfer = state.transfer(name)
     if transfer is None:
         raise NotAllowed(f"{name} loads and nothing is offered")
-    transfer = paired(cluster, request, transfer, rules)._replace(phase="reading")
+    transfer = paired(cluster, engine, request, transfer, rules)._replace(phase="reading")
     return state.putting(engine.having(request)).moving(name, transfer)
 
 
-def declined(state: State, name: str) -> State:
+def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
     """D was admitted without a load, or left before it: it only tells P so."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase != "offered":
         return state
+    engine = state.engine(cluster.decode.name)
+    request = engine.find(name)
+    if request is not None and request.tables:
+        transfer = paired(cluster, engine, request, transfer, rules)
     return state.moving(name, transfer._replace(phase="telling"))
 
 
@@ -168,7 +179,10 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
     """A request has all its tokens. On P its blocks stay for D to read."""
     engine = state.engine(cfg.name)
     if cfg.connected:
-        engine, request = coordinator.release_skipped(cfg, engine, request, rules)
+        needed = request.computed
+        if request.route == "to_decode":
+            needed = int(rules.needed_from_load(request.computed, request.asked))
+        engine, request = coordinator.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
     if request.route == "to_decode":
         engine = engine.without(request.id).having(request._replace(status=SENDING))
@@ -179,7 +193,9 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
     return state.putting(engine)
 
 
-def leave(cfg: config.Engine, state: State, request: Request, rules: Rules) -> State:
+def leave(
+    cluster: config.Cluster, cfg: config.Engine, state: State, request: Request, rules: Rules
+) -> State:
     """A request ends before its time: by its user, or because its load failed."""
     engine = state.engine(cfg.name)
     if cfg.connected:
@@ -190,7 +206,7 @@ def leave(cfg: config.Engine, state: State, request: Request, rules: Rules) -> S
         engine = engine.having(request._replace(status=ABORTED))._replace(running=running)
         return state.putting(engine)
     engine = coordinator.release_all(engine, request, rules).without(request.id)
-    return declined(state.putting(engine), request.id)
+    return declined(cluster, state.putting(engine), request.id, rules)
 
 
 def _producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -233,7 +249,7 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
     if request is None:
         return state
     if request.status == ABORTED or cluster.load_failure == "fail":
-        return leave(cluster.decode, state, request._replace(status=FAILED), rules)
+        return leave(cluster, cluster.decode, state, request._replace(status=FAILED), rules)
     return state.putting(engine.having(request._replace(status=FAILED, computed=0)))
 
 

@@ -39,7 +39,7 @@ def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rul
         if length == 0 or rules.hit_holds(
             groups.resident(g, i, engine, tokens, length) for i, g in enumerate(cfg.groups)
         ):
-            return length
+            return rules.settled_hit(length, len(cfg.groups))
     return 0
 
 
@@ -75,6 +75,15 @@ def look_up(
     return Hit(hit, own, rules.junction(alone, hit) if cfg.prefix_caching else 0)
 
 
+def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) -> int:
+    """Leading blocks a group never needs of a hit and a load: a state is judged by the tokens
+    loaded, a window by the token the request resumes at."""
+    total = hit.tokens + request.external
+    if request.external and group.kind == "window":
+        total = int(rules.needed_from_load(total, len(request.prompt)))
+    return groups.skipped_blocks(group, total)
+
+
 def predicted(
     cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, rules: Rules
 ) -> int:
@@ -85,7 +94,7 @@ def predicted(
             total += groups.grown(group, request.tables[index], end)
             continue
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
-        skipped = groups.skipped_blocks(group, hit.tokens + request.external)
+        skipped = _left_behind(group, request, hit, rules)
         held = blocks[skipped:]
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
@@ -108,7 +117,7 @@ def admit(
     counted = []
     for index, group in enumerate(cfg.groups):
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
-        skipped = groups.skipped_blocks(group, total)
+        skipped = _left_behind(group, request, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
         counted.append(int(rules.counted_after_hit(len(blocks), skipped)))
         if rules.touches_hit_blocks():
@@ -171,13 +180,14 @@ def cache(
 
 
 def release_skipped(
-    cfg: config.Engine, engine: Engine, request: Request, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, rules: Rules, computed: int | None = None
 ) -> tuple[Engine, Request]:
-    """Let go of blocks that the computed tokens have left behind."""
+    """Let go of blocks that the computed tokens (by default the request's) have left behind."""
+    computed = request.computed if computed is None else computed
     tables = list(request.tables)
     for index, group in enumerate(cfg.groups[: len(tables)]):
         table = tables[index]
-        behind = min(groups.skipped_blocks(group, request.computed), len(table))
+        behind = min(groups.skipped_blocks(group, computed), len(table))
         engine = pool.release(engine, reversed(table[:behind]), rules)
         tables[index] = (*([NULL] * behind), *table[behind:])
     request = request._replace(tables=tuple(tables))

@@ -5,7 +5,18 @@ Every function takes and returns ints or Z3 terms alike (see `algebra`). Units a
 blocks). Nothing else in kvproof computes these numbers.
 """
 
-from kvproof.model.algebra import Num, Truth, both, ceil_div, div, either, if_, max_, min_, round_down
+from kvproof.model.algebra import (
+    Num,
+    Truth,
+    both,
+    ceil_div,
+    div,
+    either,
+    if_,
+    max_,
+    min_,
+    round_down,
+)
 
 
 def blocks_for_tokens(tokens: Num, block_size: Num) -> Num:
@@ -132,11 +143,22 @@ def trim(
     return (first - local_first, end - local_first, first - remote_first, end - remote_first)
 
 
-def trim_state(local_slots: Num, remote_slots: Num) -> tuple[Num, Num, Num, Num]:
-    """The parts of D's and P's Mamba lists that a transfer pairs: the last state on each side,
-    whatever positions their tables give it."""
-    last = min_(min_(local_slots, remote_slots), 1)
-    return (local_slots - last, local_slots, remote_slots - last, remote_slots)
+def state_slots_moved(slots: Num) -> Num:
+    """Entries of a Mamba list that take part in a hand-over, counted from its end: the one that
+    holds the state (`get_exchange_clipped_blocks`, vllm#42554)."""
+    return min_(slots, 1)
+
+
+def resumed_at(loaded: Num, prompt: Num) -> Num:
+    """The first prompt token D computes after loading `loaded` tokens: it always computes the last
+    one, to sample from it (`_update_waiting_for_remote_kv`)."""
+    return min_(loaded, prompt - 1)
+
+
+def needed_from_load(loaded: Num, prompt: Num) -> Num:
+    """Computed tokens by which both sides judge what a window no longer needs of a load: those D
+    resumes at, not those it loads. The token it computes again looks back one token further."""
+    return resumed_at(loaded, prompt)
 
 
 def window_blocks_offered(window: Num, block_size: Num) -> Num:

@@ -186,9 +186,7 @@ def from_json(data: Any) -> Event:
     event: Event = _build(EVENTS, "an event", data)
     if isinstance(event, Schedule):
         if not isinstance(event.chose, list):
-            raise UsageError(
-                f"A Schedule chose {event.chose!r}. Write the list of what it chose."
-            )
+            raise UsageError(f"A Schedule chose {event.chose!r}. Write the list of what it chose.")
         chose = tuple(_build(CHOICES, "a choice", c) for c in event.chose)
         event = event._replace(chose=chose)
     return event

@@ -42,8 +42,8 @@ class Rules:
     prompt_after_truncation: Callable[..., Any] = counts.prompt_after_truncation
     tokens_loaded_by_decode: Callable[..., Any] = counts.tokens_loaded_by_decode
     trim: Callable[..., Any] = counts.trim
-    trim_state: Callable[..., Any] = counts.trim_state
-    state_slots_offered: Callable[[int], int] = lambda _slots: 1
+    state_slots_moved: Callable[..., Any] = counts.state_slots_moved
+    needed_from_load: Callable[..., Any] = counts.needed_from_load
     decode_hit_needs_every_group: Callable[[], bool] = lambda: False
     load_at_align_split: Callable[[], str] = lambda: "passes"
     frees_while_loading: Callable[[], bool] = lambda: False
@@ -55,6 +55,7 @@ class Rules:
     counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
     caches_null_blocks: Callable[[], bool] = lambda: False
     hit_holds: Callable[[Iterable[bool]], bool] = all
+    settled_hit: Callable[[int, int], int] = lambda hit, _groups: hit
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True

@@ -7,7 +7,7 @@ and the refusal to admit are policy: a recorded run may choose otherwise than `c
 Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
 
-from kvproof.model import config, connector, coordinator, history, memory
+from kvproof.model import config, connector, coordinator, counts, history, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
 from kvproof.model.rules import Rules
@@ -18,7 +18,6 @@ from kvproof.model.state import (
     PREEMPTED,
     RUNNING,
     WAITING,
-    Engine,
     Key,
     Request,
     State,
@@ -46,7 +45,7 @@ class Scheduling:
     def admit(self, choice: Admit) -> None:
         """A waiting request looks up the cache; with external tokens its load begins."""
         request = self.engine.request(choice.request)
-        if request.status not in (WAITING, PREEMPTED) or request.computed:
+        if request.status not in (WAITING, PREEMPTED) or request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is admitted")
         request = connector.asked_again(self.cfg, request, self.rules)
         request = request._replace(
@@ -127,7 +126,7 @@ class Scheduling:
             self.engine, request = coordinator.cache(
                 self.cfg, self.engine, request, request.computed, self.rules
             )
-            computed = min(request.computed, len(request.tokens) - 1)
+            computed = int(counts.resumed_at(request.computed, len(request.tokens)))
             status = PREEMPTED if request.preemptions else WAITING
             request = request._replace(status=status, computed=computed)
             self.engine = self.engine.having(request)
@@ -140,7 +139,7 @@ class Scheduling:
         request = self.engine.request(choice.request)
         admitted = self.pending is not None and self.pending[0] == request.id
         hit = self.pending[1] if admitted and self.pending else None
-        if request.status != RUNNING and not admitted and not request.computed:
+        if request.status != RUNNING and not admitted and not request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
         if request.status in (LOADING, LOADED, FAILED):
             raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
@@ -270,7 +269,7 @@ class Scheduling:
             if request.status in (LOADED, FAILED):
                 self.adopt(Adopt(request.id))
         held = [r.id for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
-        held.sort(key=lambda name: self.engine.request(name).computed == 0)
+        held.sort(key=lambda name: not self.engine.request(name).tables)
         for name in held:
             if not self.budget or self.engine.dead or not self._try(name):
                 break
@@ -281,7 +280,7 @@ class Scheduling:
         saved_logs = (len(self.admissions), len(self.allocations))
         try:
             request = self.engine.request(name)
-            if not request.computed:
+            if not request.tables:
                 hit, external = connector.best_admission(
                     self.cluster, self.cfg, self.state, self.engine, request, self.rules
                 )
@@ -321,5 +320,3 @@ def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> 
         if len(request.output) >= request.max_tokens:
             state = connector.finish(cfg, state, request, rules)
     return state
-
-

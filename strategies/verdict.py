@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
+from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 
 
@@ -32,7 +33,8 @@ class Outcome:
     """A verdict with its evidence.
 
     `events` is the trace of a violation: what was taken, choices filled in, the last one breaking
-    `finding`. `coverage` says what was looked at; `reason` says why a verdict is UNKNOWN.
+    `finding`; `cluster` is the one they run on, with its jobs, where the search drew those itself.
+    `coverage` says what was looked at; `reason` says why a verdict is UNKNOWN.
     """
 
     verdict: Verdict
@@ -41,3 +43,4 @@ class Outcome:
     finding: Finding | None = None
     reason: str = ""
     seconds: float = 0.0
+    cluster: Cluster | None = None

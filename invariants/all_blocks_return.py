@@ -1,0 +1,27 @@
+"""Blocks of an aborted load were never given back when the completion came late (#32255, review; and
+#46283): the pool shrinks until nobody is admitted."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """An engine that holds no request has every block but the null block free."""
+    for engine in step.after.engines:
+        if not engine.requests and len(engine.free) != len(engine.blocks) - 1:
+            yield (
+                f"no request is left on {engine.name}",
+                f"{len(engine.free)} of {len(engine.blocks) - 1} blocks are free",
+            )
+
+
+INVARIANT = Invariant(
+    id="all_blocks_return",
+    name="after all requests end, every block is free again",
+    born_of="vllm#46283",
+    check=check,
+    teeth="aborted_load_never_frees",
+)

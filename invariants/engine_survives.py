@@ -1,0 +1,28 @@
+"""An assertion in the scheduler takes the whole engine down, with every request on it. The align
+split asserted that no tokens are external (#42554)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.events import describe
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """No event kills an engine."""
+    for engine in step.after.engines:
+        if engine.dead:
+            yield (
+                f"{describe(step.event)} is an event any engine must survive",
+                f"{engine.name} died: {engine.dead}",
+            )
+
+
+INVARIANT = Invariant(
+    id="engine_survives",
+    name="no event kills an engine",
+    born_of="vllm#42554",
+    check=check,
+    teeth="align_split_refuses_external",
+)

@@ -1,0 +1,30 @@
+"""A block that is in the free queue and in a block table will be given to somebody else while its
+first owner still reads it."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """No block of a table is in the free queue."""
+    for engine in step.after.engines:
+        free = set(engine.free)
+        for request in engine.requests:
+            for group, table in enumerate(request.tables):
+                for block in free.intersection(table):
+                    yield (
+                        f"{request.id} holds block {block} of {engine.name} in group {group}",
+                        "the block is in the free queue",
+                    )
+
+
+INVARIANT = Invariant(
+    id="no_block_free_and_held",
+    name="no block is both free and in a block table",
+    born_of="vllm#33775",
+    check=check,
+    teeth="untouched_hits",
+)

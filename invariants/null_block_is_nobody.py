@@ -1,0 +1,48 @@
+"""The null block stands for 'nothing here'. Once it is cached, sent or read, nothing is taken for
+something: #42547 registered it under hashes so that lookups would go through."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import NULL
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """The null block is never cached, free, transferred or read."""
+    for engine in step.after.engines:
+        for key, blocks in engine.cached:
+            if NULL in blocks:
+                yield (
+                    f"prefix {key[1]!r} of group {key[0]} is cached on {engine.name}",
+                    "its block is the null block, which holds nothing",
+                )
+        if NULL in engine.free:
+            yield (f"the null block of {engine.name} can never be given away", "it is free")
+    for transfer in step.after.transfers:
+        for group, (local, remote) in enumerate(transfer.pairs):
+            ratios = (cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical)
+            state = not cluster.decode.groups[group].attention
+            sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
+            if any(block // ratio == NULL for side, ratio in sides for block in side):
+                yield (
+                    f"{transfer.request} transfers {list(remote)} to {list(local)} "
+                    f"in group {group}",
+                    "one of them is the null block, which holds nothing",
+                )
+    for read in step.effects.reads:
+        if read.block == NULL:
+            yield (
+                f"{read.request} needs prefix {read.expected!r} in group {read.group}",
+                f"its table on {read.engine} has the null block there",
+            )
+
+
+INVARIANT = Invariant(
+    id="null_block_is_nobody",
+    name="the null block is never cached, free, transferred or read",
+    born_of="vllm#42547",
+    check=check,
+    teeth="null_blocks_registered",
+)

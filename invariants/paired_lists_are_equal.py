@@ -1,0 +1,30 @@
+"""With prefix caching, P's list of a Mamba group has placeholders before the state and D's has one
+slot: the worker died on `len(local) == len(remote)` (#42554). And a slice of the last 0 blocks is
+the whole list (its review)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """After trimming, both sides name equally many blocks in every group."""
+    for transfer in step.after.transfers:
+        for group, (local, remote) in enumerate(transfer.pairs):
+            if len(local) != len(remote):
+                yield (
+                    f"D fills {len(local)} blocks {list(local)} of {transfer.request} "
+                    f"in group {group}",
+                    f"P sends {len(remote)}: {list(remote)}",
+                )
+
+
+INVARIANT = Invariant(
+    id="paired_lists_are_equal",
+    name="local and remote block lists are equally long in every group after trimming",
+    born_of="vllm#42554",
+    check=check,
+    teeth="ssm_placeholders_not_trimmed",
+)

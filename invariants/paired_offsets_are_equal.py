@@ -1,0 +1,49 @@
+"""Equal counts are not enough: lists trimmed by count from the wrong end pair the first blocks of P
+with the last of D (#50558, #48633)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import Table
+from kvproof.model.step import Step
+
+
+def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
+    """Token offset of a kernel block in its request, None where it is not of it."""
+    logical, part = divmod(block, ratio)
+    return (table.index(logical) * ratio + part) * width if logical in table else None
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """Each pair of attention blocks is at the same token offset on both sides."""
+    p, d = cluster.prefill, cluster.decode
+    for transfer in step.after.transfers:
+        if transfer == step.before.transfer(transfer.request) or not transfer.pairs:
+            continue
+        ours = step.after.engine(d.name).find(transfer.request)
+        theirs = step.after.engine(p.name).find(transfer.request)
+        if ours is None or theirs is None:
+            continue
+        for group, (local, remote) in enumerate(transfer.pairs):
+            if not d.groups[group].attention:
+                continue
+            width = d.kernel_tokens(group)
+            for here, there in zip(local, remote, strict=False):
+                to = offset(ours.tables[group], here, d.physical_per_logical, width)
+                origin = offset(theirs.tables[group], there, p.physical_per_logical, width)
+                if to != origin:
+                    yield (
+                        f"D's block {here} of {transfer.request} is for tokens from {to} on "
+                        f"in group {group}",
+                        f"it is filled from P's block {there}, whose tokens start at {origin}",
+                    )
+
+
+INVARIANT = Invariant(
+    id="paired_offsets_are_equal",
+    name="local and remote blocks are paired at equal token offsets in every attention group",
+    born_of="vllm#50558",
+    check=check,
+    teeth="front_trim",
+)

@@ -1,0 +1,41 @@
+"""A block freed twice is in the queue twice, or with a negative count: the pool then hands out more
+than it has, and dies much later in `get_new_blocks`, far from the culprit."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import NULL
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """Free + referenced + null = all, and the walk of the queue agrees with the counts."""
+    for engine in step.after.engines:
+        unreferenced = {i for i, b in enumerate(engine.blocks) if b.refs == 0 and i != NULL}
+        negative = [i for i, b in enumerate(engine.blocks) if b.refs < 0 and i != NULL]
+        if negative:
+            yield (
+                f"block {negative[0]} of {engine.name} was referenced by nobody any more",
+                f"its count is {engine.blocks[negative[0]].refs}",
+            )
+        elif len(engine.free) != len(unreferenced) or set(engine.free) != unreferenced:
+            yield (
+                f"the queue of {engine.name} walks {list(engine.free)}",
+                f"the blocks without references are {sorted(unreferenced)}",
+            )
+
+
+def margin(_cluster: Cluster, step: Step) -> int:
+    """Free blocks of the fullest pool."""
+    return min(len(e.free) for e in step.after.engines)
+
+
+INVARIANT = Invariant(
+    id="pool_adds_up",
+    name="free + referenced + null blocks are all blocks, and the queue holds each free block once",
+    born_of="vllm#42571",
+    check=check,
+    margin=margin,
+    teeth="double_free",
+)

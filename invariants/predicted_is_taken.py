@@ -1,0 +1,29 @@
+"""The scheduler asks how many blocks a request will take, compares that with the free ones, and then
+takes. Too low, and the pool raises in the middle of a step (#46892); too high, and a request that
+would fit waits or preempts another."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """What left the free queue is what was predicted."""
+    for allocation in step.effects.allocations:
+        if allocation.predicted != allocation.taken:
+            yield (
+                f"{allocation.request} was predicted to take {allocation.predicted} blocks of "
+                f"{allocation.engine}",
+                f"it took {allocation.taken}",
+            )
+
+
+INVARIANT = Invariant(
+    id="predicted_is_taken",
+    name="a request takes exactly the blocks it was predicted to take",
+    born_of="vllm#46892",
+    check=check,
+    teeth="prediction_forgets_hits",
+)

@@ -1,0 +1,61 @@
+"""All invariants. A new one is a file and a line here."""
+
+from kvproof.invariants import (
+    all_blocks_return,
+    cached_block_holds_its_key,
+    counter_counts_only_cached,
+    engine_survives,
+    every_request_can_finish,
+    hash_map_is_sound,
+    hit_holds_in_every_group,
+    hit_is_the_longest,
+    no_block_free_and_held,
+    nothing_reused_under_transfer,
+    null_block_is_nobody,
+    paired_lists_are_equal,
+    paired_offsets_are_equal,
+    pool_adds_up,
+    predicted_is_taken,
+    prefill_and_decode_agree,
+    references_are_exact,
+    repeated_prompt_hits,
+    request_reads_its_own_prefix,
+    state_read_is_state_at_computed,
+    truncated_at_most_once,
+)
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.errors import unknown
+
+INVARIANTS: dict[str, Invariant] = {
+    module.INVARIANT.id: module.INVARIANT
+    for module in (
+        pool_adds_up,
+        references_are_exact,
+        no_block_free_and_held,
+        hash_map_is_sound,
+        cached_block_holds_its_key,
+        request_reads_its_own_prefix,
+        state_read_is_state_at_computed,
+        counter_counts_only_cached,
+        hit_holds_in_every_group,
+        hit_is_the_longest,
+        repeated_prompt_hits,
+        predicted_is_taken,
+        truncated_at_most_once,
+        prefill_and_decode_agree,
+        paired_lists_are_equal,
+        paired_offsets_are_equal,
+        null_block_is_nobody,
+        nothing_reused_under_transfer,
+        all_blocks_return,
+        engine_survives,
+        every_request_can_finish,
+    )
+}
+
+
+def invariant_named(name: str) -> Invariant:
+    """The invariant of this id. Raises UsageError with the nearest id."""
+    if name not in INVARIANTS:
+        raise unknown("invariant", name, INVARIANTS)
+    return INVARIANTS[name]

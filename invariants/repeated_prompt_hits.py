@@ -1,0 +1,64 @@
+"""No silent 0%. The state of a shared prefix was kept only where the first prompt's chunk ended, so
+that prompts which part before it hit nothing, however often they came (#43587, #45238).
+
+A prompt served before hits all its whole blocks but the last token's. A prompt that parts from
+another one cannot hit a Mamba state nobody kept; but the second to come sees where they part, and
+from the third on the shared part must hit (#37898). Eviction clears the record.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model import counts, history
+from kvproof.model.config import Cluster
+from kvproof.model.step import Admission, Step
+
+
+def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
+    """Tokens this admission must find in the local cache."""
+    cfg = cluster.engine(admission.engine)
+    limit = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit)
+    stateless = cfg.aligned_group is None
+    if cfg.role == "decode" and not stateless:
+        transfer = step.before.transfer(admission.request)
+        if transfer is None or transfer.phase != "offered":
+            return 0  # D computed no states, and nobody brings one
+        stateless = True  # P brings the state, after at least one token of D's cache
+        limit = min(limit, counts.longest_hit_tokens(transfer.tokens, cfg.hit_unit))
+    best = 0
+    for served in admission.served:
+        common = history.common_prefix(served.prompt, admission.tokens)
+        if stateless:
+            kept = counts.round_down(common, cfg.hit_unit)
+        elif common == len(served.prompt):
+            kept = counts.longest_hit_tokens(common, cfg.hit_unit)
+        else:
+            kept = served.shared if common >= served.shared else 0
+        best = max(best, min(kept, limit))
+    return best
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """The local hit is at least what is owed."""
+    for admission in step.effects.admissions:
+        if not cluster.engine(admission.engine).prefix_caching:
+            continue
+        before = {key for key, _ in step.before.engine(admission.engine).cached}
+        if before - {key for key, _ in admission.cached}:
+            continue  # evicted earlier in this step: nothing is owed
+        due = owed(cluster, step, admission)
+        if admission.hit < due:
+            yield (
+                f"{len(admission.served)} prompts were served on {admission.engine} and nothing "
+                f"was evicted, so {due} tokens of {admission.request} are owed",
+                f"{admission.hit} are hit",
+            )
+
+
+INVARIANT = Invariant(
+    id="repeated_prompt_hits",
+    name="a repeated prompt hits as much as its groups can give",
+    born_of="vllm#43587",
+    check=check,
+    teeth="state_only_at_last_boundary",
+)

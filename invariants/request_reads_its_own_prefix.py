@@ -1,0 +1,31 @@
+"""Content truth of attention. Blocks paired from the wrong end are somebody else's KV at the right
+address: no counter notices, the tokens are wrong (#48633, C3)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import NULL
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """Every KV slot a request attends to holds the prefix of that request."""
+    for read in step.effects.reads:
+        attention = cluster.engine(read.engine).groups[read.group].attention
+        if attention and read.block != NULL and read.found != read.expected:
+            yield (
+                f"{read.request} attends to the KV of prefix {read.expected!r} on {read.engine}",
+                f"slot {read.slot} of block {read.block} holds {read.found!r}"
+                if read.found
+                else f"block {read.block} was never written there",
+            )
+
+
+INVARIANT = Invariant(
+    id="request_reads_its_own_prefix",
+    name="a request attends only to the KV of its own prefix",
+    born_of="vllm#48633",
+    check=check,
+    teeth="front_trim",
+)

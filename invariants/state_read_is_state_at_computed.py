@@ -1,0 +1,31 @@
+"""Content truth of Mamba. If D starts from the state of all N tokens and then computes token N, the
+token is applied twice: "The capital of France is is Paris" (#37310)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import NULL
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """The state a request continues from is the state of exactly its computed tokens."""
+    for read in step.effects.reads:
+        attention = cluster.engine(read.engine).groups[read.group].attention
+        if not attention and read.block != NULL and read.found != read.expected:
+            yield (
+                f"{read.request} has computed {len(read.expected)} tokens on {read.engine}",
+                f"block {read.block} holds the state of {len(read.found)} tokens ({read.found!r})"
+                if read.found
+                else f"block {read.block} holds no state",
+            )
+
+
+INVARIANT = Invariant(
+    id="state_read_is_state_at_computed",
+    name="a Mamba state is read only as the state of exactly the computed tokens",
+    born_of="vllm#37310",
+    check=check,
+    teeth="embeddings_not_truncated",
+)

@@ -1,0 +1,1 @@
+"""Historical defects, one file each: one replaced rule."""

@@ -1,0 +1,12 @@
+"""#32255: the request was in WAITING_FOR_REMOTE_KVS, and nobody waited for the end of the read."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="abort_frees_under_load",
+    born_of="vllm#32255",
+    mistake="an abort frees D's blocks while the transfer still writes them",
+    replaces=("frees_while_loading", lambda: True),
+    breaks=("nothing_reused_under_transfer",),
+    cluster="pd-aborting",
+)

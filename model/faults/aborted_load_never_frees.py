@@ -1,0 +1,12 @@
+"""The review of #32255, and #46283: the delayed free waits for an event that finds nobody to free."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="aborted_load_never_frees",
+    born_of="vllm#46283",
+    mistake="the blocks of an aborted load are not freed when its transfer ends",
+    replaces=("frees_after_aborted_load", lambda: False),
+    breaks=("references_are_exact", "all_blocks_return"),
+    cluster="pd-aborting",
+)

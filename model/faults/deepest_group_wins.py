@@ -1,0 +1,13 @@
+"""#44243 took `max` over the groups' hits: what attention had lost was taken for computed because a
+Mamba state behind it survived."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="deepest_group_wins",
+    born_of="vllm#46453",
+    mistake="the hit is as long as the longest of any group",
+    replaces=("hit_holds", any),
+    breaks=("hit_holds_in_every_group",),
+    cluster="hybrid-evicting",
+)

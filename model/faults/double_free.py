@@ -1,0 +1,15 @@
+"""#42571: the same block twice in one batch of frees."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="double_free",
+    born_of="vllm#42571",
+    mistake="a freed block loses two references",
+    replaces=("references_dropped", lambda: 2),
+    breaks=(
+        "pool_adds_up",
+        "references_are_exact",
+    ),
+    cluster="full",
+)

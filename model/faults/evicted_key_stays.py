@@ -1,0 +1,15 @@
+"""The class of #49125: an entry of the map outlives what its block held."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="evicted_key_stays",
+    born_of="vllm#49125",
+    mistake="a block that is given to a new owner stays in the map under its old key",
+    replaces=("forgets_evicted_key", lambda: False),
+    breaks=(
+        "hash_map_is_sound",
+        "cached_block_holds_its_key",
+    ),
+    cluster="full-evicting",
+)

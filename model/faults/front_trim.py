@@ -1,0 +1,29 @@
+"""The push connector aligned by the shorter length from the front (#48633, C3): P's prefix went into
+D's suffix whenever D had a hit."""
+
+from kvproof.model.algebra import Num, min_
+from kvproof.model.faults.fault import Fault
+
+
+def from_the_front(
+    local_first: Num,
+    local_slots: Num,
+    remote_first: Num,
+    remote_slots: Num,
+) -> tuple[Num, Num, Num, Num]:
+    """As many as both have, from the start of both."""
+    both_have = min_(local_slots, remote_slots)
+    return (0, both_have, 0, both_have)
+
+
+FAULT = Fault(
+    name="front_trim",
+    born_of="vllm#48633",
+    mistake="the lists are paired from the front, so a partial hit shifts every block",
+    replaces=("trim", from_the_front),
+    breaks=(
+        "paired_offsets_are_equal",
+        "request_reads_its_own_prefix",
+    ),
+    cluster="pd-full",
+)

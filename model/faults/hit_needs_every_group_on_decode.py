@@ -1,0 +1,13 @@
+"""#42524: D has the attention blocks of a prompt and no state at any boundary, so it hits 0% and pulls
+everything again, every turn."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="hit_needs_every_group_on_decode",
+    born_of="vllm#42524",
+    mistake="D takes only what all groups hit, although P sends the state anyway",
+    replaces=("decode_hit_needs_every_group", lambda: True),
+    breaks=("repeated_prompt_hits",),
+    cluster="pd-repeating",
+)

@@ -1,0 +1,26 @@
+"""The review of #42554, not acted upon: `remote[-n:]` with n = 0. When D hits all that P offers, it needs
+no block of any group, and its empty lists are paired with all of P's."""
+
+from kvproof.model.algebra import Num, if_, max_
+from kvproof.model.faults.fault import Fault
+
+
+def last_of_remote(
+    local_first: Num,
+    local_slots: Num,
+    remote_first: Num,
+    remote_slots: Num,
+) -> tuple[Num, Num, Num, Num]:
+    """All of D's list, and as many from the end of P's; from its start where that is none."""
+    start = if_(local_slots == 0, 0, max_(remote_slots - local_slots, 0))
+    return (0, local_slots, start, remote_slots)
+
+
+FAULT = Fault(
+    name="last_zero_blocks_yield_all",
+    born_of="vllm#42554",
+    mistake="the slice of the last 0 blocks of a list is the whole list",
+    replaces=("trim", last_of_remote),
+    breaks=("paired_lists_are_equal",),
+    cluster="pd-hitting",
+)

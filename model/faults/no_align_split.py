@@ -1,0 +1,31 @@
+"""#43559, mended by #51113: a chunk ended inside a block, and the state there was later hashed as the
+state of the full block."""
+
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def uncut(
+    start: Num,  # noqa: ARG001
+    tokens: Num,
+    prefill_end: Num,  # noqa: ARG001
+    known: Num,  # noqa: ARG001
+    block_size: Num,  # noqa: ARG001
+    chunk_limit: Num,  # noqa: ARG001
+    junction: Num,  # noqa: ARG001
+) -> Num:
+    """All the tokens the budget allows."""
+    return tokens
+
+
+FAULT = Fault(
+    name="no_align_split",
+    born_of="vllm#51113",
+    mistake="chunks end where the budget ends, and the state there is cached as the state of the block",
+    replaces=("align_chunk", uncut),
+    breaks=(
+        "cached_block_holds_its_key",
+        "repeated_prompt_hits",
+    ),
+    cluster="hybrid-chunked",
+)

@@ -1,0 +1,65 @@
+"""All faults. A new one is a file and a line here."""
+
+from kvproof.model.errors import unknown
+from kvproof.model.faults import (
+    abort_frees_under_load,
+    aborted_load_never_frees,
+    align_split_during_load,
+    align_split_refuses_external,
+    decode_loads_whole_prompt,
+    deepest_group_wins,
+    double_free,
+    embeddings_not_truncated,
+    evicted_key_stays,
+    front_trim,
+    hit_collapses_with_three_groups,
+    hit_needs_every_group_on_decode,
+    last_zero_blocks_yield_all,
+    no_align_split,
+    null_blocks_counted_as_cached,
+    null_blocks_registered,
+    prediction_forgets_hits,
+    ssm_placeholders_not_trimmed,
+    state_only_at_last_boundary,
+    truncates_for_any_non_full_group,
+    truncation_without_guard,
+    untouched_hits,
+    window_of_loaded_tokens,
+)
+from kvproof.model.faults.fault import Fault
+
+FAULTS: dict[str, Fault] = {
+    module.FAULT.name: module.FAULT
+    for module in (
+        null_blocks_counted_as_cached,
+        null_blocks_registered,
+        decode_loads_whole_prompt,
+        truncation_without_guard,
+        truncates_for_any_non_full_group,
+        embeddings_not_truncated,
+        ssm_placeholders_not_trimmed,
+        last_zero_blocks_yield_all,
+        front_trim,
+        align_split_refuses_external,
+        align_split_during_load,
+        state_only_at_last_boundary,
+        untouched_hits,
+        double_free,
+        evicted_key_stays,
+        deepest_group_wins,
+        hit_collapses_with_three_groups,
+        prediction_forgets_hits,
+        abort_frees_under_load,
+        aborted_load_never_frees,
+        no_align_split,
+        hit_needs_every_group_on_decode,
+        window_of_loaded_tokens,
+    )
+}
+
+
+def fault_named(name: str) -> Fault:
+    """The fault of this name. Raises UsageError with the nearest name."""
+    if name not in FAULTS:
+        raise unknown("fault", name, FAULTS)
+    return FAULTS[name]

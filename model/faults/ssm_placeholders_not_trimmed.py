@@ -1,0 +1,13 @@
+"""Before #42554 the two lists of a Mamba group had to be equal as they came: P's had a placeholder for
+each block before the state, D's one slot."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="ssm_placeholders_not_trimmed",
+    born_of="vllm#42554",
+    mistake="P's placeholders before the Mamba state are left in the list",
+    replaces=("state_slots_moved", lambda slots: slots),
+    breaks=("paired_lists_are_equal",),
+    cluster="pd",
+)

@@ -1,0 +1,23 @@
+"""The review of #37310: the connector is asked about a request again after every preemption, and
+without `_p_side_truncated` it drops a token each time."""
+
+from kvproof.model.algebra import Num, Truth, if_
+from kvproof.model.faults.fault import Fault
+
+
+def always_shorter(prompt: Num, backoff: Num, truncated: Truth) -> Num:  # noqa: ARG001
+    """One token less, asked once or twice."""
+    return if_(prompt > backoff, prompt - backoff, prompt)
+
+
+FAULT = Fault(
+    name="truncation_without_guard",
+    born_of="vllm#37310",
+    mistake="P truncates again each time a preempted request is scheduled",
+    replaces=("prompt_after_truncation", always_shorter),
+    breaks=(
+        "truncated_at_most_once",
+        "prefill_and_decode_agree",
+    ),
+    cluster="pd-preempting",
+)

@@ -1,0 +1,16 @@
+"""The window of #44409 (#33775): a hit block is still in the free queue when another group takes
+blocks, and is given away."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="untouched_hits",
+    born_of="vllm#44409",
+    mistake="hit blocks are put into the table and not referenced",
+    replaces=("touches_hit_blocks", lambda: False),
+    breaks=(
+        "references_are_exact",
+        "no_block_free_and_held",
+    ),
+    cluster="full",
+)

@@ -1,0 +1,105 @@
+"""Named clusters: the smallest in which each part of the machine has something to do.
+
+Block size 2 throughout, pools of a few blocks, prompts of a few tokens.
+"""
+
+from pathlib import Path
+
+from kvproof.model.config import Cluster, Engine, Group, Job, parse
+from kvproof.model.errors import UsageError, unknown
+
+FULL = Group("full", 2)
+WINDOW = Group("window", 2, window=3)
+MAMBA = Group("mamba", 2)
+STATE = Group("mamba", 4096, mode="none")
+
+
+def _one(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> Cluster:
+    blocks = int(str(options.pop("num_blocks", 9)))
+    chunk = int(str(options.pop("chunk_tokens", 8)))
+    caching = options.pop("prefix_caching", True) is True
+    engine = Engine("E", groups, blocks, chunk_tokens=chunk, prefix_caching=caching)
+    return Cluster(name, (engine,), jobs, **options)  # type: ignore[arg-type]
+
+
+def _pd(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> Cluster:
+    blocks = int(str(options.pop("num_blocks", 9)))
+    decode_blocks = int(str(options.pop("decode_blocks", blocks)))
+    chunk = int(str(options.pop("chunk_tokens", 8)))
+    p = Engine("P", groups, blocks, "prefill", chunk)
+    d = Engine("D", groups, decode_blocks, "decode", chunk)
+    return Cluster(name, (p, d), jobs, **options)  # type: ignore[arg-type]
+
+
+def _ratios() -> Cluster:
+    """P and D with kernel blocks of 2 tokens, two to a block on P and one on D."""
+    p = Engine("P", (Group("full", 4), Group("mamba", 4)), 8, "prefill", 8, 2)
+    d = Engine("D", (Group("full", 2), Group("mamba", 2)), 10, "decode", 8, 1)
+    return Cluster("pd-ratio", (p, d), (Job("r0", "abcdef"), Job("r1", "abcdxy")))
+
+
+AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
+TWICE = (Job("r0", "abcde", 2), Job("r1", "abcde"))
+
+_PRESETS = (
+    _one("full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcde")), num_blocks=5),
+    _one("full-evicting", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "wxyz", 2)), num_blocks=4),
+    _one("window", FULL, WINDOW, jobs=AB, num_blocks=9),
+    _one("hybrid", FULL, MAMBA, jobs=(Job("r0", "abcdef", 2), Job("r1", "abcdx", 2))),
+    _one(
+        "hybrid-chunked",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcdef", 2), Job("r1", "abcdef")),
+        chunk_tokens=3,
+    ),
+    _one("hybrid-evicting", FULL, MAMBA, jobs=TWICE, evictions=True),
+    _one(
+        "hybrid-siblings",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcdef"), Job("r1", "abcxyz"), Job("r2", "abcuvw")),
+        num_blocks=20,
+    ),
+    _one("state", FULL, STATE, jobs=AB, num_blocks=8, prefix_caching=False),
+    _one(
+        "three", FULL, WINDOW, MAMBA, jobs=(Job("r0", "abcde"), Job("r1", "abcde")), num_blocks=14
+    ),
+    _pd("pd", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "abcdx", 2))),
+    _pd("pd-full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx")), num_blocks=7),
+    _pd("pd-window", FULL, WINDOW, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx"))),
+    _pd("pd-hitting", FULL, MAMBA, jobs=TWICE),
+    _pd("pd-three", FULL, WINDOW, MAMBA, jobs=TWICE, num_blocks=12),
+    _pd(
+        "pd-preempting",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcdefgh"), Job("r1", "stuvwxyz")),
+        num_blocks=8,
+        decode_blocks=12,
+        chunk_tokens=4,
+    ),
+    _pd("pd-embeds", FULL, MAMBA, jobs=(Job("r0", "ABCDE", 2, embeds=True),)),
+    _pd("pd-repeating", FULL, MAMBA, jobs=(Job("r0", "abcdef", 2), Job("r1", "abcdef"))),
+    _pd("pd-aborting", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "xyz")), aborts=True),
+    _pd("pd-failing", FULL, MAMBA, jobs=TWICE, failures=1),
+    _pd("pd-recomputing", FULL, MAMBA, jobs=TWICE, failures=1, load_failure="recompute"),
+    _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
+    _ratios(),
+)
+
+CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in _PRESETS}
+
+
+def cluster_named(name: str) -> Cluster:
+    """A preset by name, or a cluster from a JSON file. Raises UsageError for neither."""
+    if name in CLUSTERS:
+        return CLUSTERS[name]
+    path = Path(name)
+    if path.suffix != ".json":
+        raise unknown("cluster", name, CLUSTERS)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"The file {name} cannot be read ({error.strerror}). "
+            f"Write the path of a JSON file, or one of {', '.join(sorted(CLUSTERS))}."
+        ) from error
+    return parse(text, name)

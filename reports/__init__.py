@@ -1,0 +1,1 @@
+"""Verdicts and traces as what a person or a CI system reads."""

@@ -1,0 +1,113 @@
+"""What one event changed, in lines a person can read: one line per request, block or transfer."""
+
+from typing import Any, TypeAlias
+
+from kvproof.model.state import NULL
+from kvproof.reports.state_diff import Change, Flat, parts
+
+Subject: TypeAlias = tuple[str, ...]
+
+HIDDEN = ("cached", "id", "name", "request")
+"""Fields that repeat what another line says: the cache is seen in the keys of the blocks."""
+
+
+def lines(before: Flat, change: Change, after: Flat) -> list[str]:
+    """One line per thing that changed, in the order of the state."""
+    fields: dict[Subject, dict[str, tuple[Any, Any]]] = {}
+    for pointer in [*change.removed, *change.changed]:
+        subject, name = _split(pointer)
+        if name not in HIDDEN:
+            old, new = before.get(pointer), after.get(pointer)
+            fields.setdefault(subject, {})[name] = (old, new)
+    return [
+        f"{_title(subject)}: {text}"
+        for subject, changed in sorted(fields.items(), key=lambda item: _order(item[0]))
+        if (text := _line(subject, changed, before, after))
+    ]
+
+
+def _split(pointer: str) -> tuple[Subject, str]:
+    """The thing a pointer is about, and which field of it."""
+    path = parts(pointer)
+    if path[0] == "engines" and path[2] in ("blocks", "memory"):
+        return (path[0], path[1], "block", path[3]), " ".join(path[4:] or ["holds"])
+    if path[0] == "engines" and path[2] == "requests":
+        return path[:4], " ".join(path[4:])
+    if path[0] == "transfers":
+        return path[:2], " ".join(path[2:])
+    return path[:-1], path[-1]
+
+
+def _title(subject: Subject) -> str:
+    if not subject:
+        return "cluster"
+    if subject[0] == "transfers":
+        return f"transfer of {subject[1]}"
+    return " ".join([subject[1], *subject[2:]]).replace("requests", "request")
+
+
+def _order(subject: Subject) -> tuple[Any, ...]:
+    number = int(subject[3]) if len(subject) > 3 and subject[2] == "block" else 0
+    kind = ("requests", "block").index(subject[2]) if len(subject) > 2 else 2
+    return (subject[:1] == ("transfers",), not subject, subject[1:2], kind, number, subject)
+
+
+def _line(subject: Subject, changed: dict[str, tuple[Any, Any]], before: Flat, after: Flat) -> str:
+    if (len(subject) == 4 and subject[2] == "requests") or subject[:1] == ("transfers",):
+        base = "/" + "/".join(p.replace("~", "~0").replace("/", "~1") for p in subject)
+        mark = base + ("/id" if subject[0] == "engines" else "/request")
+        if mark not in after:
+            return "gone"
+        if mark not in before:
+            return "new, " + ", ".join(f"{n} {value(v)}" for n, (_, v) in changed.items() if v)
+    if subject[2:3] == ("block",):
+        return _block(subject, changed, after)
+    return ", ".join(f"{n} {value(old)} -> {value(new)}" for n, (old, new) in changed.items())
+
+
+def _block(subject: Subject, changed: dict[str, tuple[Any, Any]], after: Flat) -> str:
+    said = []
+    for name in ("refs", "key"):
+        if name in changed:
+            old, new = changed[name]
+            said.append(f"{name} {value(old)} -> {value(new)}")
+    if {"holds", "group", "slots"} & set(changed):
+        said.append(f"holds {content(subject[1], subject[3], after)}")
+    return ", ".join(said)
+
+
+def content(engine: str, block: str, state: Flat) -> str:
+    """What a block holds: the longest prefix written into each slot, or a Mamba state."""
+    base = f"/engines/{engine.replace('~', '~0').replace('/', '~1')}/memory/{block}"
+    slots = state.get(f"{base}/slots")
+    if slots is None or not any(slots):
+        return "nothing"
+    return f"{' '.join(s or '_' for s in slots)} (group {state[f'{base}/group']})"
+
+
+def value(v: Any) -> str:
+    """A plain value, short: lists of numbers as `1 2 3`, nested lists with bars between."""
+    if v is None:
+        return "none"
+    if isinstance(v, list):
+        if any(isinstance(item, list) for item in v):
+            return "[" + " | ".join(_inner(item) for item in v) + "]"
+        return "[" + " ".join(value(item) for item in v) + "]"
+    return "''" if v == "" else str(v)
+
+
+def _inner(v: Any) -> str:
+    if isinstance(v, list):
+        return " ".join(value(item) for item in v)
+    return value(v)
+
+
+def owners(engine: dict[str, Any]) -> dict[int, list[str]]:
+    """Who has each block in a block table."""
+    held: dict[int, list[str]] = {}
+    for name, request in engine.get("requests", {}).items():
+        for table in request["tables"]:
+            for block in table:
+                if block != NULL and name not in held.setdefault(block, []):
+                    held[block].append(name)
+    return held

@@ -1,0 +1,120 @@
+"""A trace as a terminal shows it: per event only what changed, then the step that breaks it, the
+block tables of every engine side by side, why it is wrong, and the command that replays it."""
+
+import io
+from pathlib import Path
+from typing import Any, TextIO
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.events import describe
+from kvproof.reports.changes import content, lines, owners, value
+from kvproof.reports.state_diff import Flat, nested
+from kvproof.reports.trace import Trace
+from rich.columns import Columns
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 100
+
+
+def render(trace: Trace, path: Path | None = None) -> str:
+    """The trace as text without colour, the same wherever it is rendered."""
+    out = io.StringIO()
+    _print(Console(file=out, width=WIDTH, color_system=None, highlight=False), trace, path)
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+def show(file: TextIO, trace: Trace, path: Path | None = None) -> None:
+    """Print the trace: in colour on a terminal, else as `render` has it."""
+    if not file.isatty():
+        file.write(render(trace, path))
+        return
+    _print(Console(file=file, width=WIDTH, highlight=False), trace, path)
+
+
+def _print(console: Console, trace: Trace, path: Path | None) -> None:
+    console.print(Text(_headline(trace), style="bold"))
+    console.print()
+    states = trace.states()
+    for index, event in enumerate(trace.events):
+        breaks = trace.finding is not None and index + 1 == len(trace.events)
+        mark = ">" if breaks else " "
+        text = f"{mark}{index + 1:3}  {describe(event)}"
+        console.print(Text(text, style="bold red" if breaks else ""))
+        if trace.changes is not None:
+            for line in lines(states[index], trace.changes[index], states[index + 1]):
+                console.print(Padding(Text(line, style="dim"), (0, 0, 0, 8)))
+    console.print()
+    if states:
+        console.print(_tables(states[-2:]))
+    else:
+        console.print("The states were not recorded.")
+    _print_finding(console, trace)
+    _print_command(console, trace, path)
+
+
+def _headline(trace: Trace) -> str:
+    faults = ", ".join(trace.faults) or "none"
+    where = trace.machine + (f" (vLLM {trace.vllm})" if trace.vllm else "")
+    return (
+        f"{len(trace.events)} events on machine {where}, cluster {trace.cluster.name}, "
+        f"faults {faults}, seed {trace.seed}"
+    )
+
+
+def _print_finding(console: Console, trace: Trace) -> None:
+    if trace.finding is None:
+        console.print("No invariant is broken in this trace.")
+        return
+    name = trace.finding.invariant
+    known = INVARIANTS.get(name)
+    console.print(Text(f"BROKEN at event {len(trace.events)}: {name}", style="bold red"))
+    if known is not None:
+        console.print(Text(f"It must be true that {known.name} ({known.born_of})."))
+    for reason in trace.finding.reasons[:-1]:
+        console.print(Text(f"  because  {reason}"))
+    console.print(Text(f"  yet      {trace.finding.reasons[-1]}"))
+
+
+def _print_command(console: Console, trace: Trace, path: Path | None) -> None:
+    if path is not None:
+        console.print()
+        command = f"kvproof replay {path} --machine {trace.machine}"
+        console.print(Text(f"Replay it: {command}"), soft_wrap=True)
+
+
+def _tables(states: list[Flat]) -> Columns:
+    """The blocks and the requests of each engine after the last event; `*` marks what it changed."""
+    last = nested(states[-1])
+    before = nested(states[0])
+    engines = last["engines"]
+    return Columns(
+        [
+            _engine(name, engine, before["engines"][name], states[-1])
+            for name, engine in engines.items()
+        ],
+        padding=(0, 2),
+    )
+
+
+def _engine(name: str, engine: dict[str, Any], before: dict[str, Any], state: Flat) -> Table:
+    table = Table(title=f"Engine {name} at the end", box=None, width=48, title_justify="left")
+    for heading in ("block", "refs", "held by", "cached as", "holds"):
+        table.add_column(heading, overflow="fold")
+    held, old = owners(engine), owners(before)
+    for block, fields in engine["blocks"].items():
+        who = held.get(int(block), [])
+        now = (fields, engine["memory"][block], who)
+        changed = now != (before["blocks"][block], before["memory"][block], old.get(int(block), []))
+        key = fields["key"]
+        table.add_row(
+            f"{block}{'*' if changed else ''}",
+            value(fields["refs"]),
+            "null block" if block == "0" else " ".join(who) or "free",
+            f"{key[1]} ({key[0]})" if key else "",
+            content(name, block, state),
+            style="bold" if changed else "",
+        )
+    return table

@@ -1,0 +1,121 @@
+"""One episode: a Hypothesis state machine that chooses jobs and events for any machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from sys import exception
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster
+from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
+from kvproof.model.machine import Machine
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run
+from kvproof.strategies.workloads import jobs
+
+MakeMachine = Callable[[Cluster], Machine]
+"""Makes a fresh machine for a cluster."""
+
+JOBS_MAX = 8
+"""Jobs of one episode."""
+
+CHOICES_MAX = 64
+"""Events drawn from at a time. Beyond 100 Hypothesis mixes in constants of the modules that happen
+to be imported, and one seed would no longer give one trace."""
+
+WORK = (Schedule, Complete)
+HAND_OVER = (Submit, TransferDone)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an episode runs against. The jobs of the cluster are its traffic with `use_jobs`, and
+    are left out otherwise: then each episode draws its own. `ended` is told of each whole run."""
+
+    make_machine: MakeMachine
+    cluster: Cluster
+    invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(INVARIANTS.values()))
+    use_jobs: bool = False
+    ended: Callable[[Run], None] = lambda _run: None
+
+    @property
+    def eventually(self) -> str | None:
+        """The id of the invariant about the end of a run; None where it is not asked for."""
+        return next((i.id for i in self.invariants if i.kind == "eventually"), None)
+
+    def machine(self) -> Machine:
+        """A fresh machine with the traffic an episode starts with."""
+        return self.make_machine(self.cluster if self.use_jobs else self.cluster.carrying())
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """One episode. Its rules only choose among what the machine offers; every step is checked, and
+    at the end the machine is driven until all requests have finished."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+        self.run = Run(target.machine(), target.invariants)
+        self.outside = exception()
+
+    @property
+    def may_submit(self) -> bool:
+        """Whether one more job may be drawn."""
+        cluster = self.run.machine.cluster
+        return not self.target.use_jobs and not self.run.dead and len(cluster.jobs) < JOBS_MAX
+
+    def offered(self, *kinds: type) -> list[Event]:
+        """The stimuli of these kinds, simplest first."""
+        return [e for e in self.run.stimuli if isinstance(e, kinds)][:CHOICES_MAX]
+
+    @property
+    def disturbances(self) -> list[Event]:
+        """The stimuli that no run needs: failures, aborts, evictions and the like."""
+        needed = self.offered(*WORK, *HAND_OVER)
+        return [e for e in self.run.stimuli if e not in needed][:CHOICES_MAX]
+
+    @precondition(lambda self: self.may_submit)
+    @rule(data=st.data())
+    def submit(self, data: st.DataObject) -> None:
+        """A new job arrives."""
+        machine = self.run.machine
+        earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
+        job = data.draw(jobs(machine.cluster, f"r{len(machine.cluster.jobs)}", earlier))
+        machine.add_job(job)
+        self.run.take(Submit(machine.cluster.prefill.name, job.name))
+
+    @precondition(lambda self: self.offered(*WORK))
+    @rule(data=st.data())
+    def work(self, data: st.DataObject) -> None:
+        """An engine schedules a step, and its output arrives."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*WORK))))
+
+    @precondition(lambda self: self.offered(*HAND_OVER))
+    @rule(data=st.data())
+    def hand_over(self, data: st.DataObject) -> None:
+        """A given job arrives, D gets what P hands over, or D has read it."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*HAND_OVER))))
+
+    @precondition(lambda self: self.disturbances)
+    @rule(data=st.data())
+    def disturb(self, data: st.DataObject) -> None:
+        """Something fails, is aborted, evicted or given up."""
+        self.run.take(data.draw(st.sampled_from(self.disturbances)))
+
+    @precondition(lambda self: not self.run.stimuli and not self.may_submit)
+    @rule()
+    def rest(self) -> None:
+        """Nothing can happen any more (a Hypothesis machine must always have a rule to run)."""
+
+    def teardown(self) -> None:
+        """Drain the run, unless it already failed or Hypothesis gave it up halfway."""
+        try:
+            if exception() is self.outside:
+                drain(self.run, self.target.eventually)
+                self.target.ended(self.run)
+        finally:
+            close = getattr(self.run.machine, "close", None)
+            if close is not None:
+                close()

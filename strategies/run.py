@@ -1,0 +1,65 @@
+"""One run of a machine: the steps it took, each checked against the invariants."""
+
+from collections.abc import Iterable
+
+from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.model.config import Cluster
+from kvproof.model.events import Complete, Event, describe
+from kvproof.model.machine import Machine
+from kvproof.model.step import Step
+
+
+class Violated(Exception):
+    """An invariant does not hold. Carries the run that shows it."""
+
+    def __init__(self, finding: Finding, cluster: Cluster, steps: tuple[Step, ...]) -> None:
+        super().__init__(f"{finding.invariant}: {finding.sentence}")
+        self.finding = finding
+        self.cluster = cluster
+        self.steps = steps
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was taken, choices filled in; the last one breaks the finding's invariant."""
+        return tuple(step.event for step in self.steps)
+
+
+class Run:
+    """A machine being driven. `steps` are those taken so far."""
+
+    def __init__(self, machine: Machine, invariants: Iterable[Invariant]) -> None:
+        self.machine = machine
+        self.invariants = tuple(invariants)
+        self.steps: list[Step] = []
+        self.stimuli = machine.stimuli()
+
+    @property
+    def dead(self) -> bool:
+        """Whether an engine has died: nothing more can be asked of it."""
+        return any(engine.dead for engine in self.machine.state.engines)
+
+    def take(self, event: Event) -> None:
+        """Take one event, and then the output of the step it started.
+
+        Raises Violated with the first invariant that does not hold. What else the machine raises
+        is an error of the machine, and passes with the events before it.
+        """
+        self._take_one(event)
+        while self.stimuli and all(isinstance(e, Complete) for e in self.stimuli):
+            self._take_one(self.stimuli[0])
+
+    def _take_one(self, event: Event) -> None:
+        try:
+            step = self.machine.take(event)
+        except Exception as error:
+            taken = "\n".join(describe(s.event) for s in self.steps)
+            error.add_note(f"while taking {describe(event)} after\n{taken}")
+            raise
+        self.steps.append(step)
+        self.stimuli = self.machine.stimuli()
+        for finding in broken(self.machine.cluster, step, self.invariants):
+            self.fail(finding)
+
+    def fail(self, finding: Finding) -> None:
+        """Raise Violated for a finding about this run."""
+        raise Violated(finding, self.machine.cluster, tuple(self.steps))

@@ -1,0 +1,133 @@
+"""Hypothesis drives a machine: random jobs in random order, shrunk to a smallest failing run.
+
+`check_machine` does it inside a test, `sample` outside: one seed, one outcome.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import hypothesis
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.strategies.episode import CacheMachine, MakeMachine, Target
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.verdict import Outcome, Verdict
+
+Progress = Callable[[int, int], None]
+"""Told after each episode how many are done, of how many."""
+
+
+class Tally:
+    """What whole, unbroken episodes covered. The runs of a shrinking failure are not in it."""
+
+    def __init__(self, wanted: int, progress: Progress | None) -> None:
+        self.wanted = wanted
+        self.progress = progress
+        self.examples = 0
+        self.events: Counter[str] = Counter()
+        self.open = True
+
+    def add(self, run: Run) -> None:
+        """Count one episode."""
+        if not self.open:
+            return
+        self.examples += 1
+        self.events.update(type(step.event).__name__ for step in run.steps)
+        if self.progress is not None:
+            self.progress(self.examples, self.wanted)
+
+    def coverage(self) -> dict[str, Any]:
+        """Episodes, steps, and events by kind. `unseen_at_most` is the rule of three: were episodes
+        independent draws, then with 95 % confidence at most this share of them violates."""
+        bound = min(3 / self.examples, 1.0) if self.examples else 1.0
+        return {
+            "examples": self.examples,
+            "steps": self.events.total(),
+            "events": dict(sorted(self.events.items())),
+            "unseen_at_most": bound,
+        }
+
+
+def check_machine(
+    make_machine: MakeMachine, cluster: Cluster, invariants: Iterable[Invariant] | None = None
+) -> None:
+    """Run episodes under the active Hypothesis profile, as a test does. Raises Violated with the
+    smallest failing run."""
+    chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
+    target = Target(make_machine, cluster, chosen)
+    run_state_machine_as_test(lambda: CacheMachine(target))  # type: ignore[arg-type]
+
+
+def _settings(examples: int, steps: int) -> hypothesis.settings:
+    """Nothing of the active profile, the database or the clock may change what is drawn."""
+    return hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        backend="hypothesis",
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+
+
+def _check(name: str, value: int) -> None:
+    if value < 1:
+        raise UsageError(f"{name} is {value}, less than 1. Write a whole number from 1 on.")
+
+
+def sample(
+    make_machine: MakeMachine,
+    cluster: Cluster,
+    invariants: Iterable[Invariant] | None = None,
+    seed: int = 0,
+    examples: int = 100,
+    steps: int = 40,
+    use_jobs: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
+
+    SAMPLED where all hold, VIOLATED with the shrunk run where one does not, UNKNOWN where it was
+    interrupted or the machine did not behave the same twice. What a machine raises otherwise
+    passes.
+    """
+    _check("The number of examples", examples)
+    _check("The number of steps", steps)
+    chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
+    tally = Tally(examples, progress)
+    target = Target(make_machine, cluster, chosen, use_jobs, tally.add)
+
+    @hypothesis.seed(seed)
+    def episode() -> CacheMachine:
+        return CacheMachine(target)
+
+    begin = time.monotonic()
+
+    def outcome(verdict: Verdict, **rest: Any) -> Outcome:
+        return Outcome(verdict, tally.coverage(), seconds=time.monotonic() - begin, **rest)
+
+    try:
+        run_state_machine_as_test(episode, settings=_settings(examples, steps))  # type: ignore[arg-type]
+    except Violated as violated:
+        return outcome(
+            Verdict.VIOLATED,
+            events=violated.events,
+            finding=violated.finding,
+            cluster=violated.cluster,
+        )
+    except Flaky:
+        return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
+    except KeyboardInterrupt:
+        return outcome(Verdict.UNKNOWN, reason="interrupted")
+    return outcome(Verdict.SAMPLED)

@@ -1,0 +1,170 @@
+"""The align split: where a chunk of a prompt may end when Mamba states are cached at boundaries.
+
+The claims hold for a request that has a next token to compute (`start < known`) and is in its
+prefill (`start < prefill_end`). A junction is a multiple of the block size, as hits are.
+"""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, all_of, any_of, both, either, implies, max_, min_, not_
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+
+CHUNK = {
+    "start": at_least(0),
+    "tokens": at_least(1),
+    "prefill_end": at_least(1),
+    "known": at_least(1),
+    "block_size": at_least(1),
+    "chunk_limit": at_least(1),
+    "junction_blocks": at_least(0),
+}
+SOURCE = "Scheduler._mamba_block_aligned_split"
+
+
+class Chunk:
+    """A chunk before and after the split."""
+
+    def __init__(self, rules: Rules, v: dict[str, Num]) -> None:
+        self.rules, self.v = rules, v
+        self.junction = v["junction_blocks"] * v["block_size"]
+        self.asked_end = v["start"] + v["tokens"]
+        self.tokens = self.split(v["tokens"])
+        self.end = v["start"] + self.tokens
+        self.in_prefill = all_of(
+            v["start"] < v["prefill_end"],
+            v["prefill_end"] <= v["known"],
+            self.asked_end <= v["known"],
+            v["tokens"] <= v["chunk_limit"],
+        )
+
+    def split(self, tokens: Num) -> Num:
+        """What the rule leaves of so many tokens."""
+        v = self.v
+        return self.rules.align_chunk(
+            v["start"],
+            tokens,
+            v["prefill_end"],
+            v["known"],
+            v["block_size"],
+            v["chunk_limit"],
+            self.junction,
+        )
+
+
+@obligation(
+    "the align split never lengthens a chunk",
+    for_all=CHUNK,
+    born_of=SOURCE,
+)
+def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
+    """Nor does it leave fewer than 0 tokens."""
+    chunk = Chunk(rules, v)
+    return Claim(both(chunk.tokens >= 0, chunk.tokens <= v["tokens"]))
+
+
+@obligation(
+    "a chunk that may use the whole budget of a step always makes progress",
+    for_all={name: r for name, r in CHUNK.items() if name != "tokens"},
+    born_of=SOURCE,
+)
+def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
+    """For every block size, also one wider than the budget: a request that goes first in a step
+    is never stuck. The only precondition is a budget of at least one token."""
+    v = {**v, "tokens": min_(v["known"] - v["start"], v["chunk_limit"])}
+    chunk = Chunk(rules, v)
+    return Claim(chunk.tokens >= 1, given=chunk.in_prefill)
+
+
+@obligation(
+    "a chunk waits exactly where it reaches neither a boundary nor the end of its prefill",
+    for_all=CHUNK,
+    born_of=SOURCE,
+)
+def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
+    """The exact precondition of progress: the tokens reach a block boundary or the end of the
+    prefill, or a block is wider than the budget of a whole step, so that waiting is in vain."""
+    chunk = Chunk(rules, v)
+    goes_on = any_of(
+        chunk.asked_end >= v["prefill_end"],
+        counts.round_down(chunk.asked_end, v["block_size"]) > v["start"],
+        v["block_size"] > v["chunk_limit"],
+    )
+    return Claim((chunk.tokens >= 1) == goes_on, given=chunk.in_prefill)
+
+
+@obligation(
+    "a chunk ends on a block boundary, or ends its prefill, or crosses a block in pieces",
+    for_all=CHUNK,
+    born_of="vllm#37898",
+    teeth="no_align_split",
+)
+def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
+    """Pieces are allowed only of a block wider than the budget of a whole step, and only while
+    the tokens asked for reach no boundary."""
+    chunk = Chunk(rules, v)
+    in_pieces = both(
+        v["block_size"] > v["chunk_limit"],
+        counts.round_down(chunk.asked_end, v["block_size"]) <= v["start"],
+    )
+    on_boundary = counts.round_down(chunk.end, v["block_size"]) == chunk.end
+    ends = any_of(chunk.tokens == 0, on_boundary, chunk.end >= v["prefill_end"], in_pieces)
+    return Claim(ends, given=chunk.in_prefill)
+
+
+@obligation(
+    "the align split leaves a chunk alone that it has already cut",
+    for_all=CHUNK,
+    born_of=SOURCE,
+)
+def cut_chunk_is_legal(rules: Rules, **v: Num) -> Claim:
+    """So a recorded chunk can be checked by splitting it once more."""
+    chunk = Chunk(rules, v)
+    return Claim(chunk.split(chunk.tokens) == chunk.tokens, given=chunk.in_prefill)
+
+
+@obligation(
+    "no chunk runs past the last boundary that a later request can resume at, nor past a junction",
+    for_all=CHUNK,
+    born_of="vllm#37898",
+    teeth="no_align_split",
+)
+def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
+    """A stop strictly inside the chunk would leave no state there."""
+    chunk = Chunk(rules, v)
+    last = counts.longest_hit_tokens(v["known"], v["block_size"])
+    passes = [both(v["start"] < stop, stop < chunk.end) for stop in (last, chunk.junction)]
+    return Claim(not_(either(*passes)), given=chunk.in_prefill)
+
+
+@obligation(
+    "a chunk that starts inside a block does not leave it",
+    for_all=CHUNK,
+    born_of=SOURCE,
+    teeth="no_align_split",
+)
+def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
+    """The state at the block's end must be written before the next block begins."""
+    chunk = Chunk(rules, v)
+    block_start = counts.round_down(v["start"], v["block_size"])
+    inside = v["start"] > block_start
+    stays = chunk.end <= block_start + v["block_size"]
+    return Claim(implies(inside, stays), given=chunk.in_prefill)
+
+
+@obligation(
+    "a larger budget never gives a smaller chunk",
+    for_all={**CHUNK, "more": at_least(0)},
+    born_of=SOURCE,
+)
+def chunk_grows_with_budget(rules: Rules, more: Num, **v: Num) -> Claim:
+    """`more` are tokens asked for beyond `tokens`."""
+    chunk = Chunk(rules, v)
+    wider = chunk.split(v["tokens"] + more)
+    return Claim(
+        max_(chunk.tokens, wider) == wider,
+        given=all_of(
+            chunk.in_prefill,
+            chunk.asked_end + more <= v["known"],
+            v["tokens"] + more <= v["chunk_limit"],
+        ),
+    )

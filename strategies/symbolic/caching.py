@@ -1,0 +1,108 @@
+"""The cached-block counter: what a hit counts, and what caching then still covers (vllm#42547)."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, all_of, both, implies
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+
+
+def _skipped_blocks(total: Num, window: Num, block_size: Num) -> tuple[Num, ...]:
+    """Leading null blocks at `total` computed tokens of a full, a window and a Mamba group."""
+    tokens = (
+        0,
+        counts.tokens_skipped_by_window(total, window),
+        counts.tokens_skipped_by_state(total),
+    )
+    return tuple(counts.full_blocks(t, block_size) for t in tokens)
+
+
+@obligation(
+    "after a hit and external tokens the counter counts blocks of the local hit only",
+    for_all={
+        "hit_blocks": at_least(0),
+        "external": at_least(0),
+        "block_size": at_least(1),
+        "window": at_least(1),
+    },
+    born_of="vllm#42547",
+    teeth="null_blocks_counted_as_cached",
+)
+def counter_is_the_local_hit(
+    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
+) -> Claim:
+    """And so it never exceeds the full blocks of all the tokens."""
+    total = hit_blocks * block_size + external
+    parts = []
+    for skipped in _skipped_blocks(total, window, block_size):
+        counted = rules.counted_after_hit(hit_blocks, skipped)
+        parts += [counted <= hit_blocks, counted <= counts.full_blocks(total, block_size)]
+    return Claim(all_of(*parts))
+
+
+@obligation(
+    "caching from the counter after a load covers every full block that the hit did not, once",
+    for_all={
+        "hit_blocks": at_least(0),
+        "external": at_least(0),
+        "block_size": at_least(1),
+        "window": at_least(1),
+        "position": at_least(0),
+    },
+    born_of="vllm#42547",
+    teeth="null_blocks_counted_as_cached",
+)
+def every_full_block_cached_once(
+    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num, position: Num
+) -> Claim:
+    """A block position was in the hit, or comes at or after the counter, and never both."""
+    total = hit_blocks * block_size + external
+    in_hit = position < hit_blocks
+    parts = []
+    for skipped in _skipped_blocks(total, window, block_size):
+        cached_now = position >= rules.counted_after_hit(hit_blocks, skipped)
+        parts.append(cached_now != in_hit)
+    return Claim(all_of(*parts), given=position < counts.full_blocks(total, block_size))
+
+
+@obligation(
+    "the longest hit is whole, leaves a token to compute, and no longer hit does",
+    for_all={"known": at_least(1), "hit_unit": at_least(1)},
+    born_of="KVCacheManager.get_computed_blocks",
+)
+def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim:  # noqa: ARG001
+    """A hit may not cover the whole prompt: the last token's logits must be computed."""
+    hit = counts.longest_hit_tokens(known, hit_unit)
+    whole = counts.full_blocks(hit, hit_unit) * hit_unit == hit
+    return Claim(all_of(whole, 0 <= hit, hit < known, known <= hit + hit_unit))
+
+
+@obligation(
+    "a block is hashed exactly where some sliding-window hit needs it",
+    for_all={
+        "block": at_least(0),
+        "units": at_least(1),
+        "window": at_least(1),
+        "block_size": at_least(1),
+        "blocks_per_unit": at_least(1),
+    },
+    born_of="SlidingWindowManager.reachable_block_mask",
+)
+def hashed_blocks_serve_hits(
+    rules: Rules,  # noqa: ARG001
+    block: Num,
+    units: Num,
+    window: Num,
+    block_size: Num,
+    blocks_per_unit: Num,
+) -> Claim:
+    """A hit of any number of `units` needs the blocks before its end that its window reaches. A
+    block that any of them needs is needed by the first hit that ends after it."""
+    served = counts.serves_a_hit(block, window, block_size, blocks_per_unit * block_size)
+    need = counts.window_blocks_for_hit(window, block_size)
+
+    def needed_at(hit_units: Num) -> Num:
+        end = hit_units * blocks_per_unit
+        return both(end - need <= block, block < end)
+
+    first_after = counts.full_blocks(block, blocks_per_unit) + 1
+    return Claim(both(implies(needed_at(units), served), implies(served, needed_at(first_after))))

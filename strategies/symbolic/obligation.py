@@ -1,0 +1,89 @@
+"""What a proof obligation is: one claim about the rules, for all numbers in given ranges."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kvproof.model.algebra import Num, Truth, all_of, both
+from kvproof.model.rules import Rules
+
+
+class Range(NamedTuple):
+    """The values of one integer variable: from `lowest` up, to `highest` where it is given."""
+
+    lowest: int
+    highest: int | None = None
+
+    def has(self, value: Num) -> Truth:
+        """Whether the value is in the range."""
+        if self.highest is None:
+            return value >= self.lowest
+        return both(value >= self.lowest, value <= self.highest)
+
+    def text(self, name: str) -> str:
+        """The range as an assumption about the variable of this name."""
+        if self.highest is None:
+            return f"{name} >= {self.lowest}"
+        return f"{self.lowest} <= {name} <= {self.highest}"
+
+
+def at_least(lowest: int) -> Range:
+    """This number and all above it."""
+    return Range(lowest)
+
+
+def between(lowest: int, highest: int) -> Range:
+    """These two numbers and all between them."""
+    return Range(lowest, highest)
+
+
+class Claim(NamedTuple):
+    """`holds` must be true for all numbers that are in their ranges and make `given` true."""
+
+    holds: Truth
+    given: Truth = True
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """One obligation.
+
+    `id` is a short name and `name` a sentence that must be true. `for_all` gives the range of each
+    variable. `teeth` names the fault that refutes it; it is empty where no historical defect does.
+    `claim` is written in the algebra of `kvproof.model.algebra`, so it runs on Z3 terms and on
+    ints.
+    """
+
+    id: str
+    name: str
+    for_all: Mapping[str, Range]
+    born_of: str
+    teeth: str
+    claim: Callable[..., Claim]
+
+    @property
+    def assumptions(self) -> str:
+        """The ranges of all variables as one line."""
+        return ", ".join(r.text(name) for name, r in self.for_all.items())
+
+    def on(self, rules: Rules, values: Mapping[str, Num]) -> Claim:
+        """The claim about these values, the ranges being part of what is given."""
+        claim = self.claim(rules, **values)
+        ranges = [r.has(values[name]) for name, r in self.for_all.items()]
+        return Claim(claim.holds, all_of(*ranges, claim.given))
+
+    def broken_by(self, rules: Rules, numbers: Mapping[str, int]) -> bool:
+        """Whether these ints are allowed and break the claim."""
+        claim = self.on(rules, numbers)
+        return bool(claim.given) and not claim.holds
+
+
+def obligation(
+    name: str, *, for_all: Mapping[str, Range], born_of: str, teeth: str = ""
+) -> Callable[[Callable[..., Claim]], Obligation]:
+    """Make an obligation of a function `(rules, one argument for each variable) -> Claim`."""
+
+    def make(claim: Callable[..., Claim]) -> Obligation:
+        return Obligation(claim.__name__, name, for_all, born_of, teeth, claim)
+
+    return make

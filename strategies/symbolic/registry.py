@@ -1,0 +1,55 @@
+"""All proof obligations, one line each."""
+
+from kvproof.model.errors import unknown
+from kvproof.strategies.symbolic import (
+    align_split,
+    caching,
+    growth,
+    handover,
+    trimming,
+    windows,
+)
+from kvproof.strategies.symbolic.obligation import Obligation
+
+OBLIGATIONS: dict[str, Obligation] = {
+    each.id: each
+    for each in (
+        handover.truncated_once,
+        handover.truncation_is_bounded,
+        handover.same_backoff,
+        handover.delivered_is_counted,
+        handover.decode_owns_the_last_token,
+        caching.counter_is_the_local_hit,
+        caching.every_full_block_cached_once,
+        caching.longest_hit_leaves_a_token,
+        caching.hashed_blocks_serve_hits,
+        trimming.trim_equal_counts,
+        trimming.trim_equal_positions,
+        trimming.trim_covers_both,
+        trimming.trim_equal_tokens,
+        trimming.trim_state_pairs_the_last,
+        align_split.chunk_within_asked,
+        align_split.whole_budget_makes_progress,
+        align_split.chunk_waits_only_for_a_boundary,
+        align_split.chunk_ends_on_boundary,
+        align_split.cut_chunk_is_legal,
+        align_split.chunk_stops_where_others_resume,
+        align_split.chunk_closes_its_block_first,
+        align_split.chunk_grows_with_budget,
+        windows.skipped_is_unattended,
+        windows.skipped_block_is_unattended,
+        windows.window_hit_is_enough,
+        windows.window_offer_is_enough,
+        windows.running_state_is_kept,
+        growth.growth_is_exact,
+        growth.room_is_used_first,
+        growth.state_growth_is_one,
+    )
+}
+
+
+def obligation_named(name: str) -> Obligation:
+    """The obligation with this id. Raises UsageError where there is none."""
+    if name not in OBLIGATIONS:
+        raise unknown("proof obligation", name, OBLIGATIONS)
+    return OBLIGATIONS[name]

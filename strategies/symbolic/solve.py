@@ -1,0 +1,78 @@
+"""One obligation given to Z3: are there numbers that break it?"""
+
+import time
+from typing import Any, NamedTuple
+
+import z3
+
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Obligation
+
+SMALL = (2, 4, 8, 16, 32)
+"""A counterexample is looked for with all variables up to these, the smallest first."""
+
+
+class Answer(NamedTuple):
+    """What Z3 said: `unsat` (nothing breaks the claim), `sat` with the numbers that do, or
+    `unknown` with a reason."""
+
+    result: str
+    numbers: dict[str, int]
+    reason: str
+
+
+class Question:
+    """The claim of an obligation as a search for numbers that break it."""
+
+    def __init__(self, obligation: Obligation, rules: Rules, timeout_s: float) -> None:
+        self.deadline = time.monotonic() + timeout_s
+        context = z3.Context()
+        self.variables = {name: z3.Int(name, context) for name in obligation.for_all}
+        claim = obligation.on(rules, self.variables)
+        self.solver = z3.Solver(ctx=context)
+        self.solver.set("random_seed", 0)
+        self.solver.add(claim.given)
+        self.solver.add(z3.Not(z3.BoolVal(True, context) == claim.holds))
+
+    def ask(self, *extra: Any) -> str:
+        """Z3's answer with these assumptions added, in the time that is left."""
+        left_ms = int((self.deadline - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            return "unknown"
+        self.solver.set("timeout", left_ms)
+        return str(self.solver.check(*extra))
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the last `sat` answer."""
+        model = self.solver.model()
+        return {
+            name: model.eval(variable, model_completion=True).as_long()
+            for name, variable in self.variables.items()
+        }
+
+    def small_numbers(self) -> dict[str, int]:
+        """Numbers that break the claim, as small as the steps of `SMALL`; empty if there are none
+        so small."""
+        for limit in SMALL:
+            if self.ask(*(v <= limit for v in self.variables.values())) == "sat":
+                return self.numbers()
+        return {}
+
+
+def solve(obligation: Obligation, rules: Rules, timeout_s: float) -> Answer:
+    """Look for numbers that break the obligation. The limits of `SMALL` only make a counterexample
+    readable: `unsat` is said of all numbers or not at all."""
+    try:
+        question = Question(obligation, rules, timeout_s)
+    except (z3.Z3Exception, TypeError) as error:
+        return Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
+    result = question.ask()
+    if result == "unsat":
+        return Answer("unsat", {}, "")
+    if result == "sat":
+        anyhow = question.numbers()
+        return Answer("sat", question.small_numbers() or anyhow, "")
+    reason = question.solver.reason_unknown() or "no time left"
+    question.deadline = time.monotonic() + timeout_s
+    small = question.small_numbers()
+    return Answer("sat", small, "") if small else Answer("unknown", {}, f"Z3 gave up: {reason}")

@@ -1,0 +1,123 @@
+"""Trimming: D and P pair the same positions of a sequence, all of them (vllm#42554).
+
+Positions count kernel blocks, which hold the same number of tokens on both sides.
+"""
+
+from kvproof.model.algebra import Num, all_of, both, either, max_
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+
+LISTS = {
+    "local_first": at_least(0),
+    "local_slots": at_least(0),
+    "remote_first": at_least(0),
+    "remote_slots": at_least(0),
+}
+
+
+@obligation(
+    "trimming leaves as many local slots as remote ones",
+    for_all=LISTS,
+    born_of="vllm#42554",
+    teeth="last_zero_blocks_yield_all",
+)
+def trim_equal_counts(
+    rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+) -> Claim:
+    """The worker copies slot by slot, so lists of unequal length are an error or worse."""
+    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    return Claim(max_(b - a, 0) == max_(d - c, 0))
+
+
+@obligation(
+    "trimming pairs a local slot with the remote slot of the same position, within both lists",
+    for_all=LISTS,
+    born_of="vllm#42554",
+    teeth="front_trim",
+)
+def trim_equal_positions(
+    rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+) -> Claim:
+    """Where anything is paired at all."""
+    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    inside = all_of(0 <= a, b <= local_slots, 0 <= c, d <= remote_slots)
+    aligned = local_first + a == remote_first + c
+    return Claim(either(b <= a, both(inside, aligned)))
+
+
+@obligation(
+    "trimming pairs exactly the positions that both lists hold",
+    for_all={**LISTS, "position": at_least(0)},
+    born_of="vllm#42554",
+    teeth="front_trim",
+)
+def trim_covers_both(
+    rules: Rules,
+    local_first: Num,
+    local_slots: Num,
+    remote_first: Num,
+    remote_slots: Num,
+    position: Num,
+) -> Claim:
+    """Nothing that D could get is left out, on either side."""
+
+    def between(first: Num, end: Num) -> Num:
+        return both(first <= position, position < end)
+
+    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    held = both(
+        between(local_first, local_first + local_slots),
+        between(remote_first, remote_first + remote_slots),
+    )
+    ours = between(local_first + a, local_first + b)
+    theirs = between(remote_first + c, remote_first + d)
+    return Claim(both(ours == held, theirs == held))
+
+
+@obligation(
+    "trimming pairs equal tokens also where the logical blocks of P and D differ in size",
+    for_all={
+        "local_blocks_before": at_least(0),
+        "local_slots": at_least(0),
+        "local_ratio": at_least(1),
+        "remote_blocks_before": at_least(0),
+        "remote_slots": at_least(0),
+        "remote_ratio": at_least(1),
+        "kernel_tokens": at_least(1),
+    },
+    born_of="vllm#42554",
+    teeth="front_trim",
+)
+def trim_equal_tokens(
+    rules: Rules,
+    local_blocks_before: Num,
+    local_slots: Num,
+    local_ratio: Num,
+    remote_blocks_before: Num,
+    remote_slots: Num,
+    remote_ratio: Num,
+    kernel_tokens: Num,
+) -> Claim:
+    """`*_ratio` is kernel blocks per logical block, `*_blocks_before` the logical blocks in front
+    of the list. The first tokens paired are the same on both sides, and so are the last."""
+    local_first = local_blocks_before * local_ratio
+    remote_first = remote_blocks_before * remote_ratio
+    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    first = (local_first + a) * kernel_tokens == (remote_first + c) * kernel_tokens
+    end = (local_first + b) * kernel_tokens == (remote_first + d) * kernel_tokens
+    return Claim(either(both(b <= a, d <= c), both(first, end)))
+
+
+@obligation(
+    "of Mamba lists the last slot of each side is paired, where both have one",
+    for_all={"local_slots": at_least(0), "remote_slots": at_least(0)},
+    born_of="vllm#42554",
+)
+def trim_state_pairs_the_last(rules: Rules, local_slots: Num, remote_slots: Num) -> Claim:
+    """One state at most, on both sides or on none."""
+    a, b, c, d = rules.trim_state(local_slots, remote_slots)
+    nothing = all_of(a == b, c == d, either(local_slots == 0, remote_slots == 0))
+    last = all_of(
+        b == local_slots, d == remote_slots, b - a == 1, d - c == 1, 0 <= a, 0 <= c
+    )
+    return Claim(either(nothing, last))

@@ -1,0 +1,93 @@
+"""Sliding windows and Mamba states: what is let go is not needed, what is needed is offered."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, all_of, both, either, max_
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+
+SIZES = {"window": at_least(1), "block_size": at_least(1)}
+
+
+@obligation(
+    "a window skips exactly the tokens that the next token does not attend to",
+    for_all={"position": at_least(0), "computed": at_least(0), "window": at_least(1)},
+    born_of="SlidingWindowManager.get_num_skipped_tokens",
+)
+def skipped_is_unattended(
+    rules: Rules,  # noqa: ARG001
+    position: Num,
+    computed: Num,
+    window: Num,
+) -> Claim:
+    """The next token stands at `computed` and attends to the `window` positions that end there."""
+    attended = position > computed - window
+    skipped = position < counts.tokens_skipped_by_window(computed, window)
+    return Claim(skipped != attended, given=position <= computed)
+
+
+@obligation(
+    "a block behind the window holds no token that the next token attends to",
+    for_all={"position": at_least(0), "computed": at_least(0), **SIZES},
+    born_of="SlidingWindowManager.get_num_skipped_tokens",
+)
+def skipped_block_is_unattended(
+    rules: Rules,  # noqa: ARG001
+    position: Num,
+    computed: Num,
+    window: Num,
+    block_size: Num,
+) -> Claim:
+    """A block is let go only as a whole."""
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(computed, window), block_size)
+    let_go = counts.full_blocks(position, block_size) < skipped
+    attended = both(computed - window < position, position <= computed)
+    return Claim(either(let_go != attended, both(let_go, False) == attended))
+
+
+@obligation(
+    "the blocks a window hit needs hold all tokens the next token attends to, and none can be spared",
+    for_all={"boundary": at_least(0), **SIZES},
+    born_of="SlidingWindowManager.find_longest_cache_hit",
+)
+def window_hit_is_enough(
+    rules: Rules,  # noqa: ARG001
+    boundary: Num,
+    window: Num,
+    block_size: Num,
+) -> Claim:
+    """`boundary` is the hit in blocks."""
+    need = counts.window_blocks_for_hit(window, block_size)
+    first_token = counts.tokens_skipped_by_window(boundary * block_size, window)
+    enough = max_(boundary - need, 0) * block_size <= first_token
+    fewer = (boundary - need + 1) * block_size > first_token
+    return Claim(both(enough, either(fewer, either(need == 0, need > boundary))))
+
+
+@obligation(
+    "the blocks P offers of a window hold all tokens that D's next token attends to",
+    for_all={"computed": at_least(1), **SIZES},
+    born_of="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
+)
+def window_offer_is_enough(
+    rules: Rules,  # noqa: ARG001
+    computed: Num,
+    window: Num,
+    block_size: Num,
+) -> Claim:
+    """Also where the computed tokens end inside a block."""
+    blocks = counts.blocks_for_tokens(computed, block_size)
+    first_block = max_(blocks - counts.window_blocks_offered(window, block_size), 0)
+    needed = counts.tokens_skipped_by_window(computed, window)
+    return Claim(first_block * block_size <= needed)
+
+
+@obligation(
+    "the block of the last computed token, which holds the running state, is never let go",
+    for_all={"computed": at_least(1), "block_size": at_least(1)},
+    born_of="MambaManager.get_num_skipped_tokens",
+)
+def running_state_is_kept(rules: Rules, computed: Num, block_size: Num) -> Claim:  # noqa: ARG001
+    """All blocks before it are: one state is enough."""
+    skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
+    blocks = counts.blocks_for_tokens(computed, block_size)
+    return Claim(all_of(skipped < blocks, skipped == blocks - 1))

@@ -1,0 +1,110 @@
+"""Jobs whose prompts share prefixes and end on block boundaries or next to them.
+
+Hits, partings and off-by-one errors live there. A prompt is a branch of a small prefix tree: the
+start of an earlier prompt, then one letter repeated. Shrinking leads to short runs of "a".
+"""
+
+import functools
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from kvproof.model import counts, groups
+from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.state import NULL
+
+LETTERS = "abc"
+MAX_TOKENS = (1, 2, 3, 4)
+"""Lengths of output, in tokens."""
+
+BOUNDARIES = 4
+"""How many block boundaries, counted from the start of a prompt, lengths are drawn around."""
+
+LONGEST = 256
+"""Tokens. A pool that holds more is not filled by one prompt: that would only cost time."""
+
+
+def peak_blocks(engine: Engine, tokens: int) -> int:
+    """The most blocks one request holds on an engine while it computes its first `tokens` tokens,
+    wherever hits and chunks make its steps start."""
+    peak = 0
+    for start in range(tokens):
+        end = min(start + engine.chunk_tokens, tokens)
+        held = 0
+        for group in engine.groups:
+            before = int(counts.blocks_for_tokens(start, group.block_size))
+            skipped = groups.skipped_blocks(group, start)
+            held += before - skipped + groups.grown(group, (NULL,) * before, end)
+        peak = max(peak, held)
+    return peak
+
+
+@functools.lru_cache(maxsize=64)
+def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
+    """The longest prompt (tokens) that every engine can serve alone, 0 where none fits.
+
+    The last sampled token is never computed, and P samples a single one.
+    """
+    return min(_longest_on(engine, max_tokens) for engine in engines)
+
+
+def _longest_on(engine: Engine, max_tokens: int) -> int:
+    after_prompt = 0 if engine.role == "prefill" else max_tokens - 1
+
+    def peak(prompt: int) -> int:
+        return peak_blocks(engine, prompt + after_prompt)
+
+    return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=peak)
+
+
+def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
+    """Lengths worth trying, in tokens, shortest first: 1, the first block boundaries of each group
+    and their neighbours, and the longest that fits."""
+    sizes = {g.block_size for e in engines for g in e.groups}
+    near = {
+        k * size + offset
+        for size in sizes
+        for k in range(1, BOUNDARIES + 1)
+        for offset in (-1, 0, 1)
+    }
+    return sorted(n for n in {1, longest, *near} if 1 <= n <= longest)
+
+
+@st.composite
+def prompts(
+    draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, earlier: Sequence[str]
+) -> str:
+    """A prompt of at most `longest` tokens: fresh, an earlier one again, or a branch of one that
+    extends it or parts from it near a block boundary."""
+    lengths = prompt_lengths(engines, longest)
+    trunk = draw(st.sampled_from(["", *earlier]))
+    if trunk and draw(st.booleans()):
+        return trunk[:longest]
+    length = draw(st.sampled_from(lengths))
+    if trunk:
+        parting = [n for n in lengths if n < len(trunk)]
+        trunk = trunk[: draw(st.sampled_from([len(trunk), *parting]))]
+    return (trunk + draw(st.sampled_from(LETTERS)) * length)[:length]
+
+
+@st.composite
+def jobs(
+    draw: st.DrawFn, cluster: Cluster, name: str, earlier: Sequence[str] = (), embeds: bool = True
+) -> Job:
+    """A job that each engine of the cluster can serve alone. `earlier` are prompts to branch from;
+    `embeds` lets P/D traffic send some prompts as embeddings.
+
+    Raises UsageError where not even one token fits.
+    """
+    possible = [m for m in MAX_TOKENS if longest_prompt(cluster.engines, m)]
+    if not possible:
+        raise UsageError(
+            f"Not even a prompt of one token fits the engines of cluster {cluster.name}. "
+            "Write a larger num_blocks."
+        )
+    max_tokens = draw(st.sampled_from(possible))
+    longest = longest_prompt(cluster.engines, max_tokens)
+    prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
+    as_embeds = embeds and cluster.disaggregated and draw(st.booleans())
+    return Job(name, prompt, max_tokens, as_embeds)
