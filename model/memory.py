@@ -8,7 +8,7 @@ other requests of the same step write).
 from collections.abc import Iterable, Sequence
 
 from kvproof.model import config, counts
-from kvproof.model.state import Content, Engine, Request, Table
+from kvproof.model.state import NULL, Content, Engine, Request, Table
 from kvproof.model.step import Read
 
 Memory = list[Content | None]
@@ -32,11 +32,16 @@ def slot(memory: Sequence[Content | None], block: int, group: int, index: int) -
     return content.slots[index] if index < len(content.slots) else ""
 
 
+def entry(table: Table, position: int) -> int:
+    """A table entry; beyond its end a worker sees padding, which is the null block."""
+    return table[position] if position < len(table) else NULL
+
+
 def _write_attention(
     memory: Memory, group: int, size: int, table: Table, tokens: str, start: int, end: int
 ) -> None:
     for position in range(start, end):
-        block = table[position // size]
+        block = entry(table, position // size)
         write(memory, block, group, size, {position % size: tokens[: position + 1]})
 
 
@@ -52,7 +57,7 @@ def _read_attention(
     size = cfg.block_size
     first = counts.tokens_skipped_by_window(start, cfg.window) if cfg.kind == "window" else 0
     for position in range(first, end):
-        block = request.tables[group][position // size]
+        block = entry(request.tables[group], position // size)
         found = slot(memory, block, group, position % size)
         expected = request.tokens[: position + 1]
         yield Read(engine, request.id, group, block, position % size, expected, found)
@@ -74,11 +79,11 @@ def run(
                 _write_attention(memory, index, size, table, request.tokens, start, end)
                 continue
             if start > 0:
-                block = table[(start - 1) // size]
+                block = entry(table, (start - 1) // size)
                 found = slot(memory, block, index, 0)
                 expected = request.tokens[:start]
                 reads.append(Read(engine.name, request.id, index, block, 0, expected, found))
-            states.append((index, table[(end - 1) // size], request.tokens[:end]))
+            states.append((index, entry(table, (end - 1) // size), request.tokens[:end]))
         for request, tokens in scheduled:
             if group.attention:
                 start, end = request.computed - tokens, request.computed

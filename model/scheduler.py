@@ -227,7 +227,7 @@ class Scheduling:
             raise NotAllowed(f"{self.pending[0]} is admitted and not scheduled")
         batch = [(self.engine.request(r), tokens) for r, tokens in self.scheduled]
         engine, reads = memory.run(self.cfg, self.engine, batch)
-        engine = engine._replace(step=tuple(self.scheduled))
+        engine = engine._replace(step=tuple(self.scheduled) or None)
         effects = Effects(reads, tuple(self.admissions), tuple(self.allocations))
         return self.state.putting(engine), effects
 

@@ -70,19 +70,25 @@ def _block(subject: Subject, changed: dict[str, tuple[Any, Any]], after: Flat) -
     for name in ("refs", "key"):
         if name in changed:
             old, new = changed[name]
-            said.append(f"{name} {value(old)} -> {value(new)}")
+            write = key if name == "key" else value
+            said.append(f"{name} {write(old)} -> {write(new)}")
     if {"holds", "group", "slots"} & set(changed):
         said.append(f"holds {content(subject[1], subject[3], after)}")
     return ", ".join(said)
 
 
+def key(cached_as: Any) -> str:
+    """A cache key: the prefix and, in brackets, the group."""
+    return f"{cached_as[1]} ({cached_as[0]})" if cached_as else "none"
+
+
 def content(engine: str, block: str, state: Flat) -> str:
-    """What a block holds: the longest prefix written into each slot, or a Mamba state."""
+    """What a block holds: the prefix of each slot or Mamba state and, in brackets, the group."""
     base = f"/engines/{engine.replace('~', '~0').replace('/', '~1')}/memory/{block}"
     slots = state.get(f"{base}/slots")
     if slots is None or not any(slots):
         return "nothing"
-    return f"{' '.join(s or '_' for s in slots)} (group {state[f'{base}/group']})"
+    return f"{' '.join(s or '_' for s in slots)} ({state[f'{base}/group']})"
 
 
 def value(v: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.events import describe
-from kvproof.reports.changes import content, lines, owners, value
+from kvproof.reports.changes import content, key, lines, owners, value
 from kvproof.reports.state_diff import Flat, nested
 from kvproof.reports.trace import Trace
 from rich.columns import Columns
@@ -49,8 +49,10 @@ def _print(console: Console, trace: Trace, path: Path | None) -> None:
     console.print()
     if states:
         console.print(_tables(states[-2:]))
+        console.print("A block is cached as, and holds, prefixes (of the group in brackets).")
     else:
         console.print("The states were not recorded.")
+    console.print()
     _print_finding(console, trace)
     _print_command(console, trace, path)
 
@@ -86,7 +88,7 @@ def _print_command(console: Console, trace: Trace, path: Path | None) -> None:
 
 
 def _tables(states: list[Flat]) -> Columns:
-    """The blocks and the requests of each engine after the last event; `*` marks what it changed."""
+    """The blocks of each engine after the last event; `*` marks those it changed."""
     last = nested(states[-1])
     before = nested(states[0])
     engines = last["engines"]
@@ -108,12 +110,11 @@ def _engine(name: str, engine: dict[str, Any], before: dict[str, Any], state: Fl
         who = held.get(int(block), [])
         now = (fields, engine["memory"][block], who)
         changed = now != (before["blocks"][block], before["memory"][block], old.get(int(block), []))
-        key = fields["key"]
         table.add_row(
             f"{block}{'*' if changed else ''}",
             value(fields["refs"]),
             "null block" if block == "0" else " ".join(who) or "free",
-            f"{key[1]} ({key[0]})" if key else "",
+            key(fields["key"]) if fields["key"] else "",
             content(name, block, state),
             style="bold" if changed else "",
         )

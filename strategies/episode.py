@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import filterfalse
 from sys import exception
 
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from kvproof.strategies.workloads import jobs
 MakeMachine = Callable[[Cluster], Machine]
 """Makes a fresh machine for a cluster."""
 
-JOBS_MAX = 8
+JOBS_MAX = 6
 """Jobs of one episode."""
 
 CHOICES_MAX = 64
@@ -73,8 +74,8 @@ class CacheMachine(RuleBasedStateMachine):
     @property
     def disturbances(self) -> list[Event]:
         """The stimuli that no run needs: failures, aborts, evictions and the like."""
-        needed = self.offered(*WORK, *HAND_OVER)
-        return [e for e in self.run.stimuli if e not in needed][:CHOICES_MAX]
+        needed = (*WORK, *HAND_OVER)
+        return list(filterfalse(lambda e: isinstance(e, needed), self.run.stimuli))[:CHOICES_MAX]
 
     @precondition(lambda self: self.may_submit)
     @rule(data=st.data())

@@ -16,6 +16,8 @@ from kvproof.model.machine import Machine
 from kvproof.model.step import Step
 from kvproof.reports.state_diff import Change, Flat, diff, flat
 from kvproof.reports.trace import Trace
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
 
 ABSENT = "(absent)"
@@ -136,7 +138,7 @@ def _finding_differs(
     at: tuple[int, str], machine: Machine, step: Step, trace: Trace, last: bool
 ) -> Difference | None:
     """With a finding in the trace, its invariant breaks at the last event as recorded; with none,
-    no invariant breaks at all."""
+    no invariant breaks at all. An `eventually` invariant is judged by driving the machine on."""
     if trace.finding is None:
         for finding in broken(machine.cluster, step, INVARIANTS.values()):
             return Difference(*at, "finding", "none", finding.sentence)
@@ -144,8 +146,21 @@ def _finding_differs(
     if not last:
         return None
     invariant = invariant_named(trace.finding.invariant)
+    if invariant.kind == "eventually":
+        if _stuck(machine, invariant.id):
+            return None
+        return Difference(*at, "finding", trace.finding.sentence, "all requests finish from here")
     findings = list(broken(machine.cluster, step, [invariant]))
     if trace.finding in findings:
         return None
     now = findings[0].sentence if findings else "none"
     return Difference(*at, "finding", trace.finding.sentence, now)
+
+
+def _stuck(machine: Machine, invariant: str) -> bool:
+    """Whether fair scheduling from here on does not end all requests. Takes more events."""
+    try:
+        drain(Run(machine, ()), invariant)
+    except Violated:
+        return True
+    return False

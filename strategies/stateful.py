@@ -64,8 +64,9 @@ def check_machine(
     run_state_machine_as_test(lambda: CacheMachine(target))  # type: ignore[arg-type]
 
 
-def _settings(examples: int, steps: int) -> hypothesis.settings:
+def _settings(examples: int, steps: int, shrink: bool) -> hypothesis.settings:
     """Nothing of the active profile, the database or the clock may change what is drawn."""
+    phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
     return hypothesis.settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -73,7 +74,7 @@ def _settings(examples: int, steps: int) -> hypothesis.settings:
         deadline=None,
         derandomize=False,
         backend="hypothesis",
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        phases=phases,
         print_blob=False,
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
@@ -94,13 +95,17 @@ def sample(
     examples: int = 100,
     steps: int = 40,
     use_jobs: bool = False,
+    shrink: bool = True,
     progress: Progress | None = None,
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
-    SAMPLED where all hold, VIOLATED with the shrunk run where one does not, UNKNOWN where it was
-    interrupted or the machine did not behave the same twice. What a machine raises otherwise
-    passes.
+    `use_jobs` keeps to the jobs of the cluster, in any order; otherwise each episode draws its own.
+    `shrink=False` reports a failing run as it was found, which is quicker.
+
+    SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
+    where it was interrupted or the machine did not behave the same twice. What a machine raises
+    otherwise passes.
     """
     _check("The number of examples", examples)
     _check("The number of steps", steps)
@@ -118,7 +123,7 @@ def sample(
         return Outcome(verdict, tally.coverage(), seconds=time.monotonic() - begin, **rest)
 
     try:
-        run_state_machine_as_test(episode, settings=_settings(examples, steps))  # type: ignore[arg-type]
+        run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
     except Violated as violated:
         return outcome(
             Verdict.VIOLATED,

@@ -5,7 +5,18 @@ prefill (`start < prefill_end`). A junction is a multiple of the block size, as 
 """
 
 from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, any_of, both, either, implies, max_, min_, not_
+from kvproof.model.algebra import (
+    Num,
+    Truth,
+    all_of,
+    any_of,
+    both,
+    either,
+    implies,
+    min_,
+    not_,
+    round_down,
+)
 from kvproof.model.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
 
@@ -50,6 +61,27 @@ class Chunk:
             self.junction,
         )
 
+    def ends_well(self, end: Num) -> Truth:
+        """Whether this end is a block boundary, ends the prefill, or lies inside a block that is
+        crossed in pieces: one wider than the budget of a whole step."""
+        v = self.v
+        boundary = round_down(end, v["block_size"])
+        in_pieces = both(v["block_size"] > v["chunk_limit"], boundary <= v["start"])
+        return any_of(boundary == end, end >= v["prefill_end"], in_pieces)
+
+    def passes_a_stop(self, end: Num) -> Truth:
+        """Whether the last boundary a later request can resume at, or the junction, is strictly
+        inside a chunk with this end."""
+        start = self.v["start"]
+        last = counts.longest_hit_tokens(self.v["known"], self.v["block_size"])
+        return any_of(*(both(start < stop, stop < end) for stop in (last, self.junction)))
+
+    def stays_in_its_block(self, end: Num) -> Truth:
+        """Whether a chunk with this end, if it starts inside a block, ends there too."""
+        block_start = round_down(self.v["start"], self.v["block_size"])
+        inside = self.v["start"] > block_start
+        return implies(inside, end <= block_start + self.v["block_size"])
+
 
 @obligation(
     "the align split never lengthens a chunk",
@@ -79,6 +111,7 @@ def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
     "a chunk waits exactly where it reaches neither a boundary nor the end of its prefill",
     for_all=CHUNK,
     born_of=SOURCE,
+    teeth="no_align_split",
 )
 def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     """The exact precondition of progress: the tokens reach a block boundary or the end of the
@@ -86,7 +119,7 @@ def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     chunk = Chunk(rules, v)
     goes_on = any_of(
         chunk.asked_end >= v["prefill_end"],
-        counts.round_down(chunk.asked_end, v["block_size"]) > v["start"],
+        round_down(chunk.asked_end, v["block_size"]) > v["start"],
         v["block_size"] > v["chunk_limit"],
     )
     return Claim((chunk.tokens >= 1) == goes_on, given=chunk.in_prefill)
@@ -102,24 +135,8 @@ def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
     """Pieces are allowed only of a block wider than the budget of a whole step, and only while
     the tokens asked for reach no boundary."""
     chunk = Chunk(rules, v)
-    in_pieces = both(
-        v["block_size"] > v["chunk_limit"],
-        counts.round_down(chunk.asked_end, v["block_size"]) <= v["start"],
-    )
-    on_boundary = counts.round_down(chunk.end, v["block_size"]) == chunk.end
-    ends = any_of(chunk.tokens == 0, on_boundary, chunk.end >= v["prefill_end"], in_pieces)
+    ends = either(chunk.tokens == 0, chunk.ends_well(chunk.end))
     return Claim(ends, given=chunk.in_prefill)
-
-
-@obligation(
-    "the align split leaves a chunk alone that it has already cut",
-    for_all=CHUNK,
-    born_of=SOURCE,
-)
-def cut_chunk_is_legal(rules: Rules, **v: Num) -> Claim:
-    """So a recorded chunk can be checked by splitting it once more."""
-    chunk = Chunk(rules, v)
-    return Claim(chunk.split(chunk.tokens) == chunk.tokens, given=chunk.in_prefill)
 
 
 @obligation(
@@ -131,9 +148,7 @@ def cut_chunk_is_legal(rules: Rules, **v: Num) -> Claim:
 def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
     """A stop strictly inside the chunk would leave no state there."""
     chunk = Chunk(rules, v)
-    last = counts.longest_hit_tokens(v["known"], v["block_size"])
-    passes = [both(v["start"] < stop, stop < chunk.end) for stop in (last, chunk.junction)]
-    return Claim(not_(either(*passes)), given=chunk.in_prefill)
+    return Claim(not_(chunk.passes_a_stop(chunk.end)), given=chunk.in_prefill)
 
 
 @obligation(
@@ -145,26 +160,22 @@ def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
 def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
     """The state at the block's end must be written before the next block begins."""
     chunk = Chunk(rules, v)
-    block_start = counts.round_down(v["start"], v["block_size"])
-    inside = v["start"] > block_start
-    stays = chunk.end <= block_start + v["block_size"]
-    return Claim(implies(inside, stays), given=chunk.in_prefill)
+    return Claim(chunk.stays_in_its_block(chunk.end), given=chunk.in_prefill)
 
 
 @obligation(
-    "a larger budget never gives a smaller chunk",
-    for_all={**CHUNK, "more": at_least(0)},
+    "the align split leaves a chunk alone that keeps these three rules",
+    for_all=CHUNK,
     born_of=SOURCE,
 )
-def chunk_grows_with_budget(rules: Rules, more: Num, **v: Num) -> Claim:
-    """`more` are tokens asked for beyond `tokens`."""
+def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
+    """So they are all it asks for. What it leaves of a chunk keeps them (the three obligations
+    above), and is therefore left alone when it is split once more: a recorded chunk is legal
+    exactly where the split does not change it."""
     chunk = Chunk(rules, v)
-    wider = chunk.split(v["tokens"] + more)
-    return Claim(
-        max_(chunk.tokens, wider) == wider,
-        given=all_of(
-            chunk.in_prefill,
-            chunk.asked_end + more <= v["known"],
-            v["tokens"] + more <= v["chunk_limit"],
-        ),
+    legal = all_of(
+        chunk.ends_well(chunk.asked_end),
+        not_(chunk.passes_a_stop(chunk.asked_end)),
+        chunk.stays_in_its_block(chunk.asked_end),
     )
+    return Claim(chunk.tokens == v["tokens"], given=both(chunk.in_prefill, legal))

@@ -73,7 +73,7 @@ def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim
     """A hit may not cover the whole prompt: the last token's logits must be computed."""
     hit = counts.longest_hit_tokens(known, hit_unit)
     whole = counts.full_blocks(hit, hit_unit) * hit_unit == hit
-    return Claim(all_of(whole, 0 <= hit, hit < known, known <= hit + hit_unit))
+    return Claim(all_of(whole, hit >= 0, hit < known, known <= hit + hit_unit))
 
 
 @obligation(

@@ -49,4 +49,4 @@ def state_growth_is_one(rules: Rules, end: Num, held_blocks: Num, block_size: Nu
     taken = counts.state_blocks_predicted(end, block_size, held_blocks)
     blocks = counts.blocks_for_tokens(end, block_size)
     fits = either(held_blocks >= blocks, max_(held_blocks, blocks - 1) + taken == blocks)
-    return Claim(all_of(0 <= taken, taken <= 1, (taken == 1) == (held_blocks < blocks), fits))
+    return Claim(all_of(taken >= 0, taken <= 1, (taken == 1) == (held_blocks < blocks), fits))

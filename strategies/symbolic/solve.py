@@ -4,7 +4,6 @@ import time
 from typing import Any, NamedTuple
 
 import z3
-
 from kvproof.model.rules import Rules
 from kvproof.strategies.symbolic.obligation import Obligation
 

@@ -1,9 +1,9 @@
 """Sliding windows and Mamba states: what is let go is not needed, what is needed is offered."""
 
 from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, both, either, max_
+from kvproof.model.algebra import Num, all_of, any_of, both, max_
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+from kvproof.strategies.symbolic.obligation import Claim, at_least, between, obligation
 
 SIZES = {"window": at_least(1), "block_size": at_least(1)}
 
@@ -39,13 +39,12 @@ def skipped_block_is_unattended(
 ) -> Claim:
     """A block is let go only as a whole."""
     skipped = counts.full_blocks(counts.tokens_skipped_by_window(computed, window), block_size)
-    let_go = counts.full_blocks(position, block_size) < skipped
     attended = both(computed - window < position, position <= computed)
-    return Claim(either(let_go != attended, both(let_go, False) == attended))
+    return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
 
 
 @obligation(
-    "the blocks a window hit needs hold all tokens the next token attends to, and none can be spared",
+    "the blocks a window hit needs hold what the next token attends to, and none can be spared",
     for_all={"boundary": at_least(0), **SIZES},
     born_of="SlidingWindowManager.find_longest_cache_hit",
 )
@@ -60,7 +59,7 @@ def window_hit_is_enough(
     first_token = counts.tokens_skipped_by_window(boundary * block_size, window)
     enough = max_(boundary - need, 0) * block_size <= first_token
     fewer = (boundary - need + 1) * block_size > first_token
-    return Claim(both(enough, either(fewer, either(need == 0, need > boundary))))
+    return Claim(both(enough, any_of(fewer, need == 0, need > boundary)))
 
 
 @obligation(
@@ -79,6 +78,30 @@ def window_offer_is_enough(
     first_block = max_(blocks - counts.window_blocks_offered(window, block_size), 0)
     needed = counts.tokens_skipped_by_window(computed, window)
     return Claim(first_block * block_size <= needed)
+
+
+@obligation(
+    "of a load both sides keep all tokens that the token D resumes at attends to",
+    for_all={
+        "position": at_least(0),
+        "prompt": at_least(1),
+        "backoff": between(0, 1),
+        **SIZES,
+    },
+    born_of="kvproof, vLLM 0.32.0",
+    teeth="window_of_loaded_tokens",
+)
+def window_of_a_load_is_enough(
+    rules: Rules, position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
+) -> Claim:
+    """D computes the last prompt token in any case, to sample from it; where it has loaded that
+    token too, its window begins one token earlier than the loaded tokens say."""
+    loaded = rules.tokens_loaded_by_decode(prompt, backoff)
+    needed = rules.needed_from_load(loaded, prompt)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
+    resumed = counts.resumed_at(loaded, prompt)
+    attended = both(resumed - window < position, position <= resumed)
+    return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
 
 
 @obligation(

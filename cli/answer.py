@@ -1,0 +1,90 @@
+"""How a search ends: the trace is kept, the answer is printed, the exit code follows."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvproof.cli.machines import Maker, running
+from kvproof.cli.parser import Setup
+from kvproof.reports.terminal import show
+from kvproof.reports.trace import Trace, fresh_path, write
+from kvproof.reports.verdict_json import verdict_object
+from kvproof.strategies.replay import record
+from kvproof.strategies.verdict import Outcome, Verdict
+
+
+class Kept(NamedTuple):
+    """A trace, and the file it is in."""
+
+    path: Path
+    trace: Trace
+
+
+def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) -> Kept | None:
+    """Write the trace of a violation to a new file. None where there is none."""
+    if outcome.verdict is not Verdict.VIOLATED or outcome.finding is None:
+        return None
+    cluster = outcome.cluster or setup.cluster
+    with running(maker.make, cluster) as machine:
+        changes = record(machine, outcome.events)
+    trace = Trace(
+        cluster=cluster,
+        events=outcome.events,
+        changes=changes,
+        finding=outcome.finding,
+        faults=setup.fault_names,
+        machine=maker.name,
+        seed=seed,
+        vllm=maker.vllm,
+    )
+    path = fresh_path(folder, outcome.finding.invariant)
+    write(path, trace)
+    return Kept(path, trace)
+
+
+def answer(
+    args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcome
+) -> int:
+    """Print an outcome, with its trace if it has one. Returns the exit code."""
+    kept = keep(setup, maker, outcome, args.seed, args.traces)
+    if args.json:
+        print_json(
+            verdict_object(
+                args.command,
+                outcome,
+                cluster=setup.cluster,
+                faults=setup.fault_names,
+                machine=maker.name,
+                seed=args.seed,
+                trace=kept.path if kept else None,
+            )
+        )
+        return outcome.verdict.exit_code
+    if kept is not None:
+        show(sys.stdout, kept.trace, kept.path)
+        print()
+    print(summary(outcome, setup))
+    return outcome.verdict.exit_code
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """Print one object on standard output."""
+    print(json.dumps(record, indent=2))
+
+
+def summary(outcome: Outcome, setup: Setup) -> str:
+    """The verdict in one line: what was covered, and why it is unknown."""
+    covered = ", ".join(
+        f"{name} {value}"
+        for name, value in outcome.coverage.items()
+        if not isinstance(value, Mapping)
+    )
+    faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
+    why = f": {outcome.reason}" if outcome.reason else ""
+    return (
+        f"{outcome.verdict.value}{why} - cluster {setup.cluster.name}{faults}: "
+        f"{covered or 'nothing covered'} ({outcome.seconds:.1f} s)"
+    )

@@ -1,0 +1,36 @@
+"""`kvproof faults`: all historical mistakes the spec can be given."""
+
+import argparse
+
+from kvproof.cli.answer import print_json
+from kvproof.model.faults.registry import FAULTS
+
+HELP = "list the faults, what earned each, and the invariants that find it"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list."""
+    rows = [
+        {
+            "name": each.name,
+            "born_of": each.born_of,
+            "mistake": each.mistake,
+            "rule": each.replaces[0],
+            "breaks": list(each.breaks),
+            "config": each.cluster,
+        }
+        for each in FAULTS.values()
+    ]
+    if args.json:
+        print_json({"command": "faults", "exit_code": 0, "faults": rows})
+        return 0
+    for fault in FAULTS.values():
+        print(f"{fault.name} ({fault.born_of})")
+        print(f"    {fault.mistake}")
+        print(f"    breaks {', '.join(fault.breaks)}")
+        print(f"    in cluster {fault.cluster}, by another rule {fault.replaces[0]}")
+    return 0

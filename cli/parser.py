@@ -1,0 +1,126 @@
+"""The options several commands share, and what they mean together."""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import invariant_named
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.presets import cluster_named
+from kvproof.model.rules import Rules
+
+CLUSTER = "pd"
+"""The cluster where none is named and no fault says in which it shows."""
+
+TRACES = Path("kvproof-traces")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are usage errors."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        said = message.rstrip(".")
+        raise UsageError(
+            f"The command line is wrong: {said}. Write {self.prog} --help to see what it takes."
+        )
+
+
+class Setup(NamedTuple):
+    """What is to be looked at. `invariants` is None for all of them."""
+
+    cluster: Cluster
+    faults: tuple[Fault, ...]
+    rules: Rules
+    invariants: list[Invariant] | None
+
+    @property
+    def fault_names(self) -> tuple[str, ...]:
+        """The names of the faults that are on."""
+        return tuple(fault.name for fault in self.faults)
+
+
+def setup(args: argparse.Namespace) -> Setup:
+    """The cluster, rules and invariants asked for. Raises UsageError for unknown names."""
+    faults = tuple(fault_named(name) for name in args.fault)
+    chosen = [invariant_named(name) for name in args.invariant]
+    return Setup(_cluster(args.config, faults), faults, rules_with(faults), chosen or None)
+
+
+def _cluster(config: str | None, faults: tuple[Fault, ...]) -> Cluster:
+    """The cluster named, or the one in which the faults show."""
+    if config is not None:
+        return cluster_named(config)
+    names = sorted({fault.cluster for fault in faults}) or [CLUSTER]
+    if len(names) > 1:
+        raise UsageError(
+            f"The faults show in different clusters, {' and '.join(names)}. "
+            f"Write --config {names[0]} or another one."
+        )
+    return cluster_named(names[0])
+
+
+def at_least_one(text: str) -> int:
+    """A count given on the command line."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return number
+
+
+def add_scope(parser: argparse.ArgumentParser) -> None:
+    """What is looked at."""
+    parser.add_argument("--config", metavar="NAME|FILE", help="a preset cluster or a JSON file")
+    add_fault(parser)
+    parser.add_argument(
+        "--invariant",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="check this invariant only (repeatable)",
+    )
+
+
+def add_fault(parser: argparse.ArgumentParser) -> None:
+    """Historical mistakes."""
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="switch a historical mistake on (repeatable)",
+    )
+
+
+def add_traces(parser: argparse.ArgumentParser) -> None:
+    """Where traces go."""
+    parser.add_argument(
+        "--traces", type=Path, default=TRACES, metavar="DIR", help="folder for traces"
+    )
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Which machine is driven."""
+    parser.add_argument(
+        "--machine", choices=("model", "live"), default="model", help="the model or real vLLM"
+    )
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """How much is sampled."""
+    parser.add_argument("--examples", type=at_least_one, default=100, help="episodes to run")
+    parser.add_argument("--steps", type=at_least_one, default=40, help="choices in an episode")
+
+
+def add_states_max(parser: argparse.ArgumentParser) -> None:
+    """How much is explored."""
+    parser.add_argument(
+        "--states-max", type=at_least_one, default=1_000_000, help="distinct states to give up at"
+    )

@@ -1,0 +1,27 @@
+"""`kvproof report`: a trace for a person to read."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from kvproof.cli.answer import print_json
+from kvproof.reports.terminal import show
+from kvproof.reports.trace import records
+from kvproof.reports.trace_reader import read
+
+HELP = "show a trace: what each event changed, and why the last one is wrong"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the trace. The exit code is 0: the trace was shown, nothing was judged."""
+    trace = read(args.trace)
+    if args.json:
+        print_json({"command": "report", "exit_code": 0, "trace": records(trace)})
+    else:
+        show(sys.stdout, trace, args.trace)
+    return 0

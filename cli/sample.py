@@ -1,0 +1,42 @@
+"""`kvproof sample`: random search with shrinking, outside pytest."""
+
+import argparse
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import answer
+from kvproof.cli.machines import Maker, maker
+from kvproof.cli.progress import progress
+from kvproof.strategies.verdict import Outcome
+
+HELP = "drive the model or real vLLM through random episodes, and shrink what breaks"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    options.add_scope(parser)
+    options.add_machine(parser)
+    options.add_sampling(parser)
+    options.add_traces(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sample, and print what was found."""
+    setup = options.setup(args)
+    machine = maker(args.machine, setup.rules)
+    return answer(args, setup, machine, sampled(setup, machine, args))
+
+
+def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:
+    """The outcome of the episodes."""
+    from kvproof.strategies.stateful import sample
+
+    with progress("sampling: {} of {} episodes") as show:
+        return sample(
+            machine.make,
+            setup.cluster,
+            setup.invariants,
+            seed=args.seed,
+            examples=args.examples,
+            steps=args.steps,
+            progress=show,
+        )

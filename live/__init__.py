@@ -1,0 +1,1 @@
+"""The live room: real vLLM as a machine. The only room that imports `vllm`."""

@@ -1,0 +1,192 @@
+"""Real schedulers without weights: an engine's config as vLLM's own config objects.
+
+Nothing of vLLM is replaced. The model folder holds a `config.json` and nothing else; the cache
+groups are given by hand, as a model of these layers would give them.
+"""
+
+import atexit
+import functools
+import json
+import logging
+import os
+import shutil
+import tempfile
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+import torch
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    KVTransferConfig,
+    ModelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from kvproof.model import config
+
+MODEL_TOKENS_MAX = 4096
+HIDDEN = 4
+"""Width of an embedded token; the config below says the same."""
+REQUESTS_MAX = 16
+
+if os.environ["VLLM_CONFIGURE_LOGGING"] == "0":
+    # Advice about the performance of block sizes is of no use here.
+    logging.getLogger("vllm").addHandler(logging.NullHandler())
+    logging.getLogger("vllm").propagate = False
+
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "intermediate_size": 8,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "vocab_size": 512,
+    "max_position_embeddings": MODEL_TOKENS_MAX,
+    "torch_dtype": "float32",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+@functools.cache
+def _model_config() -> ModelConfig:
+    folder = tempfile.mkdtemp(prefix="kvproof-model-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(_MODEL, file)
+    init_none_hash(sha256)
+    return ModelConfig(
+        model=folder,
+        tokenizer=folder,
+        skip_tokenizer_init=True,
+        dtype="float32",
+        seed=0,
+        max_model_len=MODEL_TOKENS_MAX,
+        enable_prompt_embeds=True,
+    )
+
+
+def spec_of(group: config.Group) -> Any:
+    """The KV-cache spec of a group. Shapes are as small as vLLM takes them."""
+    head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+    if group.kind == "full":
+        return FullAttentionSpec(block_size=group.block_size, **head)
+    if group.kind == "window":
+        return SlidingWindowSpec(
+            block_size=group.block_size, sliding_window=group.window, **head
+        )
+    return MambaSpec(
+        block_size=group.block_size,
+        shapes=((2, 2),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode=group.mode,
+    )
+
+
+def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
+    """The cache groups and the pool of an engine."""
+    groups = [KVCacheGroupSpec([f"layer{i}"], spec_of(g)) for i, g in enumerate(cfg.groups)]
+    return KVCacheConfig(num_blocks=cfg.num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def hash_block_size(cfg: config.Engine) -> int:
+    """Tokens per block hash: the smallest block size."""
+    return min(g.block_size for g in cfg.groups)
+
+
+def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
+    """A real Scheduler of this engine, with its NIXL connector where it has one."""
+    largest = max(g.block_size for g in cfg.groups)
+    transfer = None
+    if cfg.connected:
+        transfer = KVTransferConfig(
+            kv_connector="NixlConnector",
+            kv_role="kv_both",
+            engine_id=cfg.name,
+            kv_load_failure_policy=load_failure,
+        )
+    vllm_config = VllmConfig(
+        model_config=_model_config(),
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=REQUESTS_MAX,
+            max_num_batched_tokens=max(cfg.chunk_tokens, REQUESTS_MAX),
+            max_model_len=MODEL_TOKENS_MAX,
+            enable_chunked_prefill=True,
+            is_encoder_decoder=False,
+            disable_hybrid_kv_cache_manager=False,
+            async_scheduling=False,
+        ),
+        cache_config=CacheConfig(
+            block_size=hash_block_size(cfg), enable_prefix_caching=cfg.prefix_caching
+        ),
+        kv_transfer_config=transfer,
+        device_config=DeviceConfig("cpu"),
+    )
+    # What an engine settles from its model's layers and its memory, settled by hand.
+    vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
+    vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
+    cache = vllm_config.cache_config
+    cache.block_size = hash_block_size(cfg)
+    cache.num_gpu_blocks = cfg.num_blocks
+    cache.enable_prefix_caching = cfg.prefix_caching
+    state = next((g for g in cfg.groups if g.kind == "mamba"), None)
+    if state is not None:
+        cache.mamba_cache_mode = state.mode
+        cache.mamba_block_size = state.block_size
+    return Scheduler(
+        vllm_config=vllm_config,
+        kv_cache_config=kv_cache_config(cfg),
+        structured_output_manager=StructuredOutputManager(vllm_config),
+        block_size=largest,
+        hash_block_size=hash_block_size(cfg),
+        log_stats=False,
+    )
+
+
+def token_ids(tokens: str) -> list[int]:
+    """Token ids of symbolic tokens."""
+    return [ord(token) for token in tokens]
+
+
+def request(
+    cfg: config.Engine, job: config.Job, max_tokens: int, params: dict[str, Any] | None
+) -> Request:
+    """A real Request for a job, by token ids or by embeddings."""
+    sampling = SamplingParams(
+        max_tokens=max_tokens,
+        ignore_eos=True,
+        extra_args={"kv_transfer_params": params} if params else None,
+    )
+    ids = token_ids(job.prompt)
+    embeds = torch.tensor([[float(i)] * HIDDEN for i in ids]) if job.embeds else None
+    return Request(
+        request_id=job.name,
+        prompt_token_ids=None if job.embeds else ids,
+        prompt_embeds=embeds,
+        sampling_params=sampling,
+        pooling_params=None,
+        arrival_time=0.0,
+        block_hasher=get_request_block_hasher(hash_block_size(cfg), sha256),
+    )

@@ -1,0 +1,138 @@
+"""One live engine: real scheduler, symbolic worker, and what the adapter must remember."""
+
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+
+from kvproof.live import build, view
+from kvproof.live.nixl import worker as nixl_worker
+from kvproof.live.recorder import Recorder
+from kvproof.live.worker import Worker
+from kvproof.model import config, history, state
+from kvproof.model.state import Key
+from kvproof.model.step import Admission, Effects
+
+SAMPLED_ID = ord(state.SAMPLED)
+
+
+class Node:
+    """One engine of the cluster."""
+
+    def __init__(self, cfg: config.Engine, load_failure: str) -> None:
+        self.cfg = cfg
+        self.scheduler = build.scheduler(cfg, load_failure)
+        self.names = view.Names(cfg)
+        self.recorder = Recorder(cfg.name, self.scheduler, self._cached)
+        self.worker = Worker(cfg)
+        self.nixl = nixl_worker(cfg) if cfg.connected else None
+        self.known: dict[str, state.Request] = {}
+        self.output: SchedulerOutput | None = None
+        self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory)
+        self.refresh()
+
+    def _cached(self) -> view.Cached:
+        return view.cached(self.scheduler, self.names)
+
+    def add(self, job: config.Job, known: state.Request, params: dict[str, Any] | None) -> None:
+        """A request arrives."""
+        self.known[job.name] = known
+        request = build.request(self.cfg, job, known.max_tokens, params)
+        self.scheduler.add_request(request)
+
+    def schedule(self) -> Effects:
+        """One real step: the scheduler chooses, the worker executes."""
+        self.recorder.start()
+        before = self.engine
+        output = self.scheduler.schedule()
+        admissions = tuple(self._admission(a, before) for a in self.recorder.admitted)
+        self.refresh()
+        requests = {r.id: r for r in self.engine.requests}
+        reads = self.worker.execute(output, requests)
+        self.output = output
+        return Effects(reads, admissions, tuple(self.recorder.allocations))
+
+    def _admission(self, admitted: Any, before: state.Engine) -> Admission:
+        """Note an admission, with what was served and not evicted when it was looked up."""
+        lost = _lost(before.cached, admitted.cached)
+        looked_up = before._replace(served=() if lost else before.served)
+        live = self.scheduler.requests[admitted.request]
+        known = self.known[admitted.request]
+        tokens = known.prompt[: live.num_prompt_tokens]
+        tokens += state.SAMPLED * len(live.output_token_ids)
+        self.known[admitted.request] = known._replace(
+            hit=admitted.hit,
+            external=admitted.external,
+            shared=history.shared_with_served(looked_up, tokens, self.cfg.hit_unit),
+        )
+        return Admission(
+            self.cfg.name,
+            admitted.request,
+            tokens,
+            known.route,
+            admitted.hit,
+            admitted.external,
+            admitted.cached,
+            looked_up.served,
+        )
+
+    def scheduled(self) -> dict[str, int]:
+        """The tokens of the step in flight, by request."""
+        return dict(self.output.num_scheduled_tokens) if self.output else {}
+
+    def complete(self) -> dict[str, dict[str, Any]]:
+        """The step's output reaches the scheduler. Gives what finished requests hand over."""
+        output, self.output = self.output, None
+        names = list(output.num_scheduled_tokens) if output else []
+        requests = self.scheduler.requests
+        sampled = [
+            [SAMPLED_ID] if requests[n].num_computed_tokens >= requests[n].num_tokens else []
+            for n in names
+        ]
+        for name, tokens in zip(names, sampled, strict=True):
+            if tokens:
+                request = self.engine.request(name)
+                self.engine = history.record_served(self.engine, request)
+        result = self.scheduler.update_from_output(
+            output or SchedulerOutput.make_empty(),
+            ModelRunnerOutput(
+                req_ids=names,
+                req_id_to_index={n: i for i, n in enumerate(names)},
+                sampled_token_ids=sampled,
+            ),
+        )
+        return {
+            o.request_id: o.kv_transfer_params
+            for outputs in result.values()
+            for o in outputs.outputs
+            if o.kv_transfer_params
+        }
+
+    def report(self, **finished: set[str]) -> None:
+        """The worker's connector reports transfers, in a step that computes nothing."""
+        self.scheduler.update_from_output(
+            SchedulerOutput.make_empty(),
+            ModelRunnerOutput(
+                req_ids=[],
+                req_id_to_index={},
+                kv_connector_output=KVConnectorOutput(**finished),
+            ),
+        )
+
+    def refresh(self) -> None:
+        """Read the scheduler off again."""
+        before = self.engine
+        scheduled = tuple(self.scheduled().items()) or None
+        after = view.engine(self.scheduler, self.names, before, self.known)
+        if _lost(before.cached, after.cached):
+            after = after._replace(served=())
+        self.engine = after._replace(memory=self.worker.memory, step=scheduled)
+
+
+def _lost(before: view.Cached, after: view.Cached) -> bool:
+    """Whether some block lost its cache entry."""
+
+    def pairs(cached: view.Cached) -> set[tuple[Key, int]]:
+        return {(key, block) for key, blocks in cached for block in blocks}
+
+    return bool(pairs(before) - pairs(after))

@@ -1,0 +1,92 @@
+"""What a real scheduler chooses in a step, noted as it happens.
+
+The methods are called through unchanged; the recorder only notes arguments, results and the pool
+around them, in the vocabulary of `model.events`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
+from kvproof.model.step import Allocation
+
+
+class Admitted:
+    """What an admission found, for `model.step.Admission` and the request's state."""
+
+    def __init__(self, request: str, hit: int, external: int, cached: Any) -> None:
+        self.request = request
+        self.hit = hit
+        self.external = external
+        self.cached = cached
+
+
+class Recorder:
+    """Notes the choices of one scheduler. `start` begins a step."""
+
+    def __init__(self, name: str, scheduler: Any, look: Callable[[], Any]) -> None:
+        self.name = name
+        self.scheduler = scheduler
+        self.look = look
+        self.choices: list[Choice] = []
+        self.allocations: list[Allocation] = []
+        self.admitted: list[Admitted] = []
+        self.needy = ""
+        self.predicted = (0, 0)
+        manager = scheduler.kv_cache_manager
+        self._around(manager, "allocate_slots", self._allocate)
+        self._around(manager.coordinator, "get_num_blocks_to_allocate", self._predict)
+        self._around(scheduler, "_preempt_request", self._preempt)
+        self._around(scheduler, "_update_waiting_for_remote_kv", self._adopt)
+
+    @staticmethod
+    def _around(owner: Any, name: str, note: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return note(original, *args, **kwargs)
+
+        setattr(owner, name, called)
+
+    def start(self) -> None:
+        """Forget the last step."""
+        self.choices, self.allocations, self.admitted = [], [], []
+
+    def _free(self) -> int:
+        return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    def _predict(self, original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
+        result = original(*args, **kwargs)
+        if not kwargs.get("apply_admission_cap"):
+            self.predicted = (result, self._free())
+        return result
+
+    def _allocate(
+        self, original: Callable[..., Any], request: Any, num_new_tokens: int, **kwargs: Any
+    ) -> Any:
+        blocks = self.scheduler.kv_cache_manager.get_block_ids(request.request_id)
+        fresh = not any(blocks)
+        cached = self.look() if fresh else ()
+        result = original(request, num_new_tokens, **kwargs)
+        name = request.request_id
+        if result is None:
+            self.needy = name
+            return result
+        if fresh:
+            hit = kwargs.get("num_new_computed_tokens", 0)
+            external = kwargs.get("num_external_computed_tokens", 0)
+            self.choices.append(Admit(name, hit, external))
+            self.admitted.append(Admitted(name, hit, external, cached))
+        if num_new_tokens:
+            self.choices.append(Compute(name, num_new_tokens))
+        predicted, free = self.predicted
+        self.allocations.append(Allocation(self.name, name, predicted, free - self._free()))
+        return result
+
+    def _preempt(self, original: Callable[..., Any], request: Any, *args: Any, **kw: Any) -> Any:
+        self.choices.append(Preempt(request.request_id, self.needy))
+        return original(request, *args, **kw)
+
+    def _adopt(self, original: Callable[..., Any], request: Any) -> Any:
+        self.choices.append(Adopt(request.request_id))
+        return original(request)

@@ -1,0 +1,138 @@
+"""Reads a real scheduler off into a `model.state.Engine`. Reads only."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import (
+    KVCacheBlock,
+    get_block_hash,
+    get_group_id,
+    resolve_block_hashes,
+)
+from vllm.v1.request import RequestStatus
+
+from kvproof.live import build
+from kvproof.model import config, state
+from kvproof.model.state import Block, Key, Request
+
+Cached = tuple[tuple[Key, tuple[int, ...]], ...]
+
+_STATUS = {
+    RequestStatus.WAITING: state.WAITING,
+    RequestStatus.RUNNING: state.RUNNING,
+    RequestStatus.PREEMPTED: state.PREEMPTED,
+}
+
+
+class Names:
+    """Prefixes by block hash: every hash that a request of this engine has ever had."""
+
+    def __init__(self, cfg: config.Engine) -> None:
+        self.cfg = cfg
+        self.prefixes: dict[tuple[int, bytes], str] = {}
+        self.known: dict[str, int] = {}
+
+    def learn(self, request: Any, text: str) -> None:
+        """Note the hashes of a request whose tokens read `text`."""
+        hashes = request.block_hashes
+        if self.known.get(request.request_id) == len(hashes):
+            return
+        self.known[request.request_id] = len(hashes)
+        for index, group in enumerate(self.cfg.groups):
+            whole = resolve_block_hashes(
+                hashes, build.hash_block_size(self.cfg), group.block_size
+            )
+            for position in range(len(text) // group.block_size):
+                if position >= len(whole):
+                    break
+                end = (position + 1) * group.block_size
+                self.prefixes[index, bytes(whole[position])] = text[:end]
+
+    def key(self, block_hash: Any) -> Key:
+        """The key a block hash with group stands for; an unknown one is shown as itself."""
+        group = get_group_id(block_hash)
+        value = get_block_hash(block_hash)
+        return group, self.prefixes.get((group, bytes(value)), f"unknown {value.hex()[:8]}")
+
+
+def cached(scheduler: Any, names: Names) -> Cached:
+    """The map from keys to blocks, oldest block of a key first."""
+    entries = scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block._cache
+    result = {}
+    for block_hash, blocks in entries.items():
+        many = [blocks] if isinstance(blocks, KVCacheBlock) else list(blocks.values())
+        result[names.key(block_hash)] = tuple(b.block_id for b in many)
+    return tuple(sorted(result.items()))
+
+
+def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
+    """Reference counts and keys. The null block's count is not kept by vLLM."""
+    return tuple(
+        Block(
+            0 if b.is_null else b.ref_cnt,
+            None if b.block_hash is None else names.key(b.block_hash),
+        )
+        for b in scheduler.kv_cache_manager.block_pool.blocks
+    )
+
+
+def status(scheduler: Any, request: Any) -> str:
+    """The status in the model's words."""
+    name = request.request_id
+    if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+        if name not in scheduler.finished_recving_kv_req_ids:
+            return state.LOADING
+        failed = name in scheduler.failed_recving_kv_req_ids
+        return state.FAILED if failed else state.LOADED
+    if RequestStatus.is_finished(request.status):
+        finished_well = request.status in (
+            RequestStatus.FINISHED_LENGTH_CAPPED,
+            RequestStatus.FINISHED_STOPPED,
+        )
+        return state.SENDING if finished_well else state.ABORTED
+    return _STATUS.get(request.status, request.status.name.lower())
+
+
+def request(scheduler: Any, live: Any, known: Request) -> Request:
+    """One request. `known` holds what vLLM does not keep: the job, and its last admission."""
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    name = live.request_id
+    tables = tuple(
+        tuple(b.block_id for b in m.req_to_blocks.get(name, ())) for m in managers
+    )
+    held = any(tables)
+    known = known._replace(
+        status=status(scheduler, live),
+        prompt=known.prompt[: live.num_prompt_tokens],
+        max_tokens=live.max_tokens,
+        output=state.SAMPLED * len(live.output_token_ids),
+        computed=live.num_computed_tokens,
+        preemptions=live.num_preemptions,
+    )
+    if not held:
+        return known._replace(tables=(), counted=(), hit=0, external=0, junction=0, shared=0)
+    counted = tuple(m.num_cached_block.get(name, 0) for m in managers)
+    junction = live.shared_prefix_boundary
+    return known._replace(tables=tables, counted=counted, junction=junction)
+
+
+def engine(
+    scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
+) -> state.Engine:
+    """The whole engine. Memory, the step in flight and what was served are the adapter's."""
+    pool = scheduler.kv_cache_manager.block_pool
+    for live in scheduler.requests.values():
+        job = known[live.request_id]
+        text = job.prompt if len(live.output_token_ids) == 0 else (
+            job.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
+        )
+        names.learn(live, text)
+    return before._replace(
+        blocks=blocks(scheduler, names),
+        free=tuple(b.block_id for b in pool.free_block_queue.get_all_free_blocks()),
+        cached=cached(scheduler, names),
+        requests=tuple(
+            sorted(request(scheduler, r, known[r.request_id]) for r in scheduler.requests.values())
+        ),
+        running=tuple(r.request_id for r in scheduler.running),
+    )

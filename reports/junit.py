@@ -1,0 +1,73 @@
+"""JUnit XML: what CI systems read. A violation is a failure; unknown or not run is an error, never
+a skip and never a pass."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kvproof.model.errors import UsageError
+from kvproof.model.events import describe
+from kvproof.strategies.verdict import Outcome, Verdict
+
+
+class Case(NamedTuple):
+    """One check and its outcome."""
+
+    name: str
+    outcome: Outcome
+
+
+def document(suite: str, cases: Sequence[Case]) -> str:
+    """The checks as one test suite."""
+    verdicts = [case.outcome.verdict for case in cases]
+    root = ET.Element(
+        "testsuite",
+        name=suite,
+        tests=str(len(cases)),
+        failures=str(verdicts.count(Verdict.VIOLATED)),
+        errors=str(verdicts.count(Verdict.UNKNOWN)),
+        skipped="0",
+        time=f"{sum(case.outcome.seconds for case in cases):.3f}",
+    )
+    for case in cases:
+        _add(root, suite, case)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def check_new(path: Path) -> None:
+    """Raises UsageError where a report would overwrite a file, before any work is done."""
+    if path.exists():
+        raise UsageError(
+            f"The file {path} exists and is not overwritten. Write the name of a new file."
+        )
+
+
+def write(path: Path, suite: str, cases: Sequence[Case]) -> None:
+    """Write a new file. Raises UsageError where it exists or cannot be written."""
+    check_new(path)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(document(suite, cases))
+    except OSError as error:
+        raise UsageError(
+            f"The file {path} cannot be written ({error.strerror}). "
+            "Write a file in a folder that you may write to."
+        ) from error
+
+
+def _add(root: ET.Element, suite: str, case: Case) -> None:
+    outcome = case.outcome
+    time = f"{outcome.seconds:.3f}"
+    element = ET.SubElement(root, "testcase", classname=suite, name=case.name, time=time)
+    if outcome.verdict is Verdict.VIOLATED:
+        finding = outcome.finding
+        said = f"{finding.invariant}: {finding.sentence}" if finding else outcome.reason
+        failure = ET.SubElement(element, "failure", message=said, type="VIOLATED")
+        failure.text = "\n".join(describe(event) for event in outcome.events)
+    if outcome.verdict is Verdict.UNKNOWN:
+        ET.SubElement(element, "error", message=outcome.reason, type="UNKNOWN")
+    covered = ", ".join(f"{name} {value}" for name, value in outcome.coverage.items())
+    out = ET.SubElement(element, "system-out")
+    out.text = f"{outcome.verdict.value} {covered}".strip()

@@ -1,0 +1,46 @@
+"""The object `--json` prints for an outcome."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kvproof.model import config
+from kvproof.model.config import Cluster
+from kvproof.strategies.verdict import Outcome, Verdict
+
+
+def verdict_object(
+    command: str,
+    outcome: Outcome,
+    *,
+    cluster: Cluster | None = None,
+    faults: Iterable[str] = (),
+    machine: str = "model",
+    seed: int = 0,
+    trace: Path | None = None,
+) -> dict[str, Any]:
+    """The outcome as plain data; what was covered stands beside the verdict, under its own names.
+
+    `seconds` is wall time. `trace` is the file that was written, null where a violation has no
+    events (a refuted obligation).
+    """
+    record: dict[str, Any] = {
+        "command": command,
+        "verdict": outcome.verdict.value,
+        "exit_code": outcome.verdict.exit_code,
+        "config": None if cluster is None else config.to_json(cluster),
+        "faults": [{"name": name} for name in faults],
+        "machine": machine,
+        "seed": seed,
+        "seconds": round(outcome.seconds, 3),
+    }
+    record |= {name: value for name, value in outcome.coverage.items() if name not in record}
+    if outcome.reason:
+        record["reason"] = outcome.reason
+    if outcome.verdict is Verdict.VIOLATED:
+        finding = outcome.finding
+        record["invariant"] = finding.invariant if finding else None
+        record["reasons"] = list(finding.reasons) if finding else []
+        record["trace"] = None if trace is None else str(trace)
+        record["trace_length"] = len(outcome.events)
+    return record

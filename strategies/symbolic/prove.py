@@ -1,0 +1,140 @@
+"""Prove the obligations for all sizes, or find numbers that break them."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kvproof.invariants.invariant import Finding
+from kvproof.model.errors import UsageError
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Obligation
+from kvproof.strategies.symbolic.registry import OBLIGATIONS, obligation_named
+from kvproof.strategies.symbolic.solve import solve
+from kvproof.strategies.verdict import Outcome, Verdict
+
+SAMPLES = 400
+SAMPLED_UP_TO = 9
+"""Plain ints on which each claim is evaluated beside Z3, and the largest of them."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What became of one obligation.
+
+    `id` and `name` are the obligation's. `numbers` are values of all its variables that break it,
+    where the verdict is VIOLATED. `reason` says why it is UNKNOWN.
+    """
+
+    id: str
+    name: str
+    verdict: Verdict
+    numbers: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def finding(self) -> Finding | None:
+        """The violation as a finding: the numbers, and what they break. None if there is none."""
+        if self.verdict is not Verdict.VIOLATED:
+            return None
+        numbers = tuple(f"{name} = {value}" for name, value in self.numbers.items())
+        return Finding(self.id, (*numbers, f"this must be true: {self.name}"))
+
+
+def sampled(obligation: Obligation) -> Iterable[dict[str, int]]:
+    """Small numbers for the variables, the same ones each time."""
+    source = random.Random(obligation.id)
+    for _ in range(SAMPLES):
+        yield {
+            name: source.randint(r.lowest, SAMPLED_UP_TO if r.highest is None else r.highest)
+            for name, r in obligation.for_all.items()
+        }
+
+
+def _doubt(obligation: Obligation, rules: Rules) -> str:
+    """Why a proof is not to be believed: the claim speaks of no numbers at all, or breaks on plain
+    ints, so that Z3 was given another formula than the explorer runs. Empty if there is none."""
+    allowed = 0
+    for numbers in sampled(obligation):
+        claim = obligation.on(rules, numbers)
+        if not claim.given:
+            continue
+        allowed += 1
+        if not claim.holds:
+            return f"Z3 proves the claim, but plain ints break it: {numbers}"
+    return "" if allowed else "none of the sampled numbers meets the assumptions"
+
+
+def _settle(
+    obligation: Obligation, rules: Rules, timeout_s: float
+) -> tuple[Verdict, dict[str, int], str]:
+    answer = solve(obligation, rules, timeout_s)
+    if answer.result == "unknown":
+        return Verdict.UNKNOWN, {}, answer.reason
+    if answer.result == "sat":
+        if obligation.broken_by(rules, answer.numbers):
+            return Verdict.VIOLATED, answer.numbers, ""
+        reason = f"Z3 refutes the claim, but plain ints keep it: {answer.numbers}"
+        return Verdict.UNKNOWN, {}, reason
+    doubt = _doubt(obligation, rules)
+    return (Verdict.UNKNOWN, {}, doubt) if doubt else (Verdict.PROVED, {}, "")
+
+
+def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = 10.0) -> Proof:
+    """Settle one obligation under these rules, in about `timeout_s` seconds at most (twice that
+    where Z3 gives up and a small counterexample is looked for).
+
+    PROVED holds for all numbers in the ranges and was also evaluated on plain ints. VIOLATED comes
+    with numbers that break the claim on plain ints too. Everything else is UNKNOWN.
+    """
+    began = time.monotonic()
+    verdict, numbers, reason = _settle(obligation, rules, timeout_s)
+    seconds = time.monotonic() - began
+    return Proof(obligation.id, obligation.name, verdict, numbers, seconds, reason)
+
+
+def prove(
+    rules: Rules,
+    names: Sequence[str] | None = None,
+    timeout_s: float = 10.0,
+    progress: Callable[[Proof], None] | None = None,
+) -> list[Proof]:
+    """Settle the obligations with these ids, or all of them, in the order of the registry.
+
+    `timeout_s` is for each obligation; `progress` is called after each. Raises UsageError for an
+    id that is not in the registry and for a time limit that is not positive.
+    """
+    if not timeout_s > 0:
+        raise UsageError(
+            f"The time limit is {timeout_s} seconds. Write more than 0 seconds, for example 10."
+        )
+    chosen = OBLIGATIONS.values() if names is None else [obligation_named(n) for n in names]
+    proofs = []
+    for obligation in chosen:
+        proofs.append(prove_one(obligation, rules, timeout_s))
+        if progress is not None:
+            progress(proofs[-1])
+    return proofs
+
+
+def outcome(proofs: Sequence[Proof]) -> Outcome:
+    """All proofs as one verdict: VIOLATED if any is, else UNKNOWN if any is (or there is none),
+    else PROVED. The coverage counts the obligations by verdict; the finding is the first one."""
+    by_verdict = {v: [p for p in proofs if p.verdict is v] for v in Verdict}
+    worst = Verdict.PROVED
+    for verdict in (Verdict.UNKNOWN, Verdict.VIOLATED):
+        if by_verdict[verdict]:
+            worst = verdict
+    reason = "; ".join(f"{p.id}: {p.reason}" for p in by_verdict[Verdict.UNKNOWN])
+    if not proofs:
+        worst, reason = Verdict.UNKNOWN, "no obligation was asked for"
+    coverage = {
+        "obligations": len(proofs),
+        "proved": len(by_verdict[Verdict.PROVED]),
+        "violated": len(by_verdict[Verdict.VIOLATED]),
+        "unknown": len(by_verdict[Verdict.UNKNOWN]),
+    }
+    seconds = sum(p.seconds for p in proofs)
+    finding = next((p.finding for p in proofs if p.finding), None)
+    return Outcome(worst, coverage=coverage, finding=finding, reason=reason, seconds=seconds)

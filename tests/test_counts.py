@@ -1,0 +1,254 @@
+"""The arithmetic against the simplest count there is: sets of positions, and search."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import z3
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kvproof.model import counts
+
+small = st.integers(0, 24)
+size = st.integers(1, 9)
+
+
+def blocks_of(tokens: range, block_size: int) -> set[int]:
+    return {token // block_size for token in tokens}
+
+
+@given(small, size)
+def test_blocks_hold_all_tokens(tokens: int, block_size: int) -> None:
+    assert counts.blocks_for_tokens(tokens, block_size) == len(blocks_of(range(tokens), block_size))
+
+
+@given(small, size)
+def test_full_blocks_are_those_with_every_slot_taken(tokens: int, block_size: int) -> None:
+    slots = [[b * block_size + s for s in range(block_size)] for b in range(tokens + 1)]
+    full = [block for block in slots if all(slot < tokens for slot in block)]
+    assert counts.full_blocks(tokens, block_size) == len(full)
+
+
+def attended(computed: int, window: int) -> set[int]:
+    """Positions the token at `computed` attends to."""
+    return {p for p in range(computed + 1) if computed - p < window}
+
+
+@given(small, size)
+def test_window_skips_what_nobody_attends_to(computed: int, window: int) -> None:
+    skipped = set(range(counts.tokens_skipped_by_window(computed, window)))
+    assert skipped == set(range(computed)) - attended(computed, window)
+
+
+@given(small)
+def test_a_state_needs_the_last_token_only(computed: int) -> None:
+    skipped = set(range(counts.tokens_skipped_by_state(computed)))
+    assert set(range(computed)) - skipped == set(range(computed)[-1:])
+
+
+@given(size, size)
+def test_window_hit_blocks(window: int, block_size: int) -> None:
+    boundary = window * block_size  # far enough from the start
+    needed = {p for p in attended(boundary, window) if p < boundary}
+    blocks = {p // block_size for p in needed}
+    assert counts.window_blocks_for_hit(window, block_size) == len(blocks)
+
+
+@given(small, size, st.integers(1, 4), st.integers(1, 4))
+def test_block_serves_some_hit(block: int, window: int, block_size: int, per_unit: int) -> None:
+    unit = block_size * per_unit
+    ends = range(unit, (block + per_unit + 1) * block_size + 1, unit)
+    needed = {p // block_size for end in ends for p in attended(end, window) if p < end}
+    assert counts.serves_a_hit(block, window, block_size, unit) == (block in needed)
+
+
+@given(st.integers(1, 30), size)
+def test_longest_hit(known: int, hit_unit: int) -> None:
+    assert counts.longest_hit_tokens(known, hit_unit) == max(range(0, known, hit_unit))
+
+
+@given(st.integers(1, 30), st.integers(0, 1), st.integers(1, 6))
+def test_prompt_is_shortened_once(asked: int, backoff: int, times: int) -> None:
+    prompt = asked
+    for _ in range(times):
+        prompt = counts.prompt_after_truncation(prompt, backoff, prompt < asked)
+    tokens = list(range(asked))
+    kept = tokens[:-1] if backoff and len(tokens) > 1 else tokens
+    assert prompt == len(kept) == counts.tokens_loaded_by_decode(asked, backoff)
+
+
+@given(small, small)
+def test_counter_after_a_hit(hit_blocks: int, skipped_blocks: int) -> None:
+    table = ["hit"] * hit_blocks + ["null"] * max(skipped_blocks - hit_blocks, 0)
+    assert counts.blocks_counted_after_hit(hit_blocks, skipped_blocks) == table.count("hit")
+
+
+def longest_legal_chunk(
+    start: int,
+    tokens: int,
+    prefill_end: int,
+    known: int,
+    block_size: int,
+    chunk_limit: int,
+    junction: int,
+) -> int:
+    """The largest legal chunk, found by trying every end.
+
+    A chunk may stop at the first stop it meets: the boundary of the block it starts inside, the
+    last boundary a later request can resume at, the junction. Else it must end on a boundary, or
+    end the prefill, or be a piece of a block that no step can cross.
+    """
+    if start >= prefill_end:
+        return tokens
+    boundaries = [b for b in range(0, known + block_size + 1, block_size) if b > start]
+    stops = {max(b for b in range(0, known, block_size)), junction}
+    if start % block_size:
+        stops.add(boundaries[0])
+    legal = []
+    for end in range(start + 1, start + tokens + 1):
+        if any(start < stop < end for stop in stops):
+            continue
+        no_boundary = all(b > start + tokens for b in boundaries)
+        piece = block_size > chunk_limit and no_boundary
+        if end in stops or end in boundaries or end >= prefill_end or piece:
+            legal.append(end - start)
+    return max(legal, default=0)
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> tuple[int, ...]:
+    """Arguments of `align_chunk` as the scheduler gives them: nothing beyond the known tokens or
+    the budget, and a junction on a block boundary."""
+    block_size, chunk_limit = draw(size), draw(size)
+    known = draw(st.integers(1, 24))
+    prefill_end = draw(st.integers(max(known - 4, 1), known))
+    start = draw(st.integers(0, known - 1))
+    tokens = draw(st.integers(1, min(known - start, chunk_limit)))
+    junction = draw(st.integers(0, known // block_size)) * block_size
+    return start, tokens, prefill_end, known, block_size, chunk_limit, junction
+
+
+@given(chunks())
+@example((0, 4, 4, 4, 4, 4, 0))
+@example((0, 3, 9, 9, 4, 3, 0))
+@example((2, 6, 9, 9, 4, 8, 0))
+@settings(max_examples=400)
+def test_align_chunk_is_the_longest_legal_one(chunk: tuple[int, ...]) -> None:
+    assert counts.align_chunk(*chunk) == longest_legal_chunk(*chunk)
+
+
+@given(chunks())
+def test_align_chunk_leaves_its_own_result_alone(chunk: tuple[int, ...]) -> None:
+    start, _, *rest = chunk
+    left = counts.align_chunk(*chunk)
+    assert counts.align_chunk(start, left, *rest) == left
+
+
+@given(chunks(), st.integers(0, 9))
+def test_a_larger_budget_never_gives_a_smaller_chunk(chunk: tuple[int, ...], more: int) -> None:
+    start, tokens, end, known, block_size, limit, junction = chunk
+    wider = min(tokens + more, known - start, limit)
+    assert counts.align_chunk(*chunk) <= counts.align_chunk(
+        start, wider, end, known, block_size, limit, junction
+    )
+
+
+@given(small, small, size, small)
+def test_growth_predicts_the_missing_positions(
+    held: int, end: int, block_size: int, skipped: int
+) -> None:
+    needed = blocks_of(range(end), block_size)
+    there = set(range(held)) | set(range(skipped))
+    predicted = counts.attention_blocks_predicted(end, block_size, held, skipped)
+    assert predicted == len(needed - there)
+    assert counts.state_blocks_predicted(end, block_size, held) == bool(needed - set(range(held)))
+
+
+@given(small, small, small, small)
+def test_trim_pairs_the_positions_in_both_lists(
+    local_first: int, local_slots: int, remote_first: int, remote_slots: int
+) -> None:
+    local = list(range(local_first, local_first + local_slots))
+    remote = list(range(remote_first, remote_first + remote_slots))
+    a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots)
+    assert local[a:b] == remote[c:d] == sorted(set(local) & set(remote))
+
+
+@given(small)
+def test_one_state_slot_moves(slots: int) -> None:
+    assert counts.state_slots_moved(slots) == len(list(range(slots))[-1:])
+
+
+@given(st.integers(1, 30), st.integers(0, 1))
+def test_decode_computes_what_it_has_not_loaded_and_the_last_token(
+    prompt: int, backoff: int
+) -> None:
+    loaded = prompt - backoff
+    to_compute = set(range(prompt)) - set(range(loaded)) | {prompt - 1}
+    assert counts.resumed_at(loaded, prompt) == min(to_compute)
+    assert counts.needed_from_load(loaded, prompt) == min(to_compute)
+
+
+@given(small, size, size)
+def test_offered_window_holds_what_the_next_token_needs(
+    computed: int, window: int, block_size: int
+) -> None:
+    blocks = list(range(counts.blocks_for_tokens(computed, block_size)))
+    offered = blocks[-counts.window_blocks_offered(window, block_size) :]
+    needed = {p // block_size for p in attended(computed, window) if p < computed}
+    assert needed <= set(offered)
+
+
+# Z3 runs the same text: with numbers put in, each function's term is what Python computes.
+
+ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
+    counts.blocks_for_tokens: (small, size),
+    counts.full_blocks: (small, size),
+    counts.tokens_skipped_by_window: (small, size),
+    counts.tokens_skipped_by_state: (small,),
+    counts.window_blocks_for_hit: (size, size),
+    counts.serves_a_hit: (small, size, size, size),
+    counts.longest_hit_tokens: (small, size),
+    counts.tokens_loaded_by_decode: (small, small),
+    counts.prompt_after_truncation: (small, small, st.booleans()),
+    counts.blocks_counted_after_hit: (small, small),
+    counts.align_chunk: (small, small, small, small, size, size, small),
+    counts.attention_blocks_predicted: (small, size, small, small),
+    counts.state_blocks_predicted: (small, size, small),
+    counts.trim: (small, small, small, small),
+    counts.state_slots_moved: (small,),
+    counts.resumed_at: (small, small),
+    counts.needed_from_load: (small, small),
+    counts.window_blocks_offered: (size, size),
+}
+
+
+def by_z3(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    """What the function's Z3 term evaluates to with these values for its variables."""
+    pairs = [
+        (z3.Bool(f"v{i}"), z3.BoolVal(value))
+        if isinstance(value, bool)
+        else (z3.Int(f"v{i}"), z3.IntVal(value))
+        for i, value in enumerate(values)
+    ]
+    term = function(*(variable for variable, _ in pairs))
+    terms = term if isinstance(term, tuple) else (term,)
+    parts = tuple(z3.simplify(z3.substitute(t, *pairs)) for t in terms)
+    plain = tuple(p.as_long() if z3.is_int(p) else z3.is_true(p) for p in parts)
+    return plain if isinstance(term, tuple) else plain[0]
+
+
+@pytest.mark.parametrize("function", ARGUMENTS, ids=lambda f: f.__name__)
+@given(data=st.data())
+@settings(deadline=None, max_examples=40)
+def test_z3_and_python_compute_the_same(function: Callable[..., Any], data: st.DataObject) -> None:
+    values = data.draw(st.tuples(*ARGUMENTS[function]))
+    if function is counts.serves_a_hit:
+        values = (*values[:3], math.lcm(values[2], values[3]))
+    assert by_z3(function, values) == function(*values)
+
+
+def test_every_function_is_compared_with_z3() -> None:
+    here = [f for f in vars(counts).values() if getattr(f, "__module__", "") == counts.__name__]
+    assert {f.__name__ for f in here} == {f.__name__ for f in ARGUMENTS}

@@ -1,0 +1,247 @@
+"""Every obligation is proved of the spec, and refuted by its fault with numbers that really do."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+import pytest
+from kvproof.model import counts
+from kvproof.model.algebra import Num, div, if_, max_
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.rules import SPEC, Rules
+from kvproof.strategies.symbolic.obligation import Claim, Obligation, at_least, obligation
+from kvproof.strategies.symbolic.prove import Proof, outcome, prove, prove_one
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.proof
+
+WITH_TEETH = [o for o in OBLIGATIONS.values() if o.teeth]
+WITHOUT_TEETH = [o for o in OBLIGATIONS.values() if not o.teeth]
+BY_ID = {"ids": lambda o: o.id}
+
+# Invented mistakes in the arithmetic, for the obligations that no historical defect refutes.
+MUTANTS: Mapping[str, tuple[str, Callable[..., Num]]] = {
+    "longest_hit_leaves_a_token": (
+        "longest_hit_tokens",
+        lambda known, unit: div(known, unit) * unit,
+    ),
+    "hashed_blocks_serve_hits": (
+        "serves_a_hit",
+        lambda block, window, size, unit: (
+            div(unit, size) - 1 - (block - div(block, div(unit, size)) * div(unit, size))
+            <= counts.window_blocks_for_hit(window, size)
+        ),
+    ),
+    "skipped_is_unattended": (
+        "tokens_skipped_by_window",
+        lambda computed, window: max_(computed - window, 0),
+    ),
+    "skipped_block_is_unattended": (
+        "tokens_skipped_by_window",
+        lambda computed, window: max_(computed - window + 2, 0),
+    ),
+    "window_hit_is_enough": (
+        "window_blocks_for_hit",
+        lambda window, size: div(window - 1, size),
+    ),
+    "window_offer_is_enough": (
+        "window_blocks_offered",
+        lambda window, size: counts.blocks_for_tokens(window, size),
+    ),
+    "running_state_is_kept": ("tokens_skipped_by_state", lambda computed: computed),
+    "growth_is_exact": (
+        "attention_blocks_predicted",
+        lambda end, size, held, skipped: max_(div(end, size) - max_(held, skipped), 0),
+    ),
+    "room_is_used_first": (
+        "attention_blocks_predicted",
+        lambda end, size, held, skipped: max_(div(end, size) + 1 - max_(held, skipped), 0),
+    ),
+    "state_growth_is_one": (
+        "state_blocks_predicted",
+        lambda end, size, held: max_(counts.blocks_for_tokens(end, size) - held, 0),
+    ),
+}
+
+# The same, where the mistake is in a rule.
+RULE_MUTANTS: Mapping[str, Rules] = {
+    "chunk_within_asked": SPEC.with_rule(
+        "align_chunk", lambda start, tokens, *rest: counts.align_chunk(start, tokens + 1, *rest)
+    ),
+    "whole_budget_makes_progress": SPEC.with_rule(
+        "align_chunk",
+        lambda start, tokens, end, known, size, limit, junction: counts.align_chunk(
+            start, tokens, end, known, size, max_(limit, size), junction
+        ),
+    ),
+    "legal_chunk_is_left_alone": SPEC.with_rule(
+        "align_chunk",
+        lambda start, tokens, end, known, size, limit, junction: counts.align_chunk(
+            start, tokens, end, known, size, limit, junction - 1
+        ),
+    ),
+}
+
+
+@functools.cache
+def of_the_spec() -> dict[str, Proof]:
+    return {p.id: p for p in prove(SPEC)}
+
+
+@pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
+def test_proved_of_the_spec(each: Obligation) -> None:
+    proof = of_the_spec()[each.id]
+    assert (proof.verdict, proof.reason, proof.numbers) == (Verdict.PROVED, "", {})
+
+
+def assert_really_broken(each: Obligation, rules: Rules, proof: Proof) -> None:
+    assert proof.verdict is Verdict.VIOLATED, proof
+    assert set(proof.numbers) == set(each.for_all)
+    claim = each.on(rules, proof.numbers)
+    assert (claim.given, claim.holds) == (True, False)
+
+
+@pytest.mark.parametrize("each", WITH_TEETH, **BY_ID)
+def test_refuted_by_its_fault(each: Obligation) -> None:
+    rules = rules_with([fault_named(each.teeth)])
+    (proof,) = prove(rules, [each.id])
+    assert_really_broken(each, rules, proof)
+    assert each.on(SPEC, proof.numbers) == Claim(holds=True, given=True)
+
+
+@pytest.mark.parametrize("each", WITHOUT_TEETH, **BY_ID)
+def test_refuted_by_an_invented_mistake(each: Obligation, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = RULE_MUTANTS.get(each.id, SPEC)
+    if each.id in MUTANTS:
+        name, mistake = MUTANTS[each.id]
+        monkeypatch.setattr(counts, name, mistake)
+    (proof,) = prove(rules, [each.id])
+    assert_really_broken(each, rules, proof)
+    monkeypatch.undo()
+    assert each.on(SPEC, proof.numbers) == Claim(holds=True, given=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "refuted"),
+    [
+        ("truncation_without_guard", {"truncated_once", "truncation_is_bounded"}),
+        ("decode_loads_whole_prompt", {"delivered_is_counted", "decode_owns_the_last_token"}),
+        ("truncates_for_any_non_full_group", {"same_backoff"}),
+        ("embeddings_not_truncated", {"same_backoff"}),
+        (
+            "null_blocks_counted_as_cached",
+            {"counter_is_the_local_hit", "every_full_block_cached_once"},
+        ),
+        ("front_trim", {"trim_equal_positions", "trim_covers_both", "trim_equal_tokens"}),
+        ("ssm_placeholders_not_trimmed", {"one_state_is_paired"}),
+        ("window_of_loaded_tokens", {"window_of_a_load_is_enough"}),
+        ("double_free", set()),
+    ],
+)
+def test_a_fault_refutes_these_and_no_others(fault: str, refuted: set[str]) -> None:
+    proofs = prove(rules_with([FAULTS[fault]]))
+    assert {p.id for p in proofs if p.verdict is Verdict.VIOLATED} == refuted
+    assert {p.id for p in proofs if p.verdict is Verdict.PROVED} == set(OBLIGATIONS) - refuted
+
+
+def test_the_smallest_lost_token() -> None:
+    rules = rules_with([FAULTS["truncation_without_guard"]])
+    proofs = prove(rules, ["truncated_once"])
+    assert proofs[0].numbers == {"asked": 3, "backoff": 1}
+    found = outcome(proofs)
+    assert (found.verdict, found.verdict.exit_code) == (Verdict.VIOLATED, 1)
+    assert found.finding is not None
+    assert found.finding.sentence == (
+        "asked = 3; backoff = 1, yet this must be true: P shortens a prompt at most once, however "
+        "often it is preempted and asked again"
+    )
+
+
+def test_same_question_same_numbers() -> None:
+    rules = rules_with([FAULTS["last_zero_blocks_yield_all"]])
+    numbers = [[p.numbers for p in prove(rules)] for _ in range(2)]
+    assert numbers[0] == numbers[1]
+
+
+def _branching(prompt: Num, backoff: Num) -> Num:
+    return prompt - backoff if prompt > backoff else prompt
+
+
+def _comparing(prompt: Num, backoff: Num) -> Num:
+    """Z3 answers `==` between terms in an `if` by comparing how they are written."""
+    return prompt if prompt == 5 else if_(prompt > backoff, prompt - backoff, prompt)
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [(_branching, "does not run on Z3 terms"), (_comparing, "plain ints break it")],
+)
+def test_a_rule_that_z3_cannot_follow_is_unknown(rule: Callable[..., Num], why: str) -> None:
+    rules = SPEC.with_rule("tokens_loaded_by_decode", rule)
+    proofs = prove(rules, ["delivered_is_counted"])
+    assert proofs[0].verdict is Verdict.UNKNOWN
+    assert why in proofs[0].reason
+    assert outcome(proofs).verdict.exit_code == 3
+
+
+@obligation("nothing can be asked here", for_all={"n": at_least(1)}, born_of="this test")
+def about_nothing(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
+    return Claim(n == 0, given=n < 1)
+
+
+@obligation("a cube is no sum of two", for_all={n: at_least(1) for n in "abc"}, born_of="Fermat")
+def too_hard(rules: Rules, a: Num, b: Num, c: Num) -> Claim:  # noqa: ARG001
+    return Claim(a * a * a + b * b * b != c * c * c)
+
+
+def test_a_claim_about_no_numbers_is_not_proved() -> None:
+    proof = prove_one(about_nothing, SPEC)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert proof.reason == "none of the sampled numbers meets the assumptions"
+
+
+def test_a_proof_cut_by_its_time_limit_is_unknown() -> None:
+    proof = prove_one(too_hard, SPEC, timeout_s=0.2)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert proof.reason.startswith("Z3 gave up: ")
+
+
+def test_the_worst_verdict_counts() -> None:
+    proved, violated, unknown = (
+        Proof(verdict.value, "", verdict)
+        for verdict in (Verdict.PROVED, Verdict.VIOLATED, Verdict.UNKNOWN)
+    )
+    assert outcome([proved]).verdict is Verdict.PROVED
+    assert outcome([proved, unknown]).verdict is Verdict.UNKNOWN
+    assert outcome([unknown, violated, proved]).verdict is Verdict.VIOLATED
+    assert outcome([]).verdict is Verdict.UNKNOWN
+    assert outcome([unknown, violated, proved]).coverage == {
+        "obligations": 3,
+        "proved": 1,
+        "violated": 1,
+        "unknown": 1,
+    }
+
+
+def test_progress_hears_of_each_proof() -> None:
+    heard: list[Proof] = []
+    proofs = prove(SPEC, ["truncated_once", "trim_covers_both"], progress=heard.append)
+    assert heard == proofs
+    assert [p.id for p in heard] == ["truncated_once", "trim_covers_both"]
+
+
+def test_bad_questions_say_what_to_write() -> None:
+    with pytest.raises(UsageError, match=r"truncated_twice.*Write truncated_once instead"):
+        prove(SPEC, ["truncated_twice"])
+    with pytest.raises(UsageError, match=r"time limit is 0.*Write more than 0"):
+        prove(SPEC, timeout_s=0)
+
+
+def test_every_obligation_has_something_that_refutes_it() -> None:
+    assert {*MUTANTS, *RULE_MUTANTS} == {o.id for o in WITHOUT_TEETH}
+    assert {o.teeth for o in WITH_TEETH} <= set(FAULTS)
+    names = [o.name for o in OBLIGATIONS.values()]
+    assert len(set(names)) == len(names)
+    assert OBLIGATIONS["delivered_is_counted"].assumptions == "asked >= 1, 0 <= backoff <= 1"
