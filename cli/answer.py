@@ -24,8 +24,9 @@ class Kept(NamedTuple):
 
 
 def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) -> Kept | None:
-    """Write the trace of a violation to a new file. None where there is none."""
-    if outcome.verdict is not Verdict.VIOLATED or outcome.finding is None:
+    """Write the trace of a violation to a new file. None where there are no events (a refuted
+    obligation has numbers instead)."""
+    if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
     with running(maker.make, cluster) as machine:
@@ -40,14 +41,12 @@ def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) 
         seed=seed,
         vllm=maker.vllm,
     )
-    path = fresh_path(folder, outcome.finding.invariant)
+    path = fresh_path(folder, outcome.finding.invariant if outcome.finding else "violation")
     write(path, trace)
     return Kept(path, trace)
 
 
-def answer(
-    args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcome
-) -> int:
+def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcome) -> int:
     """Print an outcome, with its trace if it has one. Returns the exit code."""
     kept = keep(setup, maker, outcome, args.seed, args.traces)
     if args.json:

@@ -5,14 +5,12 @@ from typing import Protocol
 
 
 class Command(Protocol):
-    """One command. `run` returns the exit code."""
+    """One command, as its module has it. `run` returns the exit code."""
 
     HELP: str
 
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add its options."""
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
+    def run(self, args: argparse.Namespace) -> int:
         """Do it."""

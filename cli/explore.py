@@ -13,6 +13,10 @@ from kvproof.strategies.verdict import Outcome, Verdict
 HELP = "visit every reachable state of a cluster, and check all invariants in each"
 
 
+INTERRUPTED = "interrupted"
+"""Why a search is UNKNOWN that was stopped by the user; `sample` says the same."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
@@ -43,4 +47,4 @@ def exhausted(setup: options.Setup, states_max: int) -> Outcome:
     except KeyboardInterrupt:
         seconds = time.perf_counter() - start
         covered = {"states_distinct": seen}
-        return Outcome(Verdict.UNKNOWN, covered, reason="interrupted", seconds=seconds)
+        return Outcome(Verdict.UNKNOWN, covered, reason=INTERRUPTED, seconds=seconds)

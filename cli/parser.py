@@ -1,6 +1,7 @@
 """The options several commands share, and what they mean together."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -64,6 +65,32 @@ def _cluster(config: str | None, faults: tuple[Fault, ...]) -> Cluster:
     return cluster_named(names[0])
 
 
+def folder(text: str) -> Path:
+    """A folder that is there or can be made. Refused before a search, so that no trace is lost."""
+    path = Path(text)
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UsageError(
+            f"The folder {text} cannot be made or written to. Write a folder that you may write to."
+        )
+    return path
+
+
+def new_file(text: str) -> Path:
+    """A file that does not exist, in a folder that does."""
+    path = Path(text)
+    if path.exists():
+        raise UsageError(
+            f"The file {path} exists and is not overwritten. Write the name of a new file."
+        )
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UsageError(
+            f"The file {path} is in a folder that is missing or read-only. "
+            "Write a file in a folder that you may write to."
+        )
+    return path
+
+
 def at_least_one(text: str) -> int:
     """A count given on the command line."""
     try:
@@ -102,7 +129,7 @@ def add_fault(parser: argparse.ArgumentParser) -> None:
 def add_traces(parser: argparse.ArgumentParser) -> None:
     """Where traces go."""
     parser.add_argument(
-        "--traces", type=Path, default=TRACES, metavar="DIR", help="folder for traces"
+        "--traces", type=folder, default=TRACES, metavar="DIR", help="folder for traces"
     )
 
 

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from kvproof.cli.answer import print_json
+from kvproof.model.errors import UsageError
 from kvproof.reports.terminal import show
 from kvproof.reports.trace import records
-from kvproof.reports.trace_reader import read
+from kvproof.reports.trace_reader import WHOLE, read
 
 HELP = "show a trace: what each event changed, and why the last one is wrong"
 
@@ -22,6 +23,12 @@ def run(args: argparse.Namespace) -> int:
     trace = read(args.trace)
     if args.json:
         print_json({"command": "report", "exit_code": 0, "trace": records(trace)})
-    else:
+        return 0
+    try:
         show(sys.stdout, trace, args.trace)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        # The reader checks each line by itself; only here are the changes put together.
+        raise UsageError(
+            f"The changes in {args.trace} do not add up to states ({error!r}). {WHOLE}"
+        ) from error
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.model import counts
 from kvproof.model.config import Cluster
-from kvproof.model.state import LOADED, LOADING
+from kvproof.model.state import FAILED, LOADED, LOADING
 from kvproof.model.step import Step
 
 
@@ -16,7 +16,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     the computed tokens otherwise."""
     for engine in step.after.engines:
         for request in engine.requests:
-            loading = request.status in (LOADING, LOADED)
+            loading = request.status in (LOADING, LOADED, FAILED)
             tokens = request.hit if loading else request.computed
             for index, counted in enumerate(request.counted):
                 size = cluster.engine(engine.name).groups[index].block_size

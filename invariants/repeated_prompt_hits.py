@@ -18,23 +18,25 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     """Tokens this admission must find in the local cache."""
     cfg = cluster.engine(admission.engine)
     limit = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit)
-    stateless = cfg.aligned_group is None
-    if cfg.role == "decode" and not stateless:
+    everywhere = all(g.kind == "full" for g in cfg.groups)
+    if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
         if transfer is None or transfer.phase != "offered":
-            return 0  # D computed no states, and nobody brings one
-        stateless = True  # P brings the state, after at least one token of D's cache
+            return 0  # D has not computed what it loaded: no states, and only the end of a window
+        if any(g.kind == "window" for g in cfg.groups) or not admission.external:
+            return 0
+        everywhere = True  # P brings the state, after at least one token of D's cache
         limit = min(limit, counts.longest_hit_tokens(transfer.tokens, cfg.hit_unit))
     best = 0
     for served in admission.served:
         common = history.common_prefix(served.prompt, admission.tokens)
-        if stateless:
-            kept = counts.round_down(common, cfg.hit_unit)
+        if everywhere:
+            kept = min(counts.round_down(common, cfg.hit_unit), limit)
         elif common == len(served.prompt):
             kept = counts.longest_hit_tokens(common, cfg.hit_unit)
         else:
             kept = served.shared if common >= served.shared else 0
-        best = max(best, min(kept, limit))
+        best = max(best, kept if kept <= limit else 0)
     return best
 
 

@@ -42,7 +42,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from kvproof.model import config
+from kvproof.model import config, state
 
 MODEL_TOKENS_MAX = 4096
 HIDDEN = 4
@@ -94,9 +94,7 @@ def spec_of(group: config.Group) -> Any:
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
     if group.kind == "window":
-        return SlidingWindowSpec(
-            block_size=group.block_size, sliding_window=group.window, **head
-        )
+        return SlidingWindowSpec(block_size=group.block_size, sliding_window=group.window, **head)
     return MambaSpec(
         block_size=group.block_size,
         shapes=((2, 2),),
@@ -151,10 +149,10 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
     cache.block_size = hash_block_size(cfg)
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching
-    state = next((g for g in cfg.groups if g.kind == "mamba"), None)
-    if state is not None:
-        cache.mamba_cache_mode = state.mode
-        cache.mamba_block_size = state.block_size
+    mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
+    if mamba is not None:
+        cache.mamba_cache_mode = mamba.mode
+        cache.mamba_block_size = mamba.block_size
     return Scheduler(
         vllm_config=vllm_config,
         kv_cache_config=kv_cache_config(cfg),
@@ -170,20 +168,18 @@ def token_ids(tokens: str) -> list[int]:
     return [ord(token) for token in tokens]
 
 
-def request(
-    cfg: config.Engine, job: config.Job, max_tokens: int, params: dict[str, Any] | None
-) -> Request:
-    """A real Request for a job, by token ids or by embeddings."""
+def request(cfg: config.Engine, known: state.Request, params: dict[str, Any] | None) -> Request:
+    """A real Request as it arrives, by token ids or by embeddings."""
     sampling = SamplingParams(
-        max_tokens=max_tokens,
+        max_tokens=known.max_tokens,
         ignore_eos=True,
         extra_args={"kv_transfer_params": params} if params else None,
     )
-    ids = token_ids(job.prompt)
-    embeds = torch.tensor([[float(i)] * HIDDEN for i in ids]) if job.embeds else None
+    ids = token_ids(known.prompt)
+    embeds = torch.tensor([[float(i)] * HIDDEN for i in ids]) if known.embeds else None
     return Request(
-        request_id=job.name,
-        prompt_token_ids=None if job.embeds else ids,
+        request_id=known.id,
+        prompt_token_ids=None if known.embeds else ids,
         prompt_embeds=embeds,
         sampling_params=sampling,
         pooling_params=None,

@@ -113,7 +113,7 @@ class LiveMachine:
             params = {"do_remote_decode": True, "do_remote_prefill": False}
         elif known.route == "from_prefill":
             params = dict(self.handed_over[event.request])
-        self.nodes[event.engine].add(self.cluster.job(event.request), known, params)
+        self.nodes[event.engine].add(known, params)
 
     def _schedule(self, event: Schedule) -> Effects:
         node = self.nodes[event.engine]
@@ -219,5 +219,3 @@ class LiveMachine:
         node.scheduler.reset_prefix_cache()
         node.refresh()
         node.engine = node.engine._replace(served=())
-
-

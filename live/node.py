@@ -10,7 +10,6 @@ from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, history, state
-from kvproof.model.state import Key
 from kvproof.model.step import Admission, Effects
 
 SAMPLED_ID = ord(state.SAMPLED)
@@ -31,13 +30,13 @@ class Node:
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory)
         self.refresh()
 
-    def _cached(self) -> view.Cached:
+    def _cached(self) -> state.Cached:
         return view.cached(self.scheduler, self.names)
 
-    def add(self, job: config.Job, known: state.Request, params: dict[str, Any] | None) -> None:
+    def add(self, known: state.Request, params: dict[str, Any] | None) -> None:
         """A request arrives."""
-        self.known[job.name] = known
-        request = build.request(self.cfg, job, known.max_tokens, params)
+        self.known[known.id] = known
+        request = build.request(self.cfg, known, params)
         self.scheduler.add_request(request)
 
     def schedule(self) -> Effects:
@@ -54,8 +53,7 @@ class Node:
 
     def _admission(self, admitted: Any, before: state.Engine) -> Admission:
         """Note an admission, with what was served and not evicted when it was looked up."""
-        lost = _lost(before.cached, admitted.cached)
-        looked_up = before._replace(served=() if lost else before.served)
+        looked_up = history.forgetting(before, before._replace(cached=admitted.cached))
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
@@ -63,7 +61,7 @@ class Node:
         self.known[admitted.request] = known._replace(
             hit=admitted.hit,
             external=admitted.external,
-            shared=history.shared_with_served(looked_up, tokens, self.cfg.hit_unit),
+            shared=history.shared_with_served(self.cfg, looked_up, tokens),
         )
         return Admission(
             self.cfg.name,
@@ -124,15 +122,8 @@ class Node:
         before = self.engine
         scheduled = tuple(self.scheduled().items()) or None
         after = view.engine(self.scheduler, self.names, before, self.known)
-        if _lost(before.cached, after.cached):
-            after = after._replace(served=())
+        after = history.forgetting(before, after)
+        for request in after.requests:
+            self.known[request.id] = self.known[request.id]._replace(shared=request.shared)
         self.engine = after._replace(memory=self.worker.memory, step=scheduled)
 
-
-def _lost(before: view.Cached, after: view.Cached) -> bool:
-    """Whether some block lost its cache entry."""
-
-    def pairs(cached: view.Cached) -> set[tuple[Key, int]]:
-        return {(key, block) for key, blocks in cached for block in blocks}
-
-    return bool(pairs(before) - pairs(after))

@@ -15,8 +15,6 @@ from kvproof.live import build
 from kvproof.model import config, state
 from kvproof.model.state import Block, Key, Request
 
-Cached = tuple[tuple[Key, tuple[int, ...]], ...]
-
 _STATUS = {
     RequestStatus.WAITING: state.WAITING,
     RequestStatus.RUNNING: state.RUNNING,
@@ -39,9 +37,7 @@ class Names:
             return
         self.known[request.request_id] = len(hashes)
         for index, group in enumerate(self.cfg.groups):
-            whole = resolve_block_hashes(
-                hashes, build.hash_block_size(self.cfg), group.block_size
-            )
+            whole = resolve_block_hashes(hashes, build.hash_block_size(self.cfg), group.block_size)
             for position in range(len(text) // group.block_size):
                 if position >= len(whole):
                     break
@@ -55,7 +51,7 @@ class Names:
         return group, self.prefixes.get((group, bytes(value)), f"unknown {value.hex()[:8]}")
 
 
-def cached(scheduler: Any, names: Names) -> Cached:
+def cached(scheduler: Any, names: Names) -> state.Cached:
     """The map from keys to blocks, oldest block of a key first."""
     entries = scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block._cache
     result = {}
@@ -97,9 +93,7 @@ def request(scheduler: Any, live: Any, known: Request) -> Request:
     """One request. `known` holds what vLLM does not keep: the job, and its last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id
-    tables = tuple(
-        tuple(b.block_id for b in m.req_to_blocks.get(name, ())) for m in managers
-    )
+    tables = tuple(tuple(b.block_id for b in m.req_to_blocks.get(name, ())) for m in managers)
     held = any(tables)
     known = known._replace(
         status=status(scheduler, live),
@@ -112,7 +106,8 @@ def request(scheduler: Any, live: Any, known: Request) -> Request:
     if not held:
         return known._replace(tables=(), counted=(), hit=0, external=0, junction=0, shared=0)
     counted = tuple(m.num_cached_block.get(name, 0) for m in managers)
-    junction = live.shared_prefix_boundary
+    aligned = any(getattr(m, "mamba_cache_mode", "") == "align" for m in managers)
+    junction = live.shared_prefix_boundary if aligned else 0
     return known._replace(tables=tables, counted=counted, junction=junction)
 
 
@@ -123,8 +118,10 @@ def engine(
     pool = scheduler.kv_cache_manager.block_pool
     for live in scheduler.requests.values():
         job = known[live.request_id]
-        text = job.prompt if len(live.output_token_ids) == 0 else (
-            job.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
+        text = (
+            job.prompt
+            if len(live.output_token_ids) == 0
+            else (job.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids))
         )
         names.learn(live, text)
     return before._replace(

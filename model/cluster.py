@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from kvproof.model import config, connector, pool, scheduler
+from kvproof.model import config, connector, history, pool, scheduler
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -42,8 +42,9 @@ def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
     role = cluster.engine(engine).role
     route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
     limit = 1 if role == "prefill" else job.max_tokens
-    asked = len(job.prompt)
-    return Request(name, WAITING, job.prompt, asked, limit, route=route, embeds=job.embeds)
+    # Embedded tokens share no cache key with token ids: they are written in capitals.
+    prompt = job.prompt.upper() if job.embeds else job.prompt
+    return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
 
 
 def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
@@ -183,6 +184,8 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     """
     if isinstance(event, Schedule):
         resolved, after, effects = _schedule(cluster, rules, state, event)
-        return Step(state, resolved, effects, after)
-    after = SIMPLE[type(event)](cluster, rules, state, event)
-    return Step(state, event, Effects(), after)
+    else:
+        resolved, effects = event, Effects()
+        after = SIMPLE[type(event)](cluster, rules, state, event)
+    engines = map(history.forgetting, state.engines, after.engines)
+    return Step(state, resolved, effects, after._replace(engines=tuple(engines)))

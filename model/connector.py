@@ -58,6 +58,8 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
     transfer = state.transfer(request.id)
     if request.route != "from_prefill" or transfer is None or transfer.phase != "offered":
         return 0
+    if request.embeds and not rules.loads_embeddings():
+        return 0
     backoff = rules.backoff_on_decode(kinds(cluster.decode))
     return int(rules.tokens_loaded_by_decode(len(request.prompt), backoff))
 
@@ -89,6 +91,8 @@ def best_admission(
     if together < offered and cfg.prefix_caching and not rules.decode_hit_needs_every_group():
         # At least one token is left to the connector: the states come with it.
         full = coordinator.longest_full(cfg, engine, request.tokens)
+        if full >= offered and rules.full_hit_gives_up_load():
+            return together, 0
         hit = max(together, min(full, counts.longest_hit_tokens(offered, cfg.hit_unit)))
     return hit, max(offered - hit, 0)
 
@@ -146,6 +150,7 @@ def paired(
             len(ours),
             (remote_blocks - len(remote)) * p.physical_per_logical,
             len(theirs),
+            d.physical_per_logical == p.physical_per_logical,
         )
         pairs.append((ours[a:b], theirs[c:e]))
         local.append(fresh)

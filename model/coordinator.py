@@ -71,8 +71,21 @@ def look_up(
     own = tuple(
         hit if whole else longest_alone(cfg, engine, tokens, i, hit) for i in range(len(cfg.groups))
     )
-    alone = 0 if external else longest_full(cfg, engine, tokens)
-    return Hit(hit, own, rules.junction(alone, hit) if cfg.prefix_caching else 0)
+    return Hit(hit, own, _junction(cfg, engine, tokens, hit, external, rules))
+
+
+def _junction(
+    cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int, rules: Rules
+) -> int:
+    """Where this prompt and a cached one part, as far as a state should be kept there. A request
+    that takes the hit of full attention and gets the state from its connector looks no further."""
+    if cfg.aligned_group is None or not cfg.prefix_caching:
+        return 0
+    full = longest_full(cfg, engine, tokens)
+    deeper = any(
+        longest_alone(cfg, engine, tokens, i, len(tokens)) > full for i in range(len(cfg.groups))
+    )
+    return rules.junction(full, hit) if deeper or not external else 0
 
 
 def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) -> int:
@@ -96,6 +109,8 @@ def predicted(
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
         skipped = _left_behind(group, request, hit, rules)
         held = blocks[skipped:]
+        if group.aligned and rules.reserves_superseded_state():
+            held = blocks
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
             total += int(counts.state_blocks_predicted(end, group.block_size, len(blocks)))

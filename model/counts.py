@@ -130,12 +130,16 @@ def state_blocks_predicted(end: Num, block_size: Num, held_blocks: Num) -> Num:
 
 
 def trim(
-    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+    local_first: Num,
+    local_slots: Num,
+    remote_first: Num,
+    remote_slots: Num,
+    equal_ratios: Truth = True,  # noqa: ARG001
 ) -> tuple[Num, Num, Num, Num]:
     """The parts of D's and P's attention lists that a transfer pairs: the positions in both.
 
     Lists are contiguous runs of kernel blocks; `*_first` is the position of the first one in the
-    sequence. Returns the slices `local[a:b]` and `remote[c:d]` as `(a, b, c, d)`
+    sequence. Whether P and D put equally many into a block makes no difference. Returns the slices `local[a:b]` and `remote[c:d]` as `(a, b, c, d)`
     (`_apply_prefix_caching`, vllm#42554).
     """
     first = max_(local_first, remote_first)

@@ -135,6 +135,17 @@ EVENTS: dict[str, Any] = {
 CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preempt)}
 
 
+def _same(one: Any, other: object) -> bool:
+    return type(one) is type(other) and tuple.__eq__(one, other)  # type: ignore[arg-type]
+
+
+for _kind in (*EVENTS.values(), *CHOICES.values()):
+    # As tuples, events of different kinds with the same fields would be equal.
+    _kind.__eq__ = _same
+    _kind.__ne__ = lambda one, other: not _same(one, other)
+    _kind.__hash__ = lambda one: hash((type(one).__name__, *one))
+
+
 def stimulus(event: Event) -> Event:
     """The event as the environment gave it."""
     return event._replace(chose=None) if isinstance(event, Schedule) else event

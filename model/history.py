@@ -4,8 +4,8 @@ An entry says that a prompt's prefill completed here and that nothing was evicte
 is cleared whenever a cache entry is lost, so it never promises too much.
 """
 
-from kvproof.model import counts
-from kvproof.model.state import SAMPLED, Engine, Request, Served
+from kvproof.model import config, coordinator, counts
+from kvproof.model.state import SAMPLED, Cached, Engine, Request, Served
 
 
 def common_prefix(a: str, b: str) -> int:
@@ -18,10 +18,26 @@ def common_prefix(a: str, b: str) -> int:
     return length
 
 
-def shared_with_served(engine: Engine, tokens: str, unit: int) -> int:
-    """The longest prefix, in whole units, that a served prompt has in common with `tokens`."""
+def lost(before: Cached, after: Cached) -> bool:
+    """Whether some block has lost its cache entry."""
+    kept = {(key, block) for key, blocks in after for block in blocks}
+    return any((key, block) not in kept for key, blocks in before for block in blocks)
+
+
+def forgetting(before: Engine, after: Engine) -> Engine:
+    """The engine after an event, with the record cleared if a cache entry was lost."""
+    if not lost(before.cached, after.cached):
+        return after
+    requests = tuple(r._replace(shared=0) for r in after.requests)
+    return after._replace(served=(), requests=requests)
+
+
+def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+    """The longest prefix, in whole blocks, that a served prompt has in common with `tokens`; 0
+    where full attention has cached more, or less, than that: then they part elsewhere."""
     longest = max((common_prefix(s.prompt, tokens) for s in engine.served), default=0)
-    return int(counts.round_down(longest, unit))
+    shared = counts.round_down(min(longest, len(tokens) - 1), cfg.hit_unit)
+    return int(shared) if shared == coordinator.longest_full(cfg, engine, tokens) else 0
 
 
 def record_served(engine: Engine, request: Request) -> Engine:

@@ -36,7 +36,7 @@ def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
         entries[key] = tuple(b for b in entries[key] if b != block)
         if not entries[key]:
             del entries[key]
-        engine = engine._replace(cached=tuple(sorted(entries.items())), served=())
+        engine = engine._replace(cached=tuple(sorted(entries.items())))
     return with_blocks(engine, {block: engine.blocks[block]._replace(key=None)})
 
 

@@ -81,6 +81,16 @@ _PRESETS = (
     _pd("pd-aborting", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "xyz")), aborts=True),
     _pd("pd-failing", FULL, MAMBA, jobs=TWICE, failures=1),
     _pd("pd-recomputing", FULL, MAMBA, jobs=TWICE, failures=1, load_failure="recompute"),
+    _pd("pd-evicting", FULL, WINDOW, MAMBA, jobs=TWICE[:1], num_blocks=14, evictions=True),
+    _pd("pd-superseding", FULL, MAMBA, jobs=(Job("r0", "abc"), Job("r1", "abcd"))),
+    _pd("pd-covering", FULL, MAMBA, jobs=(Job("r0", "abcdef"), Job("r1", "abcde")), num_blocks=12),
+    _pd(
+        "pd-tight",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcde"), Job("r1", "vwxyz")),
+        num_blocks=12,
+        decode_blocks=7,
+    ),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
     _ratios(),
 )
@@ -101,5 +111,9 @@ def cluster_named(name: str) -> Cluster:
         raise UsageError(
             f"The file {name} cannot be read ({error.strerror}). "
             f"Write the path of a JSON file, or one of {', '.join(sorted(CLUSTERS))}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The file {name} is not UTF-8 text. Write one JSON object that describes a cluster."
         ) from error
     return parse(text, name)

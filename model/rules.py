@@ -45,6 +45,9 @@ class Rules:
     state_slots_moved: Callable[..., Any] = counts.state_slots_moved
     needed_from_load: Callable[..., Any] = counts.needed_from_load
     decode_hit_needs_every_group: Callable[[], bool] = lambda: False
+    full_hit_gives_up_load: Callable[[], bool] = lambda: False
+    loads_embeddings: Callable[[], bool] = lambda: True
+    loads_leave_room: Callable[[], bool] = lambda: True
     load_at_align_split: Callable[[], str] = lambda: "passes"
     frees_while_loading: Callable[[], bool] = lambda: False
     frees_after_aborted_load: Callable[[], bool] = lambda: True
@@ -56,6 +59,7 @@ class Rules:
     caches_null_blocks: Callable[[], bool] = lambda: False
     hit_holds: Callable[[Iterable[bool]], bool] = all
     settled_hit: Callable[[int, int], int] = lambda hit, _groups: hit
+    reserves_superseded_state: Callable[[], bool] = lambda: False
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True

@@ -18,7 +18,7 @@ from kvproof.model.state import (
     PREEMPTED,
     RUNNING,
     WAITING,
-    Key,
+    Engine,
     Request,
     State,
 )
@@ -33,14 +33,13 @@ class Scheduling:
         self.cfg = cluster.engine(name)
         self.rules = rules
         self.state = state
-        self.engine = state.engine(name)
+        self.engine = self.begun = state.engine(name)
         self.budget = self.cfg.chunk_tokens
         self.chose: list[Choice] = []
         self.scheduled: list[tuple[str, int]] = []
         self.admissions: list[Admission] = []
         self.allocations: list[Allocation] = []
         self.pending: tuple[str, coordinator.Hit] | None = None
-        self.cached_before: set[Key] = {key for key, _ in self.engine.cached}
 
     def admit(self, choice: Admit) -> None:
         """A waiting request looks up the cache; with external tokens its load begins."""
@@ -48,12 +47,12 @@ class Scheduling:
         if request.status not in (WAITING, PREEMPTED) or request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is admitted")
         request = connector.asked_again(self.cfg, request, self.rules)
+        looked_up = history.forgetting(self.begun, self.engine)
         request = request._replace(
             external=choice.external,
-            shared=history.shared_with_served(self.engine, request.tokens, self.cfg.hit_unit),
+            shared=history.shared_with_served(self.cfg, looked_up, request.tokens),
         )
         connector.check_external(self.cluster, self.state, request, choice, self.rules)
-        looked_up = self.engine
         hit = coordinator.look_up(
             self.cfg, looked_up, request.tokens, choice.local_hit, choice.external, self.rules
         )
@@ -81,7 +80,8 @@ class Scheduling:
         """A state cached in this very step is not written before this step reads."""
         for index, group in enumerate(self.cfg.groups):
             key = (index, request.tokens[: hit.own[index]])
-            fresh = key not in self.cached_before
+            held = self.engine.blocks_for(key)
+            fresh = held and held[0] not in self.begun.blocks_for(key)
             if group.aligned and hit.own[index] and fresh:
                 raise NotAllowed(f"{request.id} hits a state that this step is to write")
 
@@ -274,6 +274,24 @@ class Scheduling:
             if not self.budget or self.engine.dead or not self._try(name):
                 break
 
+    def _leaves_room(self, before: Engine, name: str) -> bool:
+        """Whether a load leaves the blocks that requests begun before it still need. One that waits
+        with its blocks cannot be preempted, and several of them could wait for each other."""
+        if not self.rules.loads_leave_room() or self.engine.dead:
+            return True
+        promised = sum(
+            coordinator.predicted(self.cfg, before, r, None, len(r.tokens), self.rules)
+            for r in before.requests
+            if r.tables and r.computed < len(r.tokens)
+        )
+        request = self.engine.request(name)
+        rest = coordinator.predicted(
+            self.cfg, self.engine, request, None, len(request.tokens), self.rules
+        )
+        if promised + rest > len(self.engine.free):
+            raise NotAllowed(f"{name} would take blocks that others need to finish")
+        return True
+
     def _try(self, name: str) -> bool:
         """Admit and schedule a waiting request if it fits; all or nothing."""
         saved = (self.engine, self.state, len(self.chose))
@@ -286,7 +304,7 @@ class Scheduling:
                 )
                 self.admit(Admit(name, hit, external))
                 if external:
-                    return True
+                    return self._leaves_room(saved[0], name)
             pending = self.pending[1] if self.pending else None
             start = pending.tokens if pending else self.engine.request(name).computed
             tokens = self._wanted(name, start, pending)

@@ -38,6 +38,10 @@ ABORTED = "aborted"
 """Ended by its user while a transfer still writes its blocks; they stay until that ends."""
 
 
+Cached = tuple[tuple[Key, tuple[int, ...]], ...]
+"""The map from keys to the blocks cached under them, the one a hit takes first in front."""
+
+
 class Content(NamedTuple):
     """What one physical block holds.
 
@@ -100,7 +104,7 @@ class Engine(NamedTuple):
     name: str
     blocks: tuple[Block, ...]
     free: tuple[int, ...]
-    cached: tuple[tuple[Key, tuple[int, ...]], ...] = ()
+    cached: Cached = ()
     memory: tuple[Content | None, ...] = ()
     requests: tuple[Request, ...] = ()
     running: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from kvproof.model.events import Event
-from kvproof.model.state import Key, Served, State
+from kvproof.model.state import Cached, Served, State
 
 
 class Read(NamedTuple):
@@ -31,7 +31,7 @@ class Admission(NamedTuple):
     route: str
     hit: int
     external: int
-    cached: tuple[tuple[Key, tuple[int, ...]], ...]
+    cached: Cached
     served: tuple[Served, ...]
 
 

@@ -36,20 +36,15 @@ def document(suite: str, cases: Sequence[Case]) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def check_new(path: Path) -> None:
-    """Raises UsageError where a report would overwrite a file, before any work is done."""
-    if path.exists():
-        raise UsageError(
-            f"The file {path} exists and is not overwritten. Write the name of a new file."
-        )
-
-
 def write(path: Path, suite: str, cases: Sequence[Case]) -> None:
     """Write a new file. Raises UsageError where it exists or cannot be written."""
-    check_new(path)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(document(suite, cases))
+    except FileExistsError as error:
+        raise UsageError(
+            f"The file {path} exists and is not overwritten. Write the name of a new file."
+        ) from error
     except OSError as error:
         raise UsageError(
             f"The file {path} cannot be written ({error.strerror}). "

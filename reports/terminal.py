@@ -2,6 +2,7 @@
 block tables of every engine side by side, why it is wrong, and the command that replays it."""
 
 import io
+import shlex
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,7 +43,8 @@ def _print(console: Console, trace: Trace, path: Path | None) -> None:
         breaks = trace.finding is not None and index + 1 == len(trace.events)
         mark = ">" if breaks else " "
         text = f"{mark}{index + 1:3}  {describe(event)}"
-        console.print(Text(text, style="bold red" if breaks else ""))
+        style = "bold red" if breaks else ""
+        console.print(Text(text, style=style), soft_wrap=True)
         if trace.changes is not None:
             for line in lines(states[index], trace.changes[index], states[index + 1]):
                 console.print(Padding(Text(line, style="dim"), (0, 0, 0, 8)))
@@ -83,7 +85,7 @@ def _print_finding(console: Console, trace: Trace) -> None:
 def _print_command(console: Console, trace: Trace, path: Path | None) -> None:
     if path is not None:
         console.print()
-        command = f"kvproof replay {path} --machine {trace.machine}"
+        command = f"kvproof replay {shlex.quote(str(path))} --machine {trace.machine}"
         console.print(Text(f"Replay it: {command}"), soft_wrap=True)
 
 

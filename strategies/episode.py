@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import goal
 from kvproof.model.config import Cluster
-from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
+from kvproof.model.events import (
+    Complete,
+    Event,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+    TransferLost,
+)
 from kvproof.model.machine import Machine
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
@@ -28,6 +37,7 @@ to be imported, and one seed would no longer give one trace."""
 
 WORK = (Schedule, Complete)
 HAND_OVER = (Submit, TransferDone)
+BREAK = (TransferFail, TransferLost)
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,15 @@ class CacheMachine(RuleBasedStateMachine):
         return [e for e in self.run.stimuli if isinstance(e, kinds)][:CHOICES_MAX]
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing can happen any more."""
+        return not self.run.stimuli and not self.may_submit
+
+    @property
     def disturbances(self) -> list[Event]:
-        """The stimuli that no run needs: failures, aborts, evictions and the like."""
-        needed = (*WORK, *HAND_OVER)
-        return list(filterfalse(lambda e: isinstance(e, needed), self.run.stimuli))[:CHOICES_MAX]
+        """The stimuli that no run needs: aborts, evictions and the like."""
+        others = (*WORK, *HAND_OVER, *BREAK)
+        return list(filterfalse(lambda e: isinstance(e, others), self.run.stimuli))[:CHOICES_MAX]
 
     @precondition(lambda self: self.may_submit)
     @rule(data=st.data())
@@ -99,16 +114,27 @@ class CacheMachine(RuleBasedStateMachine):
         """A given job arrives, D gets what P hands over, or D has read it."""
         self.run.take(data.draw(st.sampled_from(self.offered(*HAND_OVER))))
 
+    @precondition(lambda self: self.offered(*BREAK))
+    @rule(data=st.data())
+    def break_transfer(self, data: st.DataObject) -> None:
+        """A read fails, or is lost. A rule of its own, so that aborts do not crowd it out."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*BREAK))))
+
     @precondition(lambda self: self.disturbances)
     @rule(data=st.data())
     def disturb(self, data: st.DataObject) -> None:
-        """Something fails, is aborted, evicted or given up."""
-        self.run.take(data.draw(st.sampled_from(self.disturbances)))
+        """Something is aborted, evicted or given up; each kind as often as the others."""
+        kinds = dict.fromkeys(type(event) for event in self.disturbances)
+        kind = data.draw(st.sampled_from(list(kinds)))
+        self.run.take(data.draw(st.sampled_from(self.offered(kind))))
 
-    @precondition(lambda self: not self.run.stimuli and not self.may_submit)
+    @precondition(lambda self: not goal.over(self.run.machine.state) or self.idle)
     @rule()
-    def rest(self) -> None:
-        """Nothing can happen any more (a Hypothesis machine must always have a rule to run)."""
+    def finish(self) -> None:
+        """All requests so far are driven to their end. Having no argument, it is the rule that
+        Hypothesis finds simplest, so what only draining shows shrinks well. It is also what is left
+        to do where nothing can happen any more: a Hypothesis machine must always have a rule."""
+        drain(self.run, self.target.eventually)
 
     def teardown(self) -> None:
         """Drain the run, unless it already failed or Hypothesis gave it up halfway."""

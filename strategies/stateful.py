@@ -55,13 +55,23 @@ class Tally:
 
 
 def check_machine(
-    make_machine: MakeMachine, cluster: Cluster, invariants: Iterable[Invariant] | None = None
+    make_machine: MakeMachine,
+    cluster: Cluster,
+    invariants: Iterable[Invariant] | None = None,
+    examples: int | None = None,
 ) -> None:
-    """Run episodes under the active Hypothesis profile, as a test does. Raises Violated with the
-    smallest failing run."""
+    """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides how
+    many. Raises Violated with the smallest failing run."""
     chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
     target = Target(make_machine, cluster, chosen)
-    run_state_machine_as_test(lambda: CacheMachine(target))  # type: ignore[arg-type]
+    settings = hypothesis.settings(
+        max_examples=examples or hypothesis.settings().max_examples,
+        phases=[p for p in hypothesis.Phase if p is not hypothesis.Phase.explain],
+        report_multiple_bugs=False,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    run_state_machine_as_test(lambda: CacheMachine(target), settings=settings)  # type: ignore[arg-type]
 
 
 def _settings(examples: int, steps: int, shrink: bool) -> hypothesis.settings:

@@ -27,13 +27,7 @@ MUTANTS: Mapping[str, tuple[str, Callable[..., Num]]] = {
         "longest_hit_tokens",
         lambda known, unit: div(known, unit) * unit,
     ),
-    "hashed_blocks_serve_hits": (
-        "serves_a_hit",
-        lambda block, window, size, unit: (
-            div(unit, size) - 1 - (block - div(block, div(unit, size)) * div(unit, size))
-            <= counts.window_blocks_for_hit(window, size)
-        ),
-    ),
+    "hashed_blocks_serve_hits": ("serves_a_hit", lambda *_: True),
     "skipped_is_unattended": (
         "tokens_skipped_by_window",
         lambda computed, window: max_(computed - window, 0),
@@ -135,6 +129,10 @@ def test_refuted_by_an_invented_mistake(each: Obligation, monkeypatch: pytest.Mo
             {"counter_is_the_local_hit", "every_full_block_cached_once"},
         ),
         ("front_trim", {"trim_equal_positions", "trim_covers_both", "trim_equal_tokens"}),
+        (
+            "front_trim_across_ratios",
+            {"trim_equal_positions", "trim_covers_both", "trim_equal_tokens"},
+        ),
         ("ssm_placeholders_not_trimmed", {"one_state_is_paired"}),
         ("window_of_loaded_tokens", {"window_of_a_load_is_enough"}),
         ("double_free", set()),
@@ -232,11 +230,15 @@ def test_progress_hears_of_each_proof() -> None:
     assert [p.id for p in heard] == ["truncated_once", "trim_covers_both"]
 
 
-def test_bad_questions_say_what_to_write() -> None:
+def test_a_misspelt_id_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"truncated_twice.*Write truncated_once instead"):
         prove(SPEC, ["truncated_twice"])
-    with pytest.raises(UsageError, match=r"time limit is 0.*Write more than 0"):
-        prove(SPEC, timeout_s=0)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
+def test_a_time_limit_out_of_range_says_what_to_write(timeout_s: float) -> None:
+    with pytest.raises(UsageError, match=r"time limit is .*Write more than 0 and at most 86400"):
+        prove(SPEC, timeout_s=timeout_s)
 
 
 def test_every_obligation_has_something_that_refutes_it() -> None:

@@ -1,15 +1,16 @@
 """The push connector aligned by the shorter length from the front (#48633, C3): P's prefix went into
 D's suffix whenever D had a hit."""
 
-from kvproof.model.algebra import Num, min_
+from kvproof.model.algebra import Num, Truth, min_
 from kvproof.model.faults.fault import Fault
 
 
 def from_the_front(
-    local_first: Num,
+    local_first: Num,  # noqa: ARG001
     local_slots: Num,
-    remote_first: Num,
+    remote_first: Num,  # noqa: ARG001
     remote_slots: Num,
+    equal_ratios: Truth = True,  # noqa: ARG001
 ) -> tuple[Num, Num, Num, Num]:
     """As many as both have, from the start of both."""
     both_have = min_(local_slots, remote_slots)

@@ -1,15 +1,16 @@
 """The review of #42554, not acted upon: `remote[-n:]` with n = 0. When D hits all that P offers, it needs
 no block of any group, and its empty lists are paired with all of P's."""
 
-from kvproof.model.algebra import Num, if_, max_
+from kvproof.model.algebra import Num, Truth, if_, max_
 from kvproof.model.faults.fault import Fault
 
 
 def last_of_remote(
-    local_first: Num,
+    local_first: Num,  # noqa: ARG001
     local_slots: Num,
-    remote_first: Num,
+    remote_first: Num,  # noqa: ARG001
     remote_slots: Num,
+    equal_ratios: Truth = True,  # noqa: ARG001
 ) -> tuple[Num, Num, Num, Num]:
     """All of D's list, and as many from the end of P's; from its start where that is none."""
     start = if_(local_slots == 0, 0, max_(remote_slots - local_slots, 0))

@@ -63,11 +63,13 @@ class Chunk:
 
     def ends_well(self, end: Num) -> Truth:
         """Whether this end is a block boundary, ends the prefill, or lies inside a block that is
-        crossed in pieces: one wider than the budget of a whole step."""
+        crossed in pieces: one wider than the budget of a whole step, while the tokens asked for
+        reach no boundary."""
         v = self.v
-        boundary = round_down(end, v["block_size"])
-        in_pieces = both(v["block_size"] > v["chunk_limit"], boundary <= v["start"])
-        return any_of(boundary == end, end >= v["prefill_end"], in_pieces)
+        on_boundary = round_down(end, v["block_size"]) == end
+        reached = round_down(self.asked_end, v["block_size"])
+        in_pieces = both(v["block_size"] > v["chunk_limit"], reached <= v["start"])
+        return any_of(on_boundary, end >= v["prefill_end"], in_pieces)
 
     def passes_a_stop(self, end: Num) -> Truth:
         """Whether the last boundary a later request can resume at, or the junction, is strictly
@@ -132,8 +134,7 @@ def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     teeth="no_align_split",
 )
 def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
-    """Pieces are allowed only of a block wider than the budget of a whole step, and only while
-    the tokens asked for reach no boundary."""
+    """In align mode a state survives only where a chunk ends, and is cached only on a boundary."""
     chunk = Chunk(rules, v)
     ends = either(chunk.tokens == 0, chunk.ends_well(chunk.end))
     return Claim(ends, given=chunk.in_prefill)
@@ -164,13 +165,13 @@ def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
 
 
 @obligation(
-    "the align split leaves a chunk alone that keeps these three rules",
+    "the align split leaves a chunk alone that ends well, passes no stop and stays in its block",
     for_all=CHUNK,
     born_of=SOURCE,
 )
 def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
-    """So they are all it asks for. What it leaves of a chunk keeps them (the three obligations
-    above), and is therefore left alone when it is split once more: a recorded chunk is legal
+    """So this is all it asks for. What it leaves of a chunk keeps it (the three obligations above),
+    and is therefore left alone when it is split once more: a recorded chunk is legal
     exactly where the split does not change it."""
     chunk = Chunk(rules, v)
     legal = all_of(

@@ -17,6 +17,9 @@ SAMPLES = 400
 SAMPLED_UP_TO = 9
 """Plain ints on which each claim is evaluated beside Z3, and the largest of them."""
 
+TIMEOUT_MAX_S = 86_400
+"""The longest time limit of one obligation: a day."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -82,8 +85,7 @@ def _settle(
 
 
 def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = 10.0) -> Proof:
-    """Settle one obligation under these rules, in about `timeout_s` seconds at most (twice that
-    where Z3 gives up and a small counterexample is looked for).
+    """Settle one obligation under these rules, in about `timeout_s` seconds at most.
 
     PROVED holds for all numbers in the ranges and was also evaluated on plain ints. VIOLATED comes
     with numbers that break the claim on plain ints too. Everything else is UNKNOWN.
@@ -103,11 +105,12 @@ def prove(
     """Settle the obligations with these ids, or all of them, in the order of the registry.
 
     `timeout_s` is for each obligation; `progress` is called after each. Raises UsageError for an
-    id that is not in the registry and for a time limit that is not positive.
+    id that is not in the registry and for a time limit out of range.
     """
-    if not timeout_s > 0:
+    if not 0 < timeout_s <= TIMEOUT_MAX_S:
         raise UsageError(
-            f"The time limit is {timeout_s} seconds. Write more than 0 seconds, for example 10."
+            f"The time limit is {timeout_s} seconds. "
+            f"Write more than 0 and at most {TIMEOUT_MAX_S}, for example 10."
         )
     chosen = OBLIGATIONS.values() if names is None else [obligation_named(n) for n in names]
     proofs = []

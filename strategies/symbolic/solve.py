@@ -23,8 +23,7 @@ class Answer(NamedTuple):
 class Question:
     """The claim of an obligation as a search for numbers that break it."""
 
-    def __init__(self, obligation: Obligation, rules: Rules, timeout_s: float) -> None:
-        self.deadline = time.monotonic() + timeout_s
+    def __init__(self, obligation: Obligation, rules: Rules) -> None:
         context = z3.Context()
         self.variables = {name: z3.Int(name, context) for name in obligation.for_all}
         claim = obligation.on(rules, self.variables)
@@ -33,9 +32,10 @@ class Question:
         self.solver.add(claim.given)
         self.solver.add(z3.Not(z3.BoolVal(True, context) == claim.holds))
 
-    def ask(self, *extra: Any) -> str:
-        """Z3's answer with these assumptions added, in the time that is left."""
-        left_ms = int((self.deadline - time.monotonic()) * 1000)
+    def ask(self, deadline: float, *extra: Any) -> str:
+        """Z3's answer with these assumptions added, in the time left until the deadline
+        (`time.monotonic`)."""
+        left_ms = int((deadline - time.monotonic()) * 1000)
         if left_ms <= 0:
             return "unknown"
         self.solver.set("timeout", left_ms)
@@ -49,29 +49,30 @@ class Question:
             for name, variable in self.variables.items()
         }
 
-    def small_numbers(self) -> dict[str, int]:
-        """Numbers that break the claim, as small as the steps of `SMALL`; empty if there are none
-        so small."""
+    def small_numbers(self, deadline: float) -> dict[str, int]:
+        """Numbers that break the claim, as small as the steps of `SMALL`; empty if none were
+        found."""
         for limit in SMALL:
-            if self.ask(*(v <= limit for v in self.variables.values())) == "sat":
+            if self.ask(deadline, *(v <= limit for v in self.variables.values())) == "sat":
                 return self.numbers()
         return {}
 
 
 def solve(obligation: Obligation, rules: Rules, timeout_s: float) -> Answer:
-    """Look for numbers that break the obligation. The limits of `SMALL` only make a counterexample
-    readable: `unsat` is said of all numbers or not at all."""
+    """Look for numbers that break the obligation, in `timeout_s` seconds: half of them for all
+    numbers, the rest for small ones. The limits of `SMALL` only make a counterexample readable, or
+    find one where Z3 gives up: `unsat` is said of all numbers or not at all."""
+    began = time.monotonic()
     try:
-        question = Question(obligation, rules, timeout_s)
+        question = Question(obligation, rules)
     except (z3.Z3Exception, TypeError) as error:
         return Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
-    result = question.ask()
+    result = question.ask(began + timeout_s / 2)
     if result == "unsat":
         return Answer("unsat", {}, "")
-    if result == "sat":
-        anyhow = question.numbers()
-        return Answer("sat", question.small_numbers() or anyhow, "")
-    reason = question.solver.reason_unknown() or "no time left"
-    question.deadline = time.monotonic() + timeout_s
-    small = question.small_numbers()
-    return Answer("sat", small, "") if small else Answer("unknown", {}, f"Z3 gave up: {reason}")
+    anyhow = question.numbers() if result == "sat" else {}
+    why = question.solver.reason_unknown() or "no time left"
+    numbers = question.small_numbers(began + timeout_s) or anyhow
+    if numbers:
+        return Answer("sat", numbers, "")
+    return Answer("unknown", {}, f"Z3 gave up: {why}")

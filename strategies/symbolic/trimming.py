@@ -86,7 +86,7 @@ def trim_covers_both(
         "kernel_tokens": at_least(1),
     },
     born_of="vllm#42554",
-    teeth="front_trim",
+    teeth="front_trim_across_ratios",
 )
 def trim_equal_tokens(
     rules: Rules,
@@ -102,7 +102,8 @@ def trim_equal_tokens(
     of the list. The first tokens paired are the same on both sides, and so are the last."""
     local_first = local_blocks_before * local_ratio
     remote_first = remote_blocks_before * remote_ratio
-    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    equal = local_ratio == remote_ratio
+    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots, equal)
     first = (local_first + a) * kernel_tokens == (remote_first + c) * kernel_tokens
     end = (local_first + b) * kernel_tokens == (remote_first + d) * kernel_tokens
     return Claim(either(both(b <= a, d <= c), both(first, end)))

@@ -1,0 +1,137 @@
+"""`kvproof gate`: what a pull request runs. Explore, prove, and sample real vLLM.
+
+Where vLLM cannot be run its part is UNKNOWN and the gate is not green (exit code 3), unless
+--without-live says that it is not wanted.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import keep, print_json
+from kvproof.cli.explore import INTERRUPTED, exhausted
+from kvproof.cli.machines import Maker, maker
+from kvproof.cli.prove import proved
+from kvproof.cli.sample import sampled
+from kvproof.model.errors import UsageError
+from kvproof.reports import junit
+from kvproof.reports.verdict_json import verdict_object
+from kvproof.strategies.verdict import Outcome, Verdict
+
+HELP = "what a pull request runs: explore, prove, and sample real vLLM"
+
+PROOF_TIMEOUT_S = 10.0
+NOT_RUN = "not run: interrupted before"
+
+
+class Part(NamedTuple):
+    """One search, the machine it drove, and its outcome."""
+
+    name: str
+    maker: Maker
+    outcome: Outcome
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    options.add_scope(parser)
+    options.add_sampling(parser)
+    options.add_states_max(parser)
+    options.add_traces(parser)
+    parser.add_argument(
+        "--junit", type=options.new_file, metavar="FILE", help="write JUnit XML to a new file"
+    )
+    parser.add_argument(
+        "--without-live", action="store_true", help="do not run real vLLM, and do not miss it"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the parts, and print one line each. The exit code is that of the worst."""
+    setup = options.setup(args)
+    parts = _parts(setup, args)
+    records = []
+    for part in parts:
+        kept = keep(setup, part.maker, part.outcome, args.seed, args.traces)
+        records.append(
+            verdict_object(
+                part.name,
+                part.outcome,
+                cluster=setup.cluster,
+                faults=setup.fault_names,
+                machine=part.maker.name,
+                seed=args.seed,
+                trace=kept.path if kept else None,
+            )
+        )
+        if not args.json:
+            print(_line(part, kept.path if kept else None))
+    if args.junit is not None:
+        cases = [junit.Case(part.name, part.outcome) for part in parts]
+        junit.write(args.junit, "kvproof gate", cases)
+    verdict = _worst([part.outcome for part in parts])
+    if args.json:
+        print_json(
+            {
+                "command": "gate",
+                "verdict": verdict.value,
+                "exit_code": verdict.exit_code,
+                "seed": args.seed,
+                "seconds": round(sum(part.outcome.seconds for part in parts), 3),
+                "parts": records,
+            }
+        )
+    else:
+        print(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
+    return verdict.exit_code
+
+
+def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
+    """All parts, one after the other. After an interruption the rest is not run, and says so."""
+    model = maker("model", setup.rules)
+    searches: dict[str, Callable[[], tuple[Maker, Outcome]]] = {
+        "explore": lambda: (model, exhausted(setup, args.states_max)),
+        "prove": lambda: (model, proved(setup.rules, None, PROOF_TIMEOUT_S)[0]),
+    }
+    if not args.without_live:
+        searches["sample live"] = lambda: _live(setup, args)
+    parts: list[Part] = []
+    for name, search in searches.items():
+        if parts and parts[-1].outcome.reason in (INTERRUPTED, NOT_RUN):
+            parts.append(Part(name, model, Outcome(Verdict.UNKNOWN, reason=NOT_RUN)))
+        else:
+            parts.append(Part(name, *search()))
+    return parts
+
+
+def _live(setup: options.Setup, args: argparse.Namespace) -> tuple[Maker, Outcome]:
+    try:
+        live = maker("live", setup.rules)
+    except UsageError as error:
+        reason = f"not run: {error}"
+        return maker("model", setup.rules), Outcome(Verdict.UNKNOWN, reason=reason)
+    return live, sampled(setup, live, args)
+
+
+def _worst(outcomes: list[Outcome]) -> Verdict:
+    """The verdict of the gate: a violation before an unknown, and the weakest that holds."""
+    order = (
+        Verdict.VIOLATED,
+        Verdict.UNKNOWN,
+        Verdict.SAMPLED,
+        Verdict.EXHAUSTED,
+        Verdict.PROVED,
+    )
+    return min((outcome.verdict for outcome in outcomes), key=order.index)
+
+
+def _line(part: Part, trace: Path | None) -> str:
+    outcome = part.outcome
+    said = f"{part.name:12} {outcome.verdict.value:10} ({outcome.seconds:.1f} s)"
+    if outcome.finding is not None:
+        said += f" {outcome.finding.invariant}: {outcome.finding.sentence}"
+    if outcome.reason:
+        said += f" {outcome.reason}"
+    return said + (f"\n{'':12} trace {trace}" if trace else "")

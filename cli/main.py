@@ -1,0 +1,83 @@
+"""The program: finds the command, runs it, and turns every end into an exit code.
+
+0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import kvproof
+from kvproof.cli import (
+    explore,
+    faults,
+    gate,
+    invariants,
+    matrix,
+    prove,
+    remedies,
+    replay,
+    report,
+    sample,
+)
+from kvproof.cli.command import Command
+from kvproof.cli.parser import Parser
+from kvproof.model.errors import UsageError, unknown
+from kvproof.strategies.verdict import Verdict
+
+COMMANDS: Mapping[str, Command] = {
+    "explore": explore,
+    "sample": sample,
+    "prove": prove,
+    "replay": replay,
+    "invariants": invariants,
+    "faults": faults,
+    "matrix": matrix,
+    "report": report,
+    "remedies": remedies,
+    "gate": gate,
+}
+
+BAD_USAGE = 2
+
+
+def parser() -> Parser:
+    """The parser of the whole command line."""
+    top = Parser(
+        prog="kvproof",
+        description=kvproof.__doc__,
+        epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(
+            name, help=command.HELP, description=command.HELP, allow_abbrev=False
+        )
+        command.add_options(one)
+        one.add_argument("--json", action="store_true", help="print one JSON object")
+        one.add_argument("--seed", type=int, default=0, help="seed of every random choice")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (the process's own by default). Returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+            raise unknown("command", arguments[0], COMMANDS)
+        args = parser().parse_args(arguments)
+        code = COMMANDS[args.command].run(args)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return BAD_USAGE
+    except KeyboardInterrupt:
+        print("Interrupted: the answer is UNKNOWN.", file=sys.stderr)
+        return Verdict.UNKNOWN.exit_code
+    except BrokenPipeError:
+        # Nobody reads on. Without this Python would print an error of its own at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Verdict.UNKNOWN.exit_code

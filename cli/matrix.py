@@ -1,0 +1,133 @@
+"""`kvproof matrix`: which engine finds which fault.
+
+The first row has no fault: every engine must be green there. Every other row must be found by at
+least one engine. Otherwise the exit code is 1.
+"""
+
+import argparse
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import print_json
+from kvproof.cli.explore import INTERRUPTED, exhausted
+from kvproof.cli.machines import maker
+from kvproof.cli.prove import proved
+from kvproof.cli.sample import sampled
+from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.verdict import Outcome, Verdict
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+HELP = "switch each fault on, and tell which engine finds it"
+
+ENGINES = ("explore", "sample", "prove")
+NO_FAULT = "(no fault)"
+PROOF_TIMEOUT_S = 10.0
+
+
+class Row(NamedTuple):
+    """One fault, the cluster it was looked for in, and the outcome of each engine."""
+
+    name: str
+    cluster: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """VIOLATED where the engines are wrong about this row, UNKNOWN where they may be."""
+        verdicts = [outcome.verdict for outcome in self.outcomes]
+        if self.name == NO_FAULT and Verdict.VIOLATED in verdicts:
+            return Verdict.VIOLATED
+        if self.name != NO_FAULT and Verdict.VIOLATED in verdicts:
+            return Verdict.SAMPLED
+        if Verdict.UNKNOWN in verdicts:
+            return Verdict.UNKNOWN
+        return Verdict.SAMPLED if self.name == NO_FAULT else Verdict.VIOLATED
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--config", metavar="NAME|FILE", help="one cluster for all, not the one of each fault"
+    )
+    options.add_fault(parser)
+    options.add_sampling(parser)
+    options.add_states_max(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fill the table and print it."""
+    rows = []
+    try:
+        for row in _rows(args):
+            rows.append(row)
+    except KeyboardInterrupt:
+        if not args.json:
+            print_rows(rows)
+        raise
+    verdicts = [row.verdict for row in rows]
+    worst = next((v for v in (Verdict.VIOLATED, Verdict.UNKNOWN) if v in verdicts), Verdict.SAMPLED)
+    if args.json:
+        print_json(
+            {
+                "command": "matrix",
+                "verdict": worst.value,
+                "exit_code": worst.exit_code,
+                "seed": args.seed,
+                "seconds": round(sum(o.seconds for row in rows for o in row.outcomes), 3),
+                "faults": [_object(row) for row in rows],
+            }
+        )
+    else:
+        print_rows(rows)
+        wrong = [row.name for row in rows if row.verdict is not Verdict.SAMPLED]
+        print(f"Found by no engine, or found without a fault: {', '.join(wrong) or 'none'}.")
+    return worst.exit_code
+
+
+def _rows(args: argparse.Namespace) -> Iterator[Row]:
+    names = args.fault or [NO_FAULT, *FAULTS]
+    for name in names:
+        faults = [] if name == NO_FAULT else [name]
+        scope = argparse.Namespace(config=args.config, fault=faults, invariant=[])
+        setup = options.setup(scope)
+        outcomes = (
+            exhausted(setup, args.states_max),
+            sampled(setup, maker("model", setup.rules), args),
+            proved(setup.rules, None, PROOF_TIMEOUT_S)[0],
+        )
+        yield Row(name, setup.cluster.name, outcomes)
+        if any(outcome.reason == INTERRUPTED for outcome in outcomes):
+            raise KeyboardInterrupt
+
+
+def print_rows(rows: list[Row]) -> None:
+    """The table, with the length of each trace and the invariant it breaks."""
+    table = Table(box=box.SIMPLE)
+    for heading in ("fault", "cluster", *ENGINES):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "fault")
+    for row in rows:
+        table.add_row(row.name, row.cluster, *(_cell(outcome) for outcome in row.outcomes))
+    Console(width=160, highlight=False).print(table)
+
+
+def _cell(outcome: Outcome) -> str:
+    if outcome.verdict is not Verdict.VIOLATED or outcome.finding is None:
+        return "-" if outcome.verdict is not Verdict.UNKNOWN else f"UNKNOWN: {outcome.reason}"
+    length = f"{len(outcome.events)} events: " if outcome.events else ""
+    return f"{length}{outcome.finding.invariant}"
+
+
+def _object(row: Row) -> dict[str, object]:
+    found: dict[str, object] = {
+        engine: {
+            "verdict": outcome.verdict.value,
+            "invariant": outcome.finding.invariant if outcome.finding else None,
+            "trace_length": len(outcome.events),
+            "seconds": round(outcome.seconds, 3),
+        }
+        for engine, outcome in zip(ENGINES, row.outcomes, strict=True)
+    }
+    return {"name": row.name, "config": row.cluster, **found}

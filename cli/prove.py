@@ -1,0 +1,105 @@
+"""`kvproof prove`: the arithmetic of the spec, for all sizes."""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import print_json
+from kvproof.cli.explore import INTERRUPTED
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.rules import Rules
+from kvproof.reports.verdict_json import verdict_object
+from kvproof.strategies.symbolic.prove import Proof, outcome, prove
+from kvproof.strategies.verdict import Outcome, Verdict
+
+HELP = "prove the arithmetic for all sizes, or find numbers that break it"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    options.add_fault(parser)
+    parser.add_argument(
+        "--obligation",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="settle this obligation only (repeatable)",
+    )
+    parser.add_argument(
+        "--timeout-s", type=seconds, default=10.0, help="time limit of one obligation, in seconds"
+    )
+
+
+def seconds(text: str) -> float:
+    """A time limit given on the command line."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise UsageError(
+            f"The time limit {text!r} is not a number of seconds above 0. Write for example 10."
+        )
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prove, and print one line per obligation."""
+    rules = rules_with(fault_named(name) for name in args.fault)
+    found, proofs = proved(rules, args.obligation or None, args.timeout_s)
+    if args.json:
+        print_json(_object(args, found, proofs))
+        return found.verdict.exit_code
+    for proof in proofs:
+        print(line(proof))
+    print(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
+    return found.verdict.exit_code
+
+
+def proved(
+    rules: Rules, names: Sequence[str] | None, timeout_s: float
+) -> tuple[Outcome, list[Proof]]:
+    """The verdict on all obligations; UNKNOWN at best where it is interrupted."""
+    proofs: list[Proof] = []
+    try:
+        prove(rules, names, timeout_s, proofs.append)
+    except KeyboardInterrupt:
+        so_far = outcome(proofs)
+        if so_far.verdict is Verdict.VIOLATED:
+            return so_far, proofs
+        return dataclasses.replace(so_far, verdict=Verdict.UNKNOWN, reason=INTERRUPTED), proofs
+    return outcome(proofs), proofs
+
+
+def line(proof: Proof) -> str:
+    """One obligation: what is claimed, what became of it, and the numbers or the reason."""
+    numbers = ", ".join(f"{name} = {value}" for name, value in proof.numbers.items())
+    why = numbers or proof.reason
+    ending = f": {why}" if why else ""
+    return (
+        f"{proof.verdict.value:8} {proof.id}, {proof.name} ({1000 * proof.seconds:.0f} ms){ending}"
+    )
+
+
+def covered(found: Outcome) -> str:
+    """How many obligations became what."""
+    return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
+
+
+def _object(args: argparse.Namespace, found: Outcome, proofs: list[Proof]) -> dict[str, object]:
+    record = verdict_object("prove", found, faults=args.fault, machine="none", seed=args.seed)
+    record["obligations"] = [
+        {
+            "name": proof.id,
+            "sentence": proof.name,
+            "verdict": proof.verdict.value,
+            "numbers": proof.numbers,
+            "seconds": round(proof.seconds, 3),
+            "reason": proof.reason,
+        }
+        for proof in proofs
+    ]
+    return record

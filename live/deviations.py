@@ -1,0 +1,29 @@
+"""Where a release of vLLM is known to leave the spec: the findings, as faults of the model.
+
+With these faults switched on, the model does exactly what the release does. A run of live vLLM that
+is not a run of this model is a new finding, or an old one gone.
+"""
+
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import Fault
+from kvproof.model.faults.registry import fault_named
+
+DEVIATIONS: dict[str, tuple[str, ...]] = {
+    "0.32.0": (
+        "null_blocks_counted_as_cached",
+        "window_of_loaded_tokens",
+        "front_trim_across_ratios",
+        "superseded_state_reserved",
+        "full_hit_gives_up_load",
+        "embeddings_not_loaded",
+    ),
+}
+
+
+def deviations(release: str) -> tuple[Fault, ...]:
+    """The faults a release is known to have. Raises UsageError for an unknown release."""
+    if release not in DEVIATIONS:
+        raise UsageError(
+            f"Nothing is known about vLLM {release}. Write one of {', '.join(DEVIATIONS)}."
+        )
+    return tuple(fault_named(name) for name in DEVIATIONS[release])

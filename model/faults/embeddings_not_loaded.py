@@ -1,0 +1,14 @@
+"""What vLLM 0.32.0 does, found by kvproof on the live connector. D counts what P offers by the length
+of `prompt_token_ids`, which a prompt of embeddings does not have. P computes the prompt, D loads
+none of it and computes it again."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="embeddings_not_loaded",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="D loads nothing of a prompt sent as embeddings",
+    replaces=("loads_embeddings", lambda: False),
+    breaks=("handed_over_is_loaded",),
+    cluster="pd-embeds",
+)

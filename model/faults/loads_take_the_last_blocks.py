@@ -1,0 +1,13 @@
+"""#45388, mended by #44560: loads were admitted as long as there were blocks for what they load. Each
+then needed one more to go on; none could be preempted, and all waited for each other."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="loads_take_the_last_blocks",
+    born_of="vllm#45388",
+    mistake="a load may take blocks that requests begun before it need to finish",
+    replaces=("loads_leave_room", lambda: False),
+    breaks=("every_request_can_finish",),
+    cluster="pd-tight",
+)

@@ -1,0 +1,77 @@
+"""Three ways to keep Mamba states in align mode, side by side (vllm#43587).
+
+The traffic is what the issue describes: prompts that share a beginning and part before the last
+block, one after the other. Each is carried by the model under one rule; nothing is estimated.
+"""
+
+from typing import NamedTuple
+
+from kvproof.model import goal
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.faults import state_only_at_last_boundary
+from kvproof.model.machine import ModelMachine
+from kvproof.model.rules import SPEC, Rules
+
+BLOCK = 4
+SHARED = "abcdefghijklmnop"
+"""The common beginning: four blocks. Each prompt goes on for three blocks of its own."""
+
+
+class Remedy(NamedTuple):
+    """What a rule costs and gives. Tokens and blocks are summed over the requests."""
+
+    name: str
+    born_of: str
+    cached_tokens: int
+    scheduling_rounds: int
+    blocks_held: int
+    states_cached: int
+
+
+def _baseline() -> Rules:
+    return SPEC.with_rule(*state_only_at_last_boundary.FAULT.replaces)
+
+
+RULES: tuple[tuple[str, str, Rules], ...] = (
+    ("state at the last boundary only", "vllm#43587", _baseline()),
+    (
+        "one aligned block per step",
+        "vllm#43628",
+        _baseline().with_rule("one_block_per_step", lambda: True),
+    ),
+    ("state where prompts part", "vllm#37898", SPEC),
+)
+
+
+def traffic(requests: int = 4) -> Cluster:
+    """One hybrid engine with room for everything, and prompts that part after four blocks."""
+    jobs = tuple(
+        Job(f"r{i}", SHARED + "".join(chr(ord("A") + i) for _ in range(3 * BLOCK + 1)))
+        for i in range(requests)
+    )
+    groups = (Group("full", BLOCK), Group("mamba", BLOCK))
+    engine = Engine("E", groups, num_blocks=200, chunk_tokens=64)
+    return Cluster("incremental prompts", (engine,), jobs)
+
+
+def measure(name: str, born_of: str, rules: Rules, cluster: Cluster) -> Remedy:
+    """Carry the traffic, one request after the other, and count."""
+    machine = ModelMachine(cluster, rules)
+    cached = rounds = held = 0
+    for job in cluster.jobs:
+        machine.take(Submit("E", job.name))
+        while not goal.over(machine.state):
+            step = machine.take(Schedule("E"))
+            rounds += 1
+            cached += sum(a.hit for a in step.effects.admissions)
+            held += sum(1 for b in machine.state.engine("E").blocks if b.refs)
+            machine.take(Complete("E"))
+    states = sum(len(b) for (group, _), b in machine.state.engine("E").cached if group == 1)
+    return Remedy(name, born_of, cached, rounds, held, states)
+
+
+def table(requests: int = 4) -> list[Remedy]:
+    """One row a rule, on the same traffic."""
+    cluster = traffic(requests)
+    return [measure(name, born_of, rules, cluster) for name, born_of, rules in RULES]

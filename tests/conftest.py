@@ -1,0 +1,74 @@
+"""Hypothesis profiles, and golden transcripts that can be rewritten.
+
+`KVPROOF_PROFILE` or `--hypothesis-profile` chooses dev (the default), ci or nightly.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTDATA = Path(__file__).parent / "testdata"
+CAREFUL = "only commit the changes if you understand them"
+PROFILES = {"dev": (50, 20), "ci": (60, 40), "nightly": (2000, 60)}
+"""Examples, and steps of a stateful example."""
+
+for name, (examples, steps) in PROFILES.items():
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+chosen = os.environ.get("KVPROOF_PROFILE", "dev")
+if chosen not in PROFILES:
+    raise pytest.UsageError(
+        f"KVPROOF_PROFILE is {chosen!r}, which is no profile. Write one of {', '.join(PROFILES)}."
+    )
+settings.load_profile(chosen)
+
+# Programs that tests start in other folders find the package where the tests do.
+if os.environ.get("PYTHONPATH"):
+    folders = os.environ["PYTHONPATH"].split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
+
+rewritten = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite", action="store_true", help=f"rewrite the golden transcripts: {CAREFUL}"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[rewritten] = []
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for file in config.stash[rewritten]:
+        terminalreporter.write_line(f"rewrote {file}: {CAREFUL}", yellow=True)
+
+
+@pytest.fixture
+def golden(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
+    """Compare a text with a file of testdata, or rewrite the file where `--rewrite` is given."""
+
+    def compare(name: str, text: str) -> None:
+        path = TESTDATA / name
+        old = path.read_text(encoding="utf-8") if path.exists() else None
+        if pytestconfig.getoption("--rewrite") and old != text:
+            path.write_text(text, encoding="utf-8")
+            pytestconfig.stash[rewritten].append(name)
+            return
+        assert old is not None, f"{path} is missing: run pytest --rewrite, {CAREFUL}"
+        assert text == old, f"{name} differs: if that is right run pytest --rewrite, {CAREFUL}"
+
+    return compare

@@ -1,0 +1,276 @@
+"""Every command: its exit code, what it prints, what `--json` holds."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import kvproof
+import pytest
+from kvproof.cli import explore as explore_command
+from kvproof.cli.main import COMMANDS, main
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
+
+SMALL = ["--config", "pd-full"]
+BROKEN = ["--fault", "front_trim"]
+VIOLATED_KEYS = {"invariant", "reasons", "trace", "trace_length"}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command line: exit code, standard output, standard error."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def as_json(run: Any) -> Any:
+    """Run a command line with `--json`: exit code and the object it printed."""
+
+    def call(*argv: str) -> tuple[int, dict[str, Any]]:
+        code, out, err = run(*argv, "--json")
+        assert err == ""
+        record = json.loads(out)
+        assert record["exit_code"] == code
+        assert record["command"] == argv[0]
+        return code, record
+
+    return call
+
+
+def traces() -> list[Path]:
+    return sorted(Path("kvproof-traces").glob("*.jsonl"))
+
+
+def test_explore_exhausts(as_json: Any) -> None:
+    code, record = as_json("explore", *SMALL)
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+    assert 0 < record["depth"] < record["states_distinct"] <= record["states_generated"]
+    assert record["config"]["name"] == "pd-full"
+    assert record["faults"] == []
+    assert not VIOLATED_KEYS & set(record)
+    assert traces() == []
+
+
+def test_explore_that_is_cut_is_unknown(as_json: Any) -> None:
+    code, record = as_json("explore", *SMALL, "--states-max", "5")
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    assert "5" in record["reason"]
+
+
+def test_explore_finds_a_fault_in_its_own_cluster_and_keeps_the_trace(as_json: Any) -> None:
+    code, record = as_json("explore", *BROKEN, "--seed", "4")
+    assert (code, record["verdict"]) == (1, "VIOLATED")
+    assert record["invariant"] in FAULTS["front_trim"].breaks
+    assert record["config"]["name"] == FAULTS["front_trim"].cluster
+    assert record["faults"] == [{"name": "front_trim"}]
+    assert record["seed"] == 4
+    assert traces() == [Path(record["trace"])]
+    events = [line for line in Path(record["trace"]).read_text().splitlines() if '"event"' in line]
+    assert len(events) == record["trace_length"]
+
+
+def test_explore_prints_the_trace_and_a_command_that_replays_it(run: Any) -> None:
+    code, out, _ = run("explore", *BROKEN)
+    assert code == 1
+    command = next(line for line in out.splitlines() if line.startswith("Replay it: kvproof "))
+    argv = command.removeprefix("Replay it: kvproof ").split()
+    code, out, _ = run(*argv)
+    assert code == 1
+    assert out.startswith("VIOLATED, reproduced on machine model")
+
+
+def test_a_second_violation_gets_a_file_of_its_own(run: Any) -> None:
+    run("explore", *BROKEN, "--traces", "kept")
+    first = {path: path.read_text() for path in Path("kept").iterdir()}
+    run("explore", *BROKEN, "--traces", "kept")
+    assert len(list(Path("kept").iterdir())) == 2
+    assert all(path.read_text() == text for path, text in first.items())
+
+
+def test_invariant_narrows(as_json: Any) -> None:
+    code, record = as_json("explore", *BROKEN, "--invariant", "pool_adds_up")
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+
+
+def test_sample(as_json: Any) -> None:
+    code, record = as_json("sample", *SMALL, "--examples", "3", "--steps", "5", "--seed", "1")
+    assert (code, record["verdict"]) == (0, "SAMPLED")
+    assert record["examples"] >= 3
+    assert record["seed"] == 1
+    assert record["machine"] == "model"
+
+
+def test_sample_finds_a_fault_and_its_trace_replays(as_json: Any) -> None:
+    code, record = as_json("sample", "--fault", "double_free", "--invariant", "pool_adds_up")
+    assert (code, record["verdict"], record["invariant"]) == (1, "VIOLATED", "pool_adds_up")
+    code, replayed = as_json("replay", record["trace"])
+    assert (code, replayed["verdict"]) == (1, "VIOLATED")
+    assert replayed["trace_length"] == record["trace_length"]
+
+
+def test_prove(as_json: Any) -> None:
+    code, record = as_json("prove", "--obligation", "trim_equal_counts")
+    assert (code, record["verdict"]) == (0, "PROVED")
+    assert [o["name"] for o in record["obligations"]] == ["trim_equal_counts"]
+
+
+def test_prove_refutes_a_fault_with_numbers(run: Any, as_json: Any) -> None:
+    code, record = as_json("prove", *BROKEN)
+    refuted = [o for o in record["obligations"] if o["verdict"] == "VIOLATED"]
+    assert code == 1
+    assert record["invariant"] == refuted[0]["name"]
+    assert refuted[0]["numbers"]
+    assert len(record["obligations"]) == len(OBLIGATIONS)
+    code, out, _ = run("prove", *BROKEN)
+    assert code == 1
+    assert sum(line.startswith("VIOLATED") for line in out.splitlines()) == len(refuted) + 1
+
+
+def test_replay_says_where_it_differs(run: Any, as_json: Any) -> None:
+    _, record = as_json("explore", *BROKEN)
+    path = Path(record["trace"])
+    changed = path.with_name("changed.jsonl")
+    changed.write_text(path.read_text().replace('"faults": ["front_trim"]', '"faults": []'))
+    code, replayed = as_json("replay", str(changed))
+    assert (code, replayed["verdict"]) == (1, "DIFFERS")
+    assert set(replayed["differs"]) == {"step", "event", "field", "recorded", "replayed"}
+    assert replayed["differs"]["step"] == record["trace_length"]
+    code, out, _ = run("replay", str(changed))
+    assert (code, out.split()[0]) == (1, "DIFFERS")
+
+
+def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None:
+    _, shown, _ = run("explore", *BROKEN)
+    code, out, _ = run("report", str(traces()[0]))
+    assert code == 0
+    assert shown.startswith(out)
+    code, record = as_json("report", str(traces()[0]))
+    assert record["trace"][0]["kind"] == "kvproof-trace"
+
+
+def test_invariants_and_faults_are_listed(run: Any, as_json: Any) -> None:
+    for command, registry in (("invariants", INVARIANTS), ("faults", FAULTS)):
+        code, out, _ = run(command)
+        assert code == 0
+        assert all(name in out for name in registry)
+        _, record = as_json(command)
+        assert [row["name"] for row in record[command]] == [each.name for each in registry.values()]
+
+
+def test_matrix(as_json: Any) -> None:
+    code, record = as_json("matrix", *BROKEN, "--examples", "50")
+    assert code == 0
+    (row,) = record["faults"]
+    assert row["name"] == "front_trim"
+    found = {engine: row[engine]["verdict"] for engine in ("explore", "sample", "prove")}
+    assert found == {"explore": "VIOLATED", "sample": "VIOLATED", "prove": "VIOLATED"}
+    assert row["explore"]["trace_length"] > 0
+
+
+def test_matrix_is_not_green_where_no_engine_finds_a_fault(run: Any, as_json: Any) -> None:
+    argv = ["--fault", "state_only_at_last_boundary", "--config", "full", "--examples", "2"]
+    code, record = as_json("matrix", *argv)
+    assert (code, record["verdict"]) == (1, "VIOLATED")
+    assert record["faults"][0]["explore"]["verdict"] == "EXHAUSTED"
+    code, out, _ = run("matrix", *argv)
+    assert code == 1
+    assert out.splitlines()[-1].endswith(": state_only_at_last_boundary.")
+
+
+def test_matrix_does_not_know_where_a_search_was_cut(as_json: Any) -> None:
+    argv = ["--fault", "state_only_at_last_boundary", "--config", "full", "--examples", "2"]
+    code, record = as_json("matrix", *argv, "--states-max", "3")
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+
+
+def test_remedies(run: Any, as_json: Any) -> None:
+    code, record = as_json("remedies")
+    assert code == 0
+    assert len(record["remedies"]) > 1
+    code, out, _ = run("remedies")
+    shown = " ".join(out.split())
+    assert all(str(row["cached_tokens"]) in shown for row in record["remedies"])
+
+
+def test_gate_without_live(as_json: Any) -> None:
+    argv = ["gate", *SMALL, "--without-live", "--junit", "j.xml"]
+    code, record = as_json(*argv)
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+    assert [part["verdict"] for part in record["parts"]] == ["EXHAUSTED", "PROVED"]
+    suite = ET.parse("j.xml").getroot()
+    assert [case.get("name") for case in suite] == ["explore", "prove"]
+
+
+def test_gate_with_a_fault_keeps_the_trace(run: Any) -> None:
+    code, out, _ = run("gate", *BROKEN, "--without-live")
+    assert code == 1
+    assert [str(path) for path in traces()] == [out.split("trace ")[1].split()[0]]
+    assert out.splitlines()[-1] == "gate: VIOLATED"
+
+
+def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> None:
+        args[-1](1234, 5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explore_command, "explore", interrupted)
+    code, record = as_json("explore", *SMALL)
+    assert (code, record["verdict"], record["reason"]) == (3, "UNKNOWN", "interrupted")
+    assert record["states_distinct"] == 1234
+
+
+def test_an_interrupted_gate_says_what_was_not_run(
+    as_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explore_command, "explore", interrupted)
+    code, record = as_json("gate", *SMALL)
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    reasons = {part["command"]: part["reason"] for part in record["parts"]}
+    assert list(reasons) == ["explore", "prove", "sample live"]
+    assert all("interrupted" in reason for reason in reasons.values())
+
+
+def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_args: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explore_command, "run", interrupted)
+    code, out, err = run("explore")
+    assert (code, out) == (3, "")
+    assert "UNKNOWN" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert f"usage: kvproof {command}" in out
+    assert "--json" in out
+    assert "--seed" in out
+
+
+def test_the_module_is_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproof", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"kvproof {kvproof.__version__}\n"

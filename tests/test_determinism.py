@@ -1,0 +1,71 @@
+"""One seed, one trace: twenty runs out of twenty, whatever else is loaded or hashed."""
+
+import os
+import subprocess
+import sys
+
+from kvproof.model.events import describe
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import cluster_named
+from kvproof.strategies.exhaustive import explore
+from kvproof.strategies.stateful import sample
+from kvproof.strategies.verdict import Outcome, Verdict
+
+FAULT = fault_named("untouched_hits")
+CLUSTER = cluster_named(FAULT.cluster)
+RULES = rules_with([FAULT])
+RUNS = 20
+
+PROGRAM = """
+from test_determinism import sampled, told
+print(told(sampled(7)))
+"""
+
+
+def sampled(seed: int) -> Outcome:
+    """One sampling run under the fault."""
+    return sample(lambda c: ModelMachine(c, RULES), CLUSTER, seed=seed, examples=20, steps=6)
+
+
+def told(outcome: Outcome) -> str:
+    """All that an outcome says, but for the time it took."""
+    events = [f"{type(e).__name__} {describe(e)}" for e in outcome.events]
+    jobs = outcome.cluster.jobs if outcome.cluster else ()
+    facts = (outcome.verdict.name, outcome.coverage, outcome.finding, jobs, events)
+    return repr(facts)
+
+
+def test_sampling_twenty_times_gives_one_trace() -> None:
+    first = sampled(7)
+    assert first.verdict is Verdict.VIOLATED
+    assert {told(sampled(7)) for _ in range(RUNS - 1)} == {told(first)}
+
+
+def test_another_seed_draws_other_runs() -> None:
+    def coverage(seed: int) -> object:
+        return sample(ModelMachine, CLUSTER, invariants=(), seed=seed, examples=10).coverage
+
+    assert coverage(1) == coverage(1)
+    assert len({repr(coverage(seed)) for seed in range(4)}) > 1
+
+
+def test_sampling_does_not_depend_on_the_process() -> None:
+    here = os.path.dirname(__file__)
+    path = os.pathsep.join([here, *(p for p in sys.path if p)])
+    for hash_seed in ("1",):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == told(sampled(7))
+
+
+def test_exploring_twenty_times_gives_one_trace() -> None:
+    first = explore(CLUSTER, RULES)
+    assert first.verdict is Verdict.VIOLATED
+    assert {told(explore(CLUSTER, RULES)) for _ in range(RUNS - 1)} == {told(first)}

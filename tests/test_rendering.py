@@ -1,0 +1,153 @@
+"""Golden transcripts: what a person reads. Rewrite them with `pytest --rewrite`, and only commit
+the changes if you understand them."""
+
+import dataclasses
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kvproof.invariants.invariant import Finding
+from kvproof.model.events import Complete
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import cluster_named
+from kvproof.reports import junit
+from kvproof.reports.terminal import WIDTH, render, show
+from kvproof.reports.trace import Trace, write
+from kvproof.reports.trace_reader import read
+from kvproof.reports.verdict_json import verdict_object
+from kvproof.strategies.exhaustive import explore
+from kvproof.strategies.replay import record
+from kvproof.strategies.verdict import Outcome, Verdict
+
+Golden = Callable[[str, str], None]
+
+
+def trace_of(fault: str) -> Trace:
+    chosen = fault_named(fault)
+    rules = rules_with([chosen])
+    cluster = cluster_named(chosen.cluster)
+    outcome = explore(cluster, rules)
+    changes = record(ModelMachine(cluster, rules), outcome.events)
+    return Trace(cluster, outcome.events, changes, outcome.finding, (fault,), seed=7)
+
+
+@pytest.mark.parametrize(
+    "fault", ["front_trim", "decode_loads_whole_prompt", "align_split_during_load"]
+)
+def test_transcript(fault: str, golden: Golden) -> None:
+    golden(f"{fault}.txt", render(trace_of(fault), Path("kvproof-traces/example.jsonl")))
+
+
+def test_transcript_without_states(golden: Golden) -> None:
+    trace = dataclasses.replace(
+        trace_of("front_trim"), changes=None, machine="live", vllm="0.32.0", faults=()
+    )
+    golden("without_states.txt", render(trace))
+
+
+LIVE = Path(__file__).parent / "testdata" / "vllm_0.32.0_mamba_counter.jsonl"
+"""Taken from real vLLM 0.32.0, where the cached-block counter counts null blocks (vllm#42547)."""
+
+
+def test_a_trace_of_real_vllm_is_shown_without_vllm(golden: Golden) -> None:
+    golden("vllm_0.32.0_mamba_counter.txt", render(read(LIVE)))
+
+
+def test_a_file_renders_as_the_trace_in_memory_did(tmp_path: Path) -> None:
+    trace = trace_of("untouched_hits")
+    write(tmp_path / "t.jsonl", trace)
+    assert render(read(tmp_path / "t.jsonl")) == render(trace)
+
+
+def test_every_event_and_reason_is_shown_and_the_breaking_one_is_marked() -> None:
+    trace = trace_of("front_trim")
+    text = render(trace, Path("a b.jsonl"))
+    marked = [line for line in text.splitlines() if line.startswith(">")]
+    assert len(marked) == 1
+    assert marked[0].split()[1] == str(len(trace.events))
+    assert trace.finding is not None
+    assert all(reason in text for reason in trace.finding.reasons)
+    assert "kvproof replay 'a b.jsonl' --machine model" in text
+    assert "seed 7" in text
+    long = [line for line in text.splitlines() if len(line) > WIDTH]
+    assert all(line.lstrip("> 0123456789").startswith("Schedule") for line in long)
+
+
+def test_no_colour_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = io.StringIO()
+    show(out, trace_of("front_trim"))
+    assert out.getvalue() == render(trace_of("front_trim"))
+    assert "\x1b" not in out.getvalue()
+
+
+VIOLATED = Outcome(
+    Verdict.VIOLATED,
+    {"states_distinct": 5},
+    (Complete("P"),),
+    Finding("pool_adds_up", ("a < b", "b < a")),
+    seconds=1.5,
+)
+UNKNOWN = Outcome(Verdict.UNKNOWN, reason="not run: <no vLLM>")
+EXHAUSTED = Outcome(Verdict.EXHAUSTED, {"states_distinct": 9, "depth": 3})
+
+
+def test_the_json_object_of_a_violation() -> None:
+    cluster = cluster_named("pd")
+    record = verdict_object(
+        "explore",
+        VIOLATED,
+        cluster=cluster,
+        faults=["front_trim"],
+        seed=3,
+        trace=Path("t.jsonl"),
+    )
+    assert json.loads(json.dumps(record))["config"]["name"] == "pd"
+    del record["config"]
+    assert record == {
+        "command": "explore",
+        "verdict": "VIOLATED",
+        "exit_code": 1,
+        "faults": [{"name": "front_trim"}],
+        "machine": "model",
+        "seed": 3,
+        "seconds": 1.5,
+        "states_distinct": 5,
+        "invariant": "pool_adds_up",
+        "reasons": ["a < b", "b < a"],
+        "trace": "t.jsonl",
+        "trace_length": 1,
+    }
+
+
+def test_the_json_object_says_why_it_is_unknown() -> None:
+    record = verdict_object("sample", UNKNOWN)
+    assert (record["exit_code"], record["reason"]) == (3, "not run: <no vLLM>")
+    assert "trace" not in record
+
+
+def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:
+    cases = [
+        junit.Case("a", EXHAUSTED),
+        junit.Case("b", VIOLATED),
+        junit.Case("c", UNKNOWN),
+    ]
+    junit.write(tmp_path / "j.xml", "kvproof gate", cases)
+    suite = ET.parse(tmp_path / "j.xml").getroot()
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
+    children = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert children == {
+        "a": ["system-out"],
+        "b": ["failure", "system-out"],
+        "c": ["error", "system-out"],
+    }
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.get("message") == "pool_adds_up: a < b, yet b < a"
+    assert failure.text == "Complete(P)"

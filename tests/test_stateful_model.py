@@ -1,0 +1,180 @@
+"""Hypothesis drives the model: every preset is green, every fault is found."""
+
+import dataclasses
+
+import pytest
+from hypothesis import settings
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Event, Schedule
+from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.step import Step
+from kvproof.strategies.replay import record
+from kvproof.strategies.stateful import check_machine, sample
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.stateful
+
+SCOPES = {dataclasses.replace(c, name="", jobs=()): name for name, c in CLUSTERS.items()}
+"""Presets that differ in more than their jobs, which are drawn here."""
+
+SHARE = 4
+"""The profile says how many episodes one machine deserves; each preset gets a quarter of them."""
+
+
+def faulty(fault: Fault):
+    """Makes the model with one fault."""
+    rules = rules_with([fault])
+    return lambda cluster: ModelMachine(cluster, rules)
+
+
+@pytest.mark.parametrize("name", [n for n in SCOPES.values() if not n.startswith("fault")])
+def test_every_invariant_holds_in_a_preset(name: str) -> None:
+    check_machine(ModelMachine, CLUSTERS[name], examples=max(settings().max_examples // SHARE, 5))
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+def test_every_fault_is_found(fault: Fault) -> None:
+    expected = [INVARIANTS[i] for i in fault.breaks]
+    cluster = CLUSTERS[fault.cluster]
+    outcome = sample(faulty(fault), cluster, expected, examples=400, shrink=False)
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant in fault.breaks
+
+
+def test_a_violation_is_small_and_its_events_can_be_taken_again() -> None:
+    fault = FAULTS["double_free"]
+    outcome = sample(faulty(fault), CLUSTERS["full"])
+    assert [type(e).__name__ for e in outcome.events] == ["Submit", "Schedule", "Complete"]
+    assert outcome.cluster is not None
+    assert [(j.prompt, j.max_tokens) for j in outcome.cluster.jobs] == [("a", 1)]
+    assert record(faulty(fault)(outcome.cluster), outcome.events) is not None
+
+
+def test_a_request_that_never_ends_is_found_by_draining() -> None:
+    fault = FAULTS["align_split_during_load"]
+    outcome = sample(faulty(fault), CLUSTERS["pd"], shrink=False)
+    assert outcome.finding is not None
+    assert outcome.finding.invariant == "every_request_can_finish"
+    assert "a whole fair round changes nothing" in outcome.finding.sentence
+
+
+def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) -> None:
+    seen: list[tuple[int, int]] = []
+    outcome = sample(
+        ModelMachine, CLUSTERS["full"], examples=12, progress=lambda *done: seen.append(done)
+    )
+    assert outcome.verdict is Verdict.SAMPLED
+    assert outcome.coverage["examples"] == 12
+    assert outcome.coverage["unseen_at_most"] == 3 / 12
+    assert outcome.coverage["steps"] == sum(outcome.coverage["events"].values())
+    assert set(outcome.coverage["events"]) == {"Submit", "Schedule", "Complete"}
+    assert seen == [(n, 12) for n in range(1, 13)]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert sample(faulty(FAULTS["double_free"]), CLUSTERS["full"]).verdict is Verdict.VIOLATED
+    assert capfd.readouterr() == ("", "")
+
+
+def test_disturbances_are_drawn_where_the_cluster_allows_them() -> None:
+    outcome = sample(ModelMachine, CLUSTERS["pd-losing"], invariants=(), examples=120)
+    assert {"Abort", "TransferLost", "LeaseExpire"} <= set(outcome.coverage["events"])
+
+
+def test_the_jobs_of_the_cluster_are_used_on_request() -> None:
+    cluster = CLUSTERS["pd"]
+    machines: list[ModelMachine] = []
+
+    def make(given: Cluster) -> ModelMachine:
+        machines.append(ModelMachine(given))
+        return machines[-1]
+
+    assert sample(make, cluster, examples=5, use_jobs=True).verdict is Verdict.SAMPLED
+    assert {m.cluster.jobs for m in machines} == {cluster.jobs}
+
+
+class Closing(ModelMachine):
+    """A machine that holds something."""
+
+    opened = 0
+    closed = 0
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        Closing.opened += 1
+
+    def close(self) -> None:
+        """Let go of it."""
+        Closing.closed += 1
+
+
+def test_every_machine_is_closed() -> None:
+    sample(Closing, CLUSTERS["full"], examples=5)
+    assert Closing.closed == Closing.opened > 0
+
+
+class Interrupted(ModelMachine):
+    """The user presses Ctrl-C during the 50th step."""
+
+    left = 50
+
+    def take(self, event: Event) -> Step:
+        Interrupted.left -= 1
+        if not Interrupted.left:
+            raise KeyboardInterrupt
+        return super().take(event)
+
+
+def test_an_interrupted_sample_is_unknown() -> None:
+    outcome = sample(Interrupted, CLUSTERS["full"])
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert outcome.reason == "interrupted"
+    assert 0 < outcome.coverage["steps"] < 50
+
+
+class Fickle(ModelMachine):
+    """Dies once, and never again."""
+
+    died = False
+
+    def take(self, event: Event) -> Step:
+        step = super().take(event)
+        if isinstance(event, Schedule) and not Fickle.died:
+            Fickle.died = True
+            dead = step.after.engine(event.engine)._replace(dead="for no reason")
+            return step._replace(after=step.after.putting(dead))
+        return step
+
+
+def test_a_machine_that_behaves_differently_the_next_time_is_unknown() -> None:
+    outcome = sample(Fickle, CLUSTERS["full"])
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert outcome.reason == "the machine did not behave the same twice"
+
+
+class Refusing(ModelMachine):
+    """Offers what it does not take."""
+
+    def take(self, event: Event) -> Step:
+        if isinstance(event, Schedule):
+            raise NotAllowed("no")
+        return super().take(event)
+
+
+def test_a_stimulus_that_is_offered_and_refused_is_an_error_of_the_machine() -> None:
+    with pytest.raises(NotAllowed) as caught:
+        sample(Refusing, CLUSTERS["full"])
+    assert caught.value.__notes__[0].startswith("while taking Schedule(E)")
+
+
+@pytest.mark.parametrize("wrong", [{"examples": 0}, {"steps": -1}])
+def test_impossible_numbers_are_bad_usage(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="Write a whole number"):
+        sample(ModelMachine, CLUSTERS["full"], **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,222 @@
+"""A trace comes back from its file as it was, and replays: the same, or it says where not."""
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from kvproof.model.cluster import apply, initial, stimuli
+from kvproof.model.config import Cluster
+from kvproof.model.events import Evict, Schedule
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import cluster_named
+from kvproof.model.rules import SPEC, Rules
+from kvproof.reports.state_diff import diff, flat, nested, parts, patched
+from kvproof.reports.trace import Trace, fresh_path, records, write
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.exhaustive import explore
+from kvproof.strategies.replay import record, replay
+from kvproof.strategies.verdict import Verdict
+
+TESTDATA = Path(__file__).parent / "testdata"
+
+
+class Choosing(ModelMachine):
+    """The spec behind another name: it is given stimuli and no choices, as live vLLM is."""
+
+    name = "chooses"
+
+
+def recorded(cluster: Cluster, rules: Rules, events, finding=None, faults=()) -> Trace:
+    changes = record(ModelMachine(cluster, rules), events)
+    assert changes is not None
+    return Trace(cluster, events, changes, finding, tuple(faults))
+
+
+@cache
+def broken_by(fault: str) -> tuple[Trace, Rules]:
+    """The shortest trace that shows a fault."""
+    chosen = fault_named(fault)
+    rules = rules_with([chosen])
+    cluster = cluster_named(chosen.cluster)
+    outcome = explore(cluster, rules)
+    assert outcome.verdict is Verdict.VIOLATED
+    return recorded(cluster, rules, outcome.events, outcome.finding, [fault]), rules
+
+
+@cache
+def healthy(events: int = 12) -> Trace:
+    """A run of the spec that breaks nothing: always the last stimulus but one, for variety."""
+    cluster = cluster_named("pd")
+    machine = ModelMachine(cluster)
+    taken = []
+    for index in range(events):
+        offered = machine.stimuli()
+        taken.append(machine.take(offered[index % len(offered)]).event)
+    return recorded(cluster, SPEC, tuple(taken))
+
+
+def test_states_are_flattened_without_loss() -> None:
+    """Different states have different flat forms, and a difference leads from one to the other."""
+    cluster = cluster_named("pd")
+    seen = {initial(cluster)}
+    for _ in range(6):
+        seen |= {apply(cluster, s, e).after for s in seen for e in stimuli(cluster, s)}
+    states = sorted(seen, key=repr)[:: max(1, len(seen) // 60)]
+    flats = [flat(state) for state in states]
+    assert len({json.dumps(f) for f in flats}) == len(states) > 20
+    for before in flats[:20]:
+        for after in flats:
+            assert patched(before, diff(before, after)) == after
+            assert (diff(before, after) == ({}, ())) == (before == after)
+
+
+def test_a_pointer_keeps_slashes_and_tildes() -> None:
+    assert parts("/engines/a~1b~0c/free") == ("engines", "a/b~c", "free")
+    assert nested({"/engines/a~1b/free": [1]})["engines"] == {"a/b": {"free": [1]}}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) -> None:
+    trace, rules = broken_by(fault)
+    path = fresh_path(tmp_path, fault)
+    write(path, trace)
+    again = read(path)
+    assert again == trace
+    replayed = replay(ModelMachine(trace.cluster, rules), again)
+    assert replayed.differs is None
+    assert replayed.outcome.finding == trace.finding
+    assert replayed.exit_code == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_trace_of_a_fault_differs_without_the_fault(fault: str) -> None:
+    """The machine chooses itself, as real vLLM does; a shorter hit, say, is allowed but not its own
+    choice."""
+    trace, _ = broken_by(fault)
+    replayed = replay(Choosing(trace.cluster), trace)
+    assert replayed.differs is not None
+    assert replayed.outcome.verdict is not Verdict.VIOLATED
+    assert replayed.exit_code == 1
+
+
+def test_a_trace_without_a_finding_replays_as_one_sample(tmp_path: Path) -> None:
+    trace = healthy()
+    path = tmp_path / "t.jsonl"
+    write(path, trace)
+    replayed = replay(ModelMachine(trace.cluster), read(path))
+    assert replayed.differs is None
+    assert replayed.outcome.verdict is Verdict.SAMPLED
+    assert replayed.outcome.coverage == {"examples": 1, "steps": 12}
+    assert replayed.exit_code == 0
+
+
+def test_without_states_the_events_are_still_compared() -> None:
+    trace = dataclasses.replace(healthy(), changes=None)
+    assert trace.states() == []
+    assert replay(ModelMachine(trace.cluster), trace).differs is None
+
+
+def test_a_changed_state_is_found_with_both_values() -> None:
+    trace = healthy()
+    changes = list(trace.changes or ())
+    step = next(i for i, c in enumerate(changes) if "/engines/P/free" in c.changed)
+    was = changes[step].changed["/engines/P/free"]
+    wrong = {**changes[step].changed, "/engines/P/free": [99]}
+    changes[step] = changes[step]._replace(changed=wrong)
+    trace = dataclasses.replace(trace, changes=tuple(changes))
+    differs = replay(ModelMachine(trace.cluster), trace).differs
+    assert differs is not None
+    assert (differs.step, differs.field) == (step + 1, "/engines/P/free")
+    assert (differs.recorded, differs.replayed) == ([99], was)
+
+
+def test_an_event_the_spec_does_not_allow_is_found() -> None:
+    trace = healthy()
+    events = (trace.events[0], Evict("P", 0), *trace.events[1:])
+    differs = replay(
+        ModelMachine(trace.cluster), dataclasses.replace(trace, events=events, changes=None)
+    ).differs
+    assert differs is not None
+    assert (differs.step, differs.field, differs.recorded) == (2, "event", "taken")
+    assert "not free" in differs.replayed
+
+
+def test_a_choice_the_spec_does_not_allow_is_found() -> None:
+    trace = healthy()
+    index, event = next(
+        (i, e) for i, e in enumerate(trace.events) if isinstance(e, Schedule) and e.chose
+    )
+    twice = event._replace(chose=(*event.chose, event.chose[0]))
+    events = (*trace.events[:index], twice, *trace.events[index + 1 :])
+    changed = dataclasses.replace(trace, events=events, changes=None)
+    differs = replay(ModelMachine(trace.cluster), changed).differs
+    assert differs is not None
+    assert differs.step == index + 1
+
+
+def test_a_finding_left_out_is_found() -> None:
+    trace, rules = broken_by("front_trim")
+    silent = dataclasses.replace(trace, finding=None)
+    differs = replay(ModelMachine(trace.cluster, rules), silent).differs
+    assert differs is not None
+    assert (differs.step, differs.field, differs.recorded) == (
+        len(trace.events),
+        "finding",
+        "none",
+    )
+
+
+def test_a_finding_for_other_reasons_is_found() -> None:
+    trace, rules = broken_by("front_trim")
+    assert trace.finding is not None
+    other = trace.finding._replace(reasons=("something else", "it is so"))
+    changed = dataclasses.replace(trace, finding=other)
+    differs = replay(ModelMachine(trace.cluster, rules), changed).differs
+    assert differs is not None
+    assert (differs.field, differs.recorded) == ("finding", "something else, yet it is so")
+    assert differs.replayed == trace.finding.sentence
+
+
+def test_a_stuck_run_that_is_not_stuck_is_found() -> None:
+    trace, _ = broken_by("align_split_during_load")
+    assert trace.finding is not None
+    assert trace.finding.invariant == "every_request_can_finish"
+    fine = dataclasses.replace(healthy(), finding=trace.finding)
+    differs = replay(ModelMachine(fine.cluster), fine).differs
+    assert differs is not None
+    assert (differs.step, differs.field) == (len(fine.events), "finding")
+
+
+def test_recording_fails_where_the_machine_does_otherwise() -> None:
+    trace, _ = broken_by("decode_loads_whole_prompt")
+    assert record(ModelMachine(trace.cluster), trace.events) is None
+    assert record(Choosing(trace.cluster), trace.events) is None
+
+
+def test_the_model_replays_a_trace_of_real_vllm_up_to_its_defect() -> None:
+    trace = read(TESTDATA / "vllm_0.32.0_mamba_counter.jsonl")
+    assert (trace.machine, trace.vllm) == ("live", "0.32.0")
+    assert trace.finding is not None
+    assert trace.finding.invariant == "counter_counts_only_cached"
+    differs = replay(ModelMachine(trace.cluster), trace).differs
+    assert differs is not None
+    assert (differs.step, differs.field) == (15, "/engines/D/requests/r1/counted")
+    assert (differs.recorded, differs.replayed) == ([0, 1], [0, 0])
+
+
+def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        path = fresh_path(tmp_path / "new", "same")
+        write(path, healthy())
+        names.append(path.name)
+    assert names == ["same.jsonl", "same-2.jsonl", "same-3.jsonl"]
+
+
+def test_the_end_record_counts_the_events() -> None:
+    trace = healthy()
+    assert records(trace)[-1] == {"end": {"steps": len(trace.events)}}

@@ -1,0 +1,126 @@
+"""Jobs come from small prefix trees, end near block boundaries, and always fit the pools."""
+
+import pytest
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.workloads import (
+    LETTERS,
+    MAX_TOKENS,
+    jobs,
+    longest_prompt,
+    peak_blocks,
+    prompt_lengths,
+    prompts,
+)
+
+FULL = CLUSTERS["full"]
+PD = CLUSTERS["pd"]
+
+
+def alone(cluster: Cluster, job: Job) -> None:
+    """Run one job on the model to its end."""
+    run = Run(ModelMachine(cluster.carrying(job)), INVARIANTS.values())
+    run.take(Submit(cluster.prefill.name, job.name))
+    drain(run, "every_request_can_finish")
+
+
+def test_a_full_attention_request_needs_a_block_for_each_started_block_of_tokens() -> None:
+    engine = Engine("E", (Group("full", 2),), num_blocks=9)
+    assert [peak_blocks(engine, n) for n in (1, 2, 3, 8)] == [1, 1, 2, 4]
+
+
+def test_a_mamba_group_needs_the_old_state_and_the_new_one() -> None:
+    engine = Engine("E", (Group("mamba", 2),), num_blocks=9)
+    assert [peak_blocks(engine, n) for n in (1, 2, 3, 8)] == [1, 1, 2, 2]
+
+
+def test_a_window_holds_on_to_one_window_and_one_chunk() -> None:
+    engine = Engine("E", (Group("window", 2, window=3),), num_blocks=99, chunk_tokens=4)
+    assert peak_blocks(engine, 100) == peak_blocks(engine, 50) == 4
+
+
+def test_output_shortens_the_longest_prompt_by_all_but_the_last_token() -> None:
+    assert [longest_prompt(FULL.engines, m) for m in MAX_TOKENS] == [8, 7, 6, 5]
+
+
+@pytest.mark.parametrize("name", sorted(CLUSTERS))
+@pytest.mark.parametrize("max_tokens", [MAX_TOKENS[0], MAX_TOKENS[-1]])
+def test_the_longest_prompt_fits_and_one_token_more_does_not(name: str, max_tokens: int) -> None:
+    cluster = CLUSTERS[name]
+    longest = longest_prompt(cluster.engines, max_tokens)
+    assert longest > 0
+    alone(cluster, Job("r0", "a" * longest, max_tokens))
+    free = [e.num_blocks - 1 for e in cluster.engines]
+    after = [0 if e.role == "prefill" else max_tokens - 1 for e in cluster.engines]
+    peaks = [peak_blocks(e, longest + 1 + m) for e, m in zip(cluster.engines, after, strict=True)]
+    assert any(peak > blocks for peak, blocks in zip(peaks, free, strict=True))
+
+
+def test_a_prompt_that_cannot_fit_never_finishes() -> None:
+    with pytest.raises(Violated, match="r0 on E"):
+        alone(FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)))
+
+
+def test_lengths_are_the_boundaries_their_neighbours_and_the_longest() -> None:
+    engine = Engine("E", (Group("full", 4),), num_blocks=99)
+    assert prompt_lengths((engine,), 40) == [1, 3, 4, 5, 7, 8, 9, 11, 12, 13, 15, 16, 17, 40]
+    assert prompt_lengths((engine,), 4) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["full", "hybrid", "pd", "pd-ratio"])
+def test_every_job_fits_and_is_written_in_letters(name: str) -> None:
+    cluster = CLUSTERS[name]
+
+    @settings(max_examples=50, database=None)
+    @given(jobs(cluster, "r3", ["abca", "b"]))
+    def check(job: Job) -> None:
+        assert job.name == "r3"
+        assert set(job.prompt) <= set(LETTERS)
+        assert job.max_tokens in MAX_TOKENS
+        assert len(job.prompt) <= longest_prompt(cluster.engines, job.max_tokens)
+        assert cluster.disaggregated or not job.embeds
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(lambda p: p == "aabb", id="repeats"),
+        pytest.param(lambda p: p.startswith("aabb") and len(p) > 4, id="extends"),
+        pytest.param(lambda p: p[:3] == "aab" and p[3:4] not in ("b", ""), id="parts inside"),
+        pytest.param(lambda p: p[:2] == "aa" and p[2:3] == "c", id="parts at a boundary"),
+        pytest.param(lambda p: p and p[0] == "c", id="fresh"),
+        pytest.param(lambda p: len(p) == 8, id="fills the pool"),
+    ],
+)
+def test_each_shape_of_prompt_is_drawn(wanted: object) -> None:
+    strategy = prompts(FULL.engines, 8, ("aabb",))
+    prompt = find(strategy, wanted, settings=settings(max_examples=500, database=None))  # type: ignore[arg-type]
+    assert len(prompt) <= 8
+
+
+def test_embeddings_are_drawn_on_request_only() -> None:
+    few = settings(max_examples=50, database=None)
+    assert find(jobs(PD, "r0"), lambda job: job.embeds, settings=few).embeds
+
+    @few
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        assert not data.draw(jobs(PD, "r0", embeds=False)).embeds
+
+    check()
+
+
+def test_a_pool_too_small_for_one_token_is_bad_usage() -> None:
+    tiny = Cluster("tiny", (Engine("E", (Group("full", 2), Group("full", 2)), num_blocks=2),))
+    with pytest.raises(UsageError, match=r"Not even .* Write a larger num_blocks\."):
+        find(jobs(tiny, "r0"), lambda _job: True, settings=settings(database=None))
