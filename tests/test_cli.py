@@ -1,6 +1,7 @@
 """Every command: its exit code, what it prints, what `--json` holds."""
 
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -274,3 +275,16 @@ def test_the_module_is_the_program() -> None:
         [sys.executable, "-m", "kvproof", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"kvproof {kvproof.__version__}\n"
+
+
+def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproof", "faults"],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (3, b"")
