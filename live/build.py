@@ -52,7 +52,7 @@ REQUESTS_MAX = 16
 if os.environ["VLLM_CONFIGURE_LOGGING"] == "0":
     # Advice about the performance of block sizes is of no use here.
     logging.getLogger("vllm").addHandler(logging.NullHandler())
-    logging.getLogger("vllm").propagate = False
+    logging.getLogger("vllm").setLevel(logging.ERROR)
 
 _MODEL = {
     "architectures": ["LlamaForCausalLM"],

@@ -5,6 +5,7 @@ nothing: which requests are scheduled, how far, and with which blocks is vLLM's 
 that leaves vLLM is an engine's death, and is reported as such.
 """
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -89,7 +90,8 @@ class LiveMachine:
     def _bury(self, event: Event, error: Exception) -> None:
         name = getattr(event, "engine", self.cluster.decode.name)
         node = self.nodes[name]
-        said = f"{type(error).__name__}: {error}".strip().rstrip(":")
+        where = traceback.extract_tb(error.__traceback__)[-1].name
+        said = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
         node.engine = node.engine._replace(dead=said)
 
     def _refresh(self) -> None:

@@ -65,12 +65,22 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
 
 
 def check_external(
-    cluster: config.Cluster, state: State, request: Request, choice: Admit, rules: Rules
+    cluster: config.Cluster,
+    state: State,
+    engine: Engine,
+    request: Request,
+    choice: Admit,
+    rules: Rules,
 ) -> None:
-    """D may load what P offers beyond its own hit, all of it or nothing."""
-    rest = loadable(cluster, state, request, rules) - choice.local_hit
-    if choice.external and choice.external != rest:
-        raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
+    """D loads all that P offers beyond its own hit."""
+    offered = loadable(cluster, state, request, rules)
+    rest = max(offered - choice.local_hit, 0)
+    if choice.external == rest:
+        return
+    full = coordinator.longest_full(cluster.decode, engine, request.tokens)
+    if choice.external == 0 and full >= offered and rules.full_hit_gives_up_load():
+        return
+    raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
 
 
 def best_admission(
@@ -165,6 +175,11 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
     if transfer is None:
         raise NotAllowed(f"{name} loads and nothing is offered")
     transfer = paired(cluster, engine, request, transfer, rules)._replace(phase="reading")
+    for index, group in enumerate(cluster.decode.groups):
+        ratios = (cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical)
+        slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
+        if group.attention and not rules.lists_can_be_paired(*slots, *ratios):
+            engine = engine._replace(dead=f"lists of {slots[0]} and {slots[1]} blocks do not pair")
     return state.putting(engine.having(request)).moving(name, transfer)
 
 

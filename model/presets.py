@@ -31,11 +31,11 @@ def _pd(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> 
     return Cluster(name, (p, d), jobs, **options)  # type: ignore[arg-type]
 
 
-def _ratios() -> Cluster:
+def _ratios(name: str, *jobs: Job) -> Cluster:
     """P and D with kernel blocks of 2 tokens, two to a block on P and one on D."""
-    p = Engine("P", (Group("full", 4), Group("mamba", 4)), 8, "prefill", 8, 2)
-    d = Engine("D", (Group("full", 2), Group("mamba", 2)), 10, "decode", 8, 1)
-    return Cluster("pd-ratio", (p, d), (Job("r0", "abcdef"), Job("r1", "abcdxy")))
+    p = Engine("P", (Group("full", 4), Group("mamba", 4)), 12, "prefill", 8, 2)
+    d = Engine("D", (Group("full", 2), Group("mamba", 2)), 16, "decode", 8, 1)
+    return Cluster(name, (p, d), jobs)
 
 
 AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
@@ -71,9 +71,9 @@ _PRESETS = (
     _pd(
         "pd-preempting",
         *(FULL, MAMBA),
-        jobs=(Job("r0", "abcdefgh"), Job("r1", "stuvwxyz")),
-        num_blocks=8,
-        decode_blocks=12,
+        jobs=(Job("r0", "abcdefghijkl"), Job("r1", "wxyz")),
+        num_blocks=11,
+        decode_blocks=16,
         chunk_tokens=4,
     ),
     _pd("pd-embeds", FULL, MAMBA, jobs=(Job("r0", "ABCDE", 2, embeds=True),)),
@@ -92,7 +92,8 @@ _PRESETS = (
         decode_blocks=7,
     ),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
-    _ratios(),
+    _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy")),
+    _ratios("pd-ratio-hitting", Job("r0", "abcdefghijkl"), Job("r1", "abcdefghijkl")),
 )
 
 CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in _PRESETS}

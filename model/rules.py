@@ -42,6 +42,7 @@ class Rules:
     prompt_after_truncation: Callable[..., Any] = counts.prompt_after_truncation
     tokens_loaded_by_decode: Callable[..., Any] = counts.tokens_loaded_by_decode
     trim: Callable[..., Any] = counts.trim
+    lists_can_be_paired: Callable[[int, int, int, int], bool] = lambda *_counts_and_ratios: True
     state_slots_moved: Callable[..., Any] = counts.state_slots_moved
     needed_from_load: Callable[..., Any] = counts.needed_from_load
     decode_hit_needs_every_group: Callable[[], bool] = lambda: False

@@ -81,12 +81,18 @@ class Shadowed:
         step = self.machine.take(event)
         self.steps.append(step)
         self.expected = set()
-        if any(e.dead for e in step.after.engines):
-            return step
+        died = any(e.dead for e in step.after.engines)
         try:
             own = self.shadow.take(step.event)
         except NotAllowed as error:
+            if died:
+                return step  # the machine reports its death itself
             self._differ(step, f"the model does not allow it: {error}")
+        if died:
+            # How an engine dies is its own affair; that it may die here is the model's.
+            if any(e.dead for e in own.after.engines):
+                self.expected = set(broken(self.cluster, step, INVARIANTS.values()))
+            return step
         for part in ("after", "effects"):
             for path, ours, theirs in differences(getattr(own, part), getattr(step, part)):
                 self._differ(step, f"{path} is {theirs!r} where the model has {ours!r}")

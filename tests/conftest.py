@@ -3,6 +3,7 @@
 `KVPROOF_PROFILE` or `--hypothesis-profile` chooses dev (the default), ci or nightly.
 """
 
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help=f"rewrite the golden transcripts: {CAREFUL}"
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of live vLLM are skipped where it cannot be imported, unless it is required."""
+    if "live" not in item.keywords or importlib.util.find_spec("vllm"):
+        return
+    if os.environ.get("KVPROOF_REQUIRE_LIVE"):
+        pytest.fail("vLLM cannot be imported and KVPROOF_REQUIRE_LIVE is set: run make live")
+    pytest.skip("vLLM cannot be imported: run make live")
 
 
 def pytest_configure(config: pytest.Config) -> None:

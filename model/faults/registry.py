@@ -19,6 +19,7 @@ from kvproof.model.faults import (
     hit_needs_every_group_on_decode,
     last_zero_blocks_yield_all,
     loads_take_the_last_blocks,
+    long_hit_dies_across_ratios,
     no_align_split,
     null_blocks_counted_as_cached,
     null_blocks_registered,
@@ -63,6 +64,7 @@ FAULTS: dict[str, Fault] = {
         superseded_state_reserved,
         full_hit_gives_up_load,
         embeddings_not_loaded,
+        long_hit_dies_across_ratios,
         loads_take_the_last_blocks,
     )
 }

@@ -1,0 +1,150 @@
+"""The explorer: exact numbers of states, shortest traces, and no verdict it has not earned."""
+
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import goal
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.strategies.exhaustive import explore, search
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.exhaustive
+
+STATES = {
+    "full": 25,
+    "full-evicting": 27,
+    "window": 32,
+    "hybrid": 43,
+    "hybrid-chunked": 37,
+    "hybrid-evicting": 1031,
+    "hybrid-siblings": 315,
+    "state": 37,
+    "three": 23,
+    "pd": 261,
+    "pd-full": 374,
+    "pd-window": 220,
+    "pd-hitting": 216,
+    "pd-three": 216,
+    "pd-preempting": 369,
+    "pd-embeds": 13,
+    "pd-repeating": 490,
+    "pd-aborting": 647,
+    "pd-failing": 354,
+    "pd-recomputing": 791,
+    "pd-evicting": 8465,
+    "pd-superseding": 185,
+    "pd-covering": 392,
+    "pd-tight": 177,
+    "pd-losing": 24,
+    "pd-ratio": 365,
+    "pd-ratio-hitting": 323,
+}
+
+TRACES = {
+    "null_blocks_counted_as_cached": 7,
+    "null_blocks_registered": 2,
+    "decode_loads_whole_prompt": 7,
+    "truncation_without_guard": 11,
+    "truncates_for_any_non_full_group": 5,
+    "embeddings_not_truncated": 7,
+    "ssm_placeholders_not_trimmed": 7,
+    "last_zero_blocks_yield_all": 13,
+    "front_trim": 9,
+    "front_trim_across_ratios": 11,
+    "align_split_refuses_external": 7,
+    "align_split_during_load": 8,
+    "state_only_at_last_boundary": 12,
+    "untouched_hits": 3,
+    "double_free": 3,
+    "evicted_key_stays": 7,
+    "deepest_group_wins": 8,
+    "hit_collapses_with_three_groups": 3,
+    "prediction_forgets_hits": 5,
+    "abort_frees_under_load": 6,
+    "aborted_load_never_frees": 7,
+    "no_align_split": 4,
+    "hit_needs_every_group_on_decode": 13,
+    "window_of_loaded_tokens": 7,
+    "superseded_state_reserved": 13,
+    "full_hit_gives_up_load": 11,
+    "embeddings_not_loaded": 7,
+    "long_hit_dies_across_ratios": 11,
+    "loads_take_the_last_blocks": 12,
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_number_of_distinct_states(name: str) -> None:
+    outcome = explore(CLUSTERS[name])
+    assert outcome.verdict is Verdict.EXHAUSTED
+    assert outcome.coverage["states_distinct"] == STATES[name]
+
+
+def test_every_preset_is_counted() -> None:
+    assert set(STATES) == set(CLUSTERS)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_fault_is_found_by_a_shortest_trace(name: str) -> None:
+    fault = FAULTS[name]
+    outcome = explore(CLUSTERS[fault.cluster], rules_with([fault]))
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant in fault.breaks
+    assert len(outcome.events) == TRACES[name]
+
+
+def test_every_fault_has_a_length() -> None:
+    assert set(TRACES) == set(FAULTS)
+
+
+def test_a_cut_search_is_unknown() -> None:
+    outcome = explore(CLUSTERS["pd"], states_max=100)
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "cut at 100 states" in outcome.reason
+
+
+def test_the_graph_has_a_shortest_path_to_every_state() -> None:
+    cluster = CLUSTERS["pd-failing"]
+    reached = search(cluster, SPEC, list(INVARIANTS.values()), 10_000)
+    graph = reached.graph()
+    assert graph.number_of_nodes() == len(reached.states)
+    lengths = nx.single_source_shortest_path_length(graph, 0)
+    assert [lengths[i] for i in range(len(reached.states))] == reached.depths
+
+
+def test_a_trace_leads_to_its_state() -> None:
+    cluster = CLUSTERS["pd"]
+    reached = search(cluster, SPEC, [], 10_000)
+    for index in range(0, len(reached.states), 50):
+        machine = ModelMachine(cluster)
+        for event in reached.trace(index):
+            machine.take(event)
+        assert machine.state == reached.states[index]
+
+
+def test_states_are_found_once_and_in_order_of_depth() -> None:
+    reached = search(CLUSTERS["pd-three"], SPEC, [], 10_000)
+    assert len(set(reached.states)) == len(reached.states)
+    assert all(a <= b for a, b in pairwise(reached.depths))
+
+
+def test_the_end_of_a_stuck_trace_is_a_dead_end() -> None:
+    fault = FAULTS["align_split_during_load"]
+    cluster = CLUSTERS[fault.cluster]
+    outcome = explore(cluster, rules_with([fault]))
+    machine = ModelMachine(cluster, rules_with([fault]))
+    for event in outcome.events:
+        machine.take(event)
+    end = machine.state
+    assert not goal.over(end)
+    for event in machine.stimuli():
+        machine.state = end
+        assert machine.take(event).after == end

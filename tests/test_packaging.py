@@ -1,0 +1,98 @@
+"""What is installed is what is here: packages, program, version. No network is needed."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvproof
+
+ROOT = Path(__file__).parent.parent
+NOT_INSTALLED = {"tests", "benchmarks", "gate", "build"}
+"""Folders at the top level that hold no package."""
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def packages_here() -> set[str]:
+    """The folders with Python files, as names of packages."""
+    found = set()
+    for folder, inner, files in os.walk(ROOT):
+        path = Path(folder).relative_to(ROOT)
+        skip = NOT_INSTALLED if not path.parts else set()
+        inner[:] = [n for n in inner if n not in skip and not n.startswith((".", "__"))]
+        if any(name.endswith(".py") for name in files):
+            found.add(".".join(("kvproof", *path.parts)))
+    return found
+
+
+def test_every_room_is_a_listed_package(project: dict[str, Any]) -> None:
+    listed = project["tool"]["setuptools"]["packages"]
+    assert set(listed) == packages_here()
+    assert len(listed) == len(set(listed))
+    for name in listed:
+        assert (ROOT.joinpath(*name.split(".")[1:]) / "__init__.py").is_file()
+
+
+def test_the_program_is_the_one_of_the_module(project: dict[str, Any]) -> None:
+    module, function = project["project"]["scripts"]["kvproof"].split(":")
+    program = getattr(importlib.import_module(module), function)
+    assert program is importlib.import_module("kvproof.cli.main").main
+
+
+def test_the_newest_change_is_of_this_version() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == kvproof.__version__
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel made from a copy of the sources, since building leaves files behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    sources = folder / "sources"
+    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
+    shutil.copytree(ROOT, sources, ignore=ignored)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", build, folder], cwd=sources, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    [made] = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_claims_one_name_and_holds_packages_only(wheel: Path) -> None:
+    held = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+    assert {path.parts[0] for path in held} == {
+        "kvproof",
+        f"kvproof-{kvproof.__version__}.dist-info",
+    }
+    inside = [path for path in held if path.parts[0] == "kvproof"]
+    assert {".".join(path.parent.parts) for path in inside} == packages_here()
+    assert {path.suffix for path in inside} == {".py"}
+
+
+def test_the_program_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproof", "explore", "--config", "full"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("EXHAUSTED")
