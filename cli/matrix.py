@@ -8,6 +8,10 @@ import argparse
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.explore import INTERRUPTED, exhausted
@@ -16,9 +20,6 @@ from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.verdict import Outcome, Verdict
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 HELP = "switch each fault on, and tell which engine finds it"
 

@@ -2,11 +2,12 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
-from kvproof.reports.changes import value
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from kvproof.cli.answer import print_json
+from kvproof.reports.changes import value
 
 HELP = "compare the remedies that were proposed for the open problems"
 

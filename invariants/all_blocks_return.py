@@ -1,5 +1,5 @@
-"""Blocks of an aborted load were never given back when the completion came late (#32255, review; and
-#46283): the pool shrinks until nobody is admitted."""
+"""Blocks of an aborted load were never given back when the completion came late (#32255, review;
+and #46283): the pool shrinks until nobody is admitted."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""The scheduler asks how many blocks a request will take, compares that with the free ones, and then
-takes. Too low, and the pool raises in the middle of a step (#46892); too high, and a request that
-would fit waits or preempts another."""
+"""The scheduler asks how many blocks a request will take, compares that with the free ones, and
+then takes. Too low, and the pool raises in the middle of a step (#46892); too high, and a request
+that would fit waits or preempts another."""
 
 from collections.abc import Iterator
 

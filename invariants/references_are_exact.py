@@ -1,5 +1,5 @@
-"""Blocks of one group were taken before the hits of another were referenced, and the hits were given
-away: two requests then held the same block, and the count knew of one."""
+"""Blocks of one group were taken before the hits of another were referenced, and the hits were
+given away: two requests then held the same block, and the count knew of one."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -126,4 +126,3 @@ class Node:
         for request in after.requests:
             self.known[request.id] = self.known[request.id]._replace(shared=request.shared)
         self.engine = after._replace(memory=self.worker.memory, step=scheduled)
-

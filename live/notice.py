@@ -50,7 +50,7 @@ def ran(report: Path) -> Ran:
 
 def _is_live(case: ET.Element) -> bool:
     # A file that is skipped as a whole has its name in `name`, and no class name.
-    file = case.get("classname") or case.get("name", "")
+    file = case.get("classname") or case.get("name") or ""
     return LIVE_FILE.search(file) is not None
 
 

@@ -86,7 +86,7 @@ def status(scheduler: Any, request: Any) -> str:
             RequestStatus.FINISHED_STOPPED,
         )
         return state.SENDING if finished_well else state.ABORTED
-    return _STATUS.get(request.status, request.status.name.lower())
+    return str(_STATUS.get(request.status, request.status.name.lower()))
 
 
 def request(scheduler: Any, live: Any, known: Request) -> Request:

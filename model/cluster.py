@@ -158,9 +158,9 @@ def _schedule(
         for choice in event.chose:
             work.take_choice(choice)
     after, effects = work.finish()
-    for choice in work.admissions:
-        if not choice.external:
-            after = connector.declined(cluster, after, choice.request, rules)
+    for admission in work.admissions:
+        if not admission.external:
+            after = connector.declined(cluster, after, admission.request, rules)
     return event._replace(chose=tuple(work.chose)), after, effects
 
 

@@ -15,8 +15,8 @@ from kvproof.model.algebra import (
     if_,
     max_,
     min_,
-    round_down,
 )
+from kvproof.model.algebra import round_down as round_down
 
 
 def blocks_for_tokens(tokens: Num, block_size: Num) -> Num:
@@ -139,8 +139,8 @@ def trim(
     """The parts of D's and P's attention lists that a transfer pairs: the positions in both.
 
     Lists are contiguous runs of kernel blocks; `*_first` is the position of the first one in the
-    sequence. Whether P and D put equally many into a block makes no difference. Returns the slices `local[a:b]` and `remote[c:d]` as `(a, b, c, d)`
-    (`_apply_prefix_caching`, vllm#42554).
+    sequence. Whether P and D put equally many into a block makes no difference. Returns the slices
+    `local[a:b]` and `remote[c:d]` as `(a, b, c, d)` (`_apply_prefix_caching`, vllm#42554).
     """
     first = max_(local_first, remote_first)
     end = max_(min_(local_first + local_slots, remote_first + remote_slots), first)

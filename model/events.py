@@ -4,7 +4,7 @@ A *stimulus* is an event as the environment gives it. `Schedule` is a stimulus w
 the machine fills in what its scheduler chose, and the filled-in event is what a trace holds.
 """
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from kvproof.model.errors import UsageError, unknown
 
@@ -136,7 +136,7 @@ CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preemp
 
 
 def _same(one: Any, other: object) -> bool:
-    return type(one) is type(other) and tuple.__eq__(one, other)  # type: ignore[arg-type]
+    return isinstance(other, type(one)) and tuple(one) == tuple(other)
 
 
 for _kind in (*EVENTS.values(), *CHOICES.values()):
@@ -196,8 +196,8 @@ def from_json(data: Any) -> Event:
     """An event from plain data. Raises UsageError where it is none."""
     event: Event = _build(EVENTS, "an event", data)
     if isinstance(event, Schedule):
-        if not isinstance(event.chose, list):
+        written: Any = event.chose
+        if not isinstance(written, list):
             raise UsageError(f"A Schedule chose {event.chose!r}. Write the list of what it chose.")
-        chose = tuple(_build(CHOICES, "a choice", c) for c in event.chose)
-        event = event._replace(chose=chose)
+        event = event._replace(chose=tuple(_build(CHOICES, "a choice", c) for c in written))
     return event

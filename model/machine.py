@@ -31,7 +31,6 @@ class Machine(Protocol):
         """Take one event. Raises NotAllowed where it is not possible in this state."""
 
 
-
 class ModelMachine:
     """The model as a machine. A recorded `Schedule` is checked choice by choice."""
 

@@ -52,9 +52,7 @@ class Scheduling:
             external=choice.external,
             shared=history.shared_with_served(self.cfg, looked_up, request.tokens),
         )
-        connector.check_external(
-            self.cluster, self.state, looked_up, request, choice, self.rules
-        )
+        connector.check_external(self.cluster, self.state, looked_up, request, choice, self.rules)
         hit = coordinator.look_up(
             self.cfg, looked_up, request.tokens, choice.local_hit, choice.external, self.rules
         )

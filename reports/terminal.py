@@ -6,16 +6,17 @@ import shlex
 from pathlib import Path
 from typing import Any, TextIO
 
-from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.events import describe
-from kvproof.reports.changes import content, key, lines, owners, value
-from kvproof.reports.state_diff import Flat, nested
-from kvproof.reports.trace import Trace
 from rich.columns import Columns
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.events import describe
+from kvproof.reports.changes import content, key, lines, owners, value
+from kvproof.reports.state_diff import Flat, nested
+from kvproof.reports.trace import Trace
 
 WIDTH = 100
 

@@ -11,6 +11,7 @@ from typing import Any
 import hypothesis
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
+
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
+
 from kvproof.model import counts, groups
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.errors import UsageError

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvproof.cli.main import main
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS

@@ -8,8 +8,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-import kvproof
 import pytest
+
+import kvproof
 from kvproof.cli import explore as explore_command
 from kvproof.cli.main import COMMANDS, main
 from kvproof.invariants.registry import INVARIANTS

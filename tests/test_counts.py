@@ -2,6 +2,7 @@
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from kvproof.model import counts
 
 small = st.integers(0, 24)

@@ -8,6 +8,7 @@ import pytest
 import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvproof.model import counts
 
 small = st.integers(0, 24)

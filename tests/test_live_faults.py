@@ -1,5 +1,5 @@
-"""Historical mistakes, put back into real vLLM: the invariants that find them in the model find them
-there, and the model beside it names the difference."""
+"""Historical mistakes, put back into real vLLM: the invariants that find them in the model find
+them there, and the model beside it names the difference."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -85,7 +85,9 @@ def ssm_placeholders_not_trimmed(patch: pytest.MonkeyPatch) -> None:
     original = _worker()._apply_prefix_caching
 
     def untrimmed(self: Any, local: Any, remote: Any, *ratios: int) -> Any:
-        ours, theirs = original(self, local, [b[-len(a) :] for a, b in zip(local, remote)], *ratios)
+        ours, theirs = original(
+            self, local, [b[-len(a) :] for a, b in zip(local, remote, strict=True)], *ratios
+        )
         state = [issubclass(t, _mamba_spec()) for t in self._group_spec_types]
         return ours, [r if s else t for r, t, s in zip(remote, theirs, state, strict=True)]
 

@@ -40,14 +40,18 @@ def test_without_its_fault_the_model_does_not_explain_it(name: str) -> None:
     trace = read(FOLDER / f"{name}.jsonl")
     others = [f for f in deviations(availability.check()) if f.name != name]
     machine = Shadowed(LiveMachine(trace.cluster), others)
+    differed = None
     try:
-        steps = [machine.take(event) for event in trace.events]
+        for event in trace.events:
+            machine.take(event)
     except Violated as violated:
-        assert violated.finding.invariant == "refines_the_model"
-        return
+        differed = violated.finding.invariant
+    # Either the model beside vLLM no longer does the same, or what breaks is not accounted for.
     assert trace.finding is not None
-    assert steps
-    assert not machine.expects(trace.finding)
+    if differed is None:
+        assert not machine.expects(trace.finding)
+    else:
+        assert differed == "refines_the_model"
 
 
 @pytest.mark.live

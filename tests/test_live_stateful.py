@@ -1,4 +1,5 @@
-"""Hypothesis drives live vLLM: green but for the listed findings, and every one of those is seen."""
+"""Hypothesis drives live vLLM: green but for the listed findings, and every one of those is
+seen."""
 
 import dataclasses
 from collections import Counter

@@ -87,12 +87,15 @@ def test_the_wheel_claims_one_name_and_holds_packages_only(wheel: Path) -> None:
 
 def test_the_program_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    program = "import sys, kvproof.cli.main as m; print(m.__file__); sys.exit(m.main(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-m", "kvproof", "explore", "--config", "full"],
+        [sys.executable, "-c", program, "explore", "--config", "full"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("EXHAUSTED")
+    file, answer = done.stdout.splitlines()
+    assert Path(file).is_relative_to(tmp_path)
+    assert answer.startswith("EXHAUSTED")

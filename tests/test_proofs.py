@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 import pytest
+
 from kvproof.model import counts
 from kvproof.model.algebra import Num, div, if_, max_
 from kvproof.model.errors import UsageError

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kvproof.invariants.invariant import Finding
 from kvproof.model.events import Complete
 from kvproof.model.faults.fault import rules_with

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from hypothesis import settings
+
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed, UsageError

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from kvproof.model.cluster import apply, initial, stimuli
 from kvproof.model.config import Cluster
 from kvproof.model.events import Evict, Schedule

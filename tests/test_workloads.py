@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
+
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError

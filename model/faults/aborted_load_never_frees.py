@@ -1,4 +1,5 @@
-"""The review of #32255, and #46283: the delayed free waits for an event that finds nobody to free."""
+"""The review of #32255, and #46283: the delayed free waits for an event that finds nobody to
+free."""
 
 from kvproof.model.faults.fault import Fault
 

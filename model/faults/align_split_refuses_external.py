@@ -1,5 +1,5 @@
-"""Before #42554 `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`: the first
-load of a hybrid model killed D's engine."""
+"""Before #42554 `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`: the
+first load of a hybrid model killed D's engine."""
 
 from kvproof.model.faults.fault import Fault
 

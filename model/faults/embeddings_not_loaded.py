@@ -1,6 +1,6 @@
-"""What vLLM 0.32.0 does, found by kvproof on the live connector. D counts what P offers by the length
-of `prompt_token_ids`, which a prompt of embeddings does not have. P computes the prompt, D loads
-none of it and computes it again."""
+"""What vLLM 0.32.0 does, found by kvproof on the live connector. D counts what P offers by the
+length of `prompt_token_ids`, which a prompt of embeddings does not have. P computes the prompt, D
+loads none of it and computes it again."""
 
 from kvproof.model.faults.fault import Fault
 

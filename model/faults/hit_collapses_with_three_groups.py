@@ -1,4 +1,5 @@
-"""#51771: one of three groups answers 0 to its first question after a drop, and the fixed point is 0."""
+"""#51771: one of three groups answers 0 to its first question after a drop, and the fixed point is
+0."""
 
 from kvproof.model.faults.fault import Fault
 

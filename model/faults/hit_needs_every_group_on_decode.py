@@ -1,5 +1,5 @@
-"""#42524: D has the attention blocks of a prompt and no state at any boundary, so it hits 0% and pulls
-everything again, every turn."""
+"""#42524: D has the attention blocks of a prompt and no state at any boundary, so it hits 0% and
+pulls everything again, every turn."""
 
 from kvproof.model.faults.fault import Fault
 

@@ -1,5 +1,5 @@
-"""#45388, mended by #44560: loads were admitted as long as there were blocks for what they load. Each
-then needed one more to go on; none could be preempted, and all waited for each other."""
+"""#45388, mended by #44560: loads were admitted as long as there were blocks for what they load.
+Each then needed one more to go on; none could be preempted, and all waited for each other."""
 
 from kvproof.model.faults.fault import Fault
 

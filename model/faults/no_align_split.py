@@ -1,5 +1,5 @@
-"""#43559, mended by #51113: a chunk ended inside a block, and the state there was later hashed as the
-state of the full block."""
+"""#43559, mended by #51113: a chunk ended inside a block, and the state there was later hashed as
+the state of the full block."""
 
 from kvproof.model.algebra import Num
 from kvproof.model.faults.fault import Fault
@@ -21,7 +21,7 @@ def uncut(
 FAULT = Fault(
     name="no_align_split",
     born_of="vllm#51113",
-    mistake="chunks end where the budget ends, and the state there is cached as the state of the block",
+    mistake="a chunk ends where the budget ends, and its state is cached as the block's",
     replaces=("align_chunk", uncut),
     breaks=(
         "cached_block_holds_its_key",

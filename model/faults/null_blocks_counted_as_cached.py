@@ -1,5 +1,5 @@
-"""First change of #42547. In vLLM 0.32.0 the counter still does this: for Mamba and for a window the
-placeholders are positions that would never be hashed anyway, so the count is wrong and harmless
+"""First change of #42547. In vLLM 0.32.0 the counter still does this: for Mamba and for a window
+the placeholders are positions that would never be hashed anyway, so the count is wrong and harmless
 there; for any group whose skipped blocks a later lookup could ask for, it is not."""
 
 from kvproof.model.algebra import Num, max_

@@ -1,4 +1,5 @@
-"""The class of #46892: the number compared with the free blocks is not the number taken from them."""
+"""The class of #46892: the number compared with the free blocks is not the number taken from
+them."""
 
 from kvproof.model.faults.fault import Fault
 

@@ -1,5 +1,5 @@
-"""Before #42554 the two lists of a Mamba group had to be equal as they came: P's had a placeholder for
-each block before the state, D's one slot."""
+"""Before #42554 the two lists of a Mamba group had to be equal as they came: P's had a placeholder
+for each block before the state, D's one slot."""
 
 from kvproof.model.faults.fault import Fault
 

@@ -1,7 +1,7 @@
-"""What vLLM 0.32.0 does, found by kvproof on the live connector; of the class of #46892. D has cached a
-state at a boundary and full attention hits further; P brings the state for the end. The cached state
-is not used, not referenced, not taken. It is counted all the same among the blocks the request will
-take from the free queue: a request that fits exactly has to wait."""
+"""What vLLM 0.32.0 does, found by kvproof on the live connector; of the class of #46892. D has
+cached a state at a boundary and full attention hits further; P brings the state for the end. The
+cached state is not used, not referenced, not taken. It is counted all the same among the blocks the
+request will take from the free queue: a request that fits exactly has to wait."""
 
 from kvproof.model.faults.fault import Fault
 

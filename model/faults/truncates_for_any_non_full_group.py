@@ -1,5 +1,5 @@
-"""The first version of #37310 asked `_is_hma_required`, which is true for a sliding window too. Window
-KV is read, not advanced: there is nothing to leave to D, and D does not expect it."""
+"""The first version of #37310 asked `_is_hma_required`, which is true for a sliding window too.
+Window KV is read, not advanced: there is nothing to leave to D, and D does not expect it."""
 
 from kvproof.model.faults.fault import Fault
 

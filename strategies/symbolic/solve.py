@@ -4,6 +4,7 @@ import time
 from typing import Any, NamedTuple
 
 import z3
+
 from kvproof.model.rules import Rules
 from kvproof.strategies.symbolic.obligation import Obligation
 

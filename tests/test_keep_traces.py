@@ -1,0 +1,52 @@
+"""A failing test leaves the trace of its run, which replays."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.replay import replay
+from kvproof.strategies.verdict import Verdict
+
+TESTS = """
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.stateful import check_machine
+
+def test_violates():
+    rules = rules_with([FAULTS["double_free"]])
+    check_machine(lambda c: ModelMachine(c, rules), CLUSTERS["full"])
+
+def test_fails_otherwise():
+    assert 1 == 2
+
+def test_passes():
+    pass
+"""
+
+
+def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
+    (tmp_path / "test_given.py").write_text(TESTS, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "kvproof.reports.keep_traces"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed, 1 passed" in done.stdout
+    [kept] = (tmp_path / "kvproof-traces").iterdir()
+    command = f"kvproof replay {kept.relative_to(tmp_path)} --machine model"
+    assert done.stdout.count(command) == 1
+
+    trace = read(kept)
+    faulty = ModelMachine(trace.cluster, rules_with([FAULTS["double_free"]]))
+    again = replay(faulty, trace)
+    assert again.differs is None
+    assert again.outcome.verdict is Verdict.VIOLATED
+    assert again.outcome.finding == trace.finding
