@@ -66,7 +66,17 @@ def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcom
         show(sys.stdout, kept.trace, kept.path)
         print()
     print(summary(outcome, setup))
+    print(known(maker, outcome), end="")
     return outcome.verdict.exit_code
+
+
+def known(maker: Maker, outcome: Outcome) -> str:
+    """What was found and is not news, in one line; nothing where there is nothing."""
+    explained = outcome.coverage.get("explained")
+    if not explained:
+        return ""
+    counts = ", ".join(f"{name} {n}" for name, n in explained.items())
+    return f"found again, as listed for vLLM {maker.vllm} in reports/findings: {counts}\n"
 
 
 def print_json(record: Mapping[str, Any]) -> None:

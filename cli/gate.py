@@ -5,12 +5,13 @@ Where vLLM cannot be run its part is UNKNOWN and the gate is not green (exit cod
 """
 
 import argparse
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import keep, print_json
+from kvproof.cli.answer import keep, known, print_json
 from kvproof.cli.explore import INTERRUPTED, exhausted
 from kvproof.cli.machines import Maker, maker
 from kvproof.cli.prove import proved
@@ -68,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         )
         if not args.json:
             print(_line(part, kept.path if kept else None))
+            print(textwrap.indent(known(part.maker, part.outcome), " " * 13), end="")
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome) for part in parts]
         junit.write(args.junit, "kvproof gate", cases)

@@ -1,5 +1,6 @@
 """The machine a command drives. vLLM is imported only where it is asked for."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -9,19 +10,32 @@ from kvproof.model.errors import UsageError
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.rules import SPEC, Rules
 
+Make = Callable[[Cluster], Machine]
+
 
 class Maker(NamedTuple):
-    """How to make a fresh machine, and which vLLM it is."""
+    """How to make a fresh machine, and which vLLM it is.
+
+    `search` makes the machine that a search drives. Live vLLM is driven with the model beside it,
+    which has the faults this release is known for: what they explain is counted in `explained`, by
+    invariant, and is not news.
+    """
 
     name: str
-    make: Callable[[Cluster], Machine]
+    make: Make
+    search: Make
     vllm: str | None = None
+    explained: Counter[str] | None = None
 
 
 def maker(name: str, rules: Rules = SPEC) -> Maker:
     """The maker of this machine. Raises UsageError where vLLM is missing, or is to have a fault."""
     if name == "model":
-        return Maker(name, lambda cluster: ModelMachine(cluster, rules))
+
+        def model(cluster: Cluster) -> Machine:
+            return ModelMachine(cluster, rules)
+
+        return Maker(name, model, model)
     if name != "live":
         raise UsageError(f"There is no machine named {name!r}. Write model or live.")
     if rules != SPEC:
@@ -32,9 +46,17 @@ def maker(name: str, rules: Rules = SPEC) -> Maker:
     from kvproof.live.availability import check
 
     version = check()
+    from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
+    from kvproof.strategies.refinement import Shadowed
 
-    return Maker(name, LiveMachine, version)
+    known = deviations(version)
+    explained: Counter[str] = Counter()
+
+    def shadowed(cluster: Cluster) -> Machine:
+        return Shadowed(LiveMachine(cluster), known, explained)
+
+    return Maker(name, LiveMachine, shadowed, version, explained)
 
 
 @contextmanager

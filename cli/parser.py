@@ -142,7 +142,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """How much is sampled."""
-    parser.add_argument("--examples", type=at_least_one, default=100, help="episodes to run")
+    parser.add_argument("--examples", type=at_least_one, default=200, help="episodes to run")
     parser.add_argument("--steps", type=at_least_one, default=40, help="choices in an episode")
 
 

@@ -1,6 +1,11 @@
-"""`kvproof sample`: random search with shrinking, outside pytest."""
+"""`kvproof sample`: random search with shrinking, outside pytest.
+
+Real vLLM is driven beside the model. What this release is known for is counted, and is not news;
+`kvproof replay` on a trace of reports/findings shows it.
+"""
 
 import argparse
+from dataclasses import replace
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
@@ -31,8 +36,8 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     from kvproof.strategies.stateful import sample
 
     with progress("sampling: {} of {} episodes") as show:
-        return sample(
-            machine.make,
+        outcome = sample(
+            machine.search,
             setup.cluster,
             setup.invariants,
             seed=args.seed,
@@ -40,3 +45,7 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             steps=args.steps,
             progress=show,
         )
+    if machine.explained is None:
+        return outcome
+    explained = dict(sorted(machine.explained.items()))
+    return replace(outcome, coverage={**outcome.coverage, "explained": explained})

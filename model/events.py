@@ -4,7 +4,7 @@ A *stimulus* is an event as the environment gives it. `Schedule` is a stimulus w
 the machine fills in what its scheduler chose, and the filled-in event is what a trace holds.
 """
 
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from kvproof.model.errors import UsageError, unknown
 

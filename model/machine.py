@@ -17,9 +17,17 @@ from kvproof.model.step import Step
 class Machine(Protocol):
     """Something that takes events."""
 
-    name: str
-    cluster: Cluster
-    state: State
+    @property
+    def name(self) -> str:
+        """`model` or `live`."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """What is driven, with the jobs so far."""
+
+    @property
+    def state(self) -> State:
+        """As it is now."""
 
     def add_job(self, job: Job) -> None:
         """Add a job to the traffic; it arrives when it is submitted."""

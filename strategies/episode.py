@@ -6,7 +6,7 @@ from itertools import filterfalse
 from sys import exception
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
@@ -43,8 +43,9 @@ BREAK = (TransferFail, TransferLost)
 
 @dataclass(frozen=True)
 class Target:
-    """What an episode runs against. The jobs of the cluster are its traffic with `use_jobs`, and
-    are left out otherwise: then each episode draws its own. `ended` is told of each whole run."""
+    """What an episode runs against. With `use_jobs` its traffic is the jobs of the cluster;
+    otherwise they are the traffic of one episode in two, and the others draw their own. `ended` is
+    told of each whole run."""
 
     make_machine: MakeMachine
     cluster: Cluster
@@ -57,9 +58,14 @@ class Target:
         """The id of the invariant about the end of a run; None where it is not asked for."""
         return next((i.id for i in self.invariants if i.kind == "eventually"), None)
 
+    @property
+    def traffic(self) -> list[bool]:
+        """Whether an episode may carry the jobs of the cluster; drawing its own is simpler."""
+        return [True] if self.use_jobs else [False, True] if self.cluster.jobs else [False]
+
     def machine(self) -> Machine:
-        """A fresh machine with the traffic an episode starts with."""
-        return self.make_machine(self.cluster if self.use_jobs else self.cluster.carrying())
+        """A fresh machine without traffic."""
+        return self.make_machine(self.cluster.carrying())
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -70,13 +76,21 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.target = target
         self.run = Run(target.machine(), target.invariants)
+        self.given = target.use_jobs
         self.outside = exception()
+
+    @initialize(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        """The traffic is the jobs of the cluster, or is drawn."""
+        self.given = data.draw(st.sampled_from(self.target.traffic))
+        if self.given:
+            self.run.add_jobs(self.target.cluster.jobs)
 
     @property
     def may_submit(self) -> bool:
         """Whether one more job may be drawn."""
         cluster = self.run.machine.cluster
-        return not self.target.use_jobs and not self.run.dead and len(cluster.jobs) < JOBS_MAX
+        return not self.given and not self.run.dead and len(cluster.jobs) < JOBS_MAX
 
     def offered(self, *kinds: type) -> list[Event]:
         """The stimuli of these kinds, simplest first."""
@@ -86,6 +100,11 @@ class CacheMachine(RuleBasedStateMachine):
     def idle(self) -> bool:
         """Whether nothing can happen any more."""
         return not self.run.stimuli and not self.may_submit
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some request has not finished."""
+        return not goal.over(self.run.machine.state)
 
     @property
     def disturbances(self) -> list[Event]:
@@ -100,7 +119,7 @@ class CacheMachine(RuleBasedStateMachine):
         machine = self.run.machine
         earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
         job = data.draw(jobs(machine.cluster, f"r{len(machine.cluster.jobs)}", earlier))
-        machine.add_job(job)
+        self.run.add_jobs([job])
         self.run.take(Submit(machine.cluster.prefill.name, job.name))
 
     @precondition(lambda self: self.offered(*WORK))
@@ -129,12 +148,13 @@ class CacheMachine(RuleBasedStateMachine):
         kind = data.draw(st.sampled_from(list(kinds)))
         self.run.take(data.draw(st.sampled_from(self.offered(kind))))
 
-    @precondition(lambda self: not goal.over(self.run.machine.state) or self.idle)
+    @precondition(lambda self: self.idle or (self.may_submit and self.unfinished))
     @rule()
     def finish(self) -> None:
-        """All requests so far are driven to their end. Having no argument, it is the rule that
-        Hypothesis finds simplest, so what only draining shows shrinks well. It is also what is left
-        to do where nothing can happen any more: a Hypothesis machine must always have a rule."""
+        """All requests so far are driven to their end, before others arrive. Having no argument, it
+        is the rule that Hypothesis finds simplest, so what only draining shows shrinks well. It is
+        also what is left to do where nothing can happen any more: a Hypothesis machine must always
+        have a rule."""
         drain(self.run, self.target.eventually)
 
     def teardown(self) -> None:

@@ -41,14 +41,19 @@ class Shadowed:
     """A machine with the model beside it, as a machine. `explained` counts, by invariant, the
     findings that the faults of the model explain."""
 
-    def __init__(self, machine: Machine, faults: Iterable[Fault] = ()) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        faults: Iterable[Fault] = (),
+        explained: Counter[str] | None = None,
+    ) -> None:
         self.machine = machine
         known = tuple(faults)
         self.shadow = ModelMachine(machine.cluster, rules_with(known))
         self.breaks = {i for fault in known for i in fault.breaks}
         self.name = machine.name
         self.steps: list[Step] = []
-        self.explained: Counter[str] = Counter()
+        self.explained: Counter[str] = Counter() if explained is None else explained
         self.expected: set[Finding] = set()
 
     @property

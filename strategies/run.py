@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kvproof.invariants.invariant import Finding, Invariant, broken
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
@@ -43,6 +43,12 @@ class Run:
     def dead(self) -> bool:
         """Whether an engine has died: nothing more can be asked of it."""
         return any(engine.dead for engine in self.machine.state.engines)
+
+    def add_jobs(self, jobs: Iterable[Job]) -> None:
+        """Add jobs to the traffic."""
+        for job in jobs:
+            self.machine.add_job(job)
+        self.stimuli = self.machine.stimuli()
 
     def take(self, event: Event) -> None:
         """Take one event, and then the output of the step it started.

@@ -103,7 +103,7 @@ def sample(
     cluster: Cluster,
     invariants: Iterable[Invariant] | None = None,
     seed: int = 0,
-    examples: int = 100,
+    examples: int = 200,
     steps: int = 40,
     use_jobs: bool = False,
     shrink: bool = True,
@@ -111,8 +111,8 @@ def sample(
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
-    `use_jobs` keeps to the jobs of the cluster, in any order; otherwise each episode draws its own.
-    `shrink=False` reports a failing run as it was found, which is quicker.
+    `use_jobs` keeps to the jobs of the cluster, in any order; otherwise one episode in two does,
+    and the others draw their own. `shrink=False` reports a failing run as it was found, which is quicker.
 
     SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
     where it was interrupted or the machine did not behave the same twice. What a machine raises

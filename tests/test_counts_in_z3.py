@@ -38,10 +38,11 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
 
 def by_z3(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
     """What the function's Z3 term evaluates to with these values for its variables."""
+    context = z3.Context()  # a main context, once made, would stay: see strategies/symbolic/solve
     pairs = [
-        (z3.Bool(f"v{i}"), z3.BoolVal(value))
+        (z3.Bool(f"v{i}", context), z3.BoolVal(value, context))
         if isinstance(value, bool)
-        else (z3.Int(f"v{i}"), z3.IntVal(value))
+        else (z3.Int(f"v{i}", context), z3.IntVal(value, context))
         for i, value in enumerate(values)
     ]
     term = function(*(variable for variable, _ in pairs))

@@ -1,0 +1,83 @@
+"""Steps per second on real vLLM: with all invariants, with the model beside it, and with neither.
+
+    python benchmarks/live_speed.py --config pd
+
+The loops take turns on the same seeded episodes in one process; the ratios are to the bare loop of
+the same round, and the median over the rounds is printed.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.live import availability
+from kvproof.live.deviations import deviations
+from kvproof.live.machine import LiveMachine
+from kvproof.model.config import Cluster
+from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.refinement import Shadowed
+from kvproof.strategies.run import Run
+
+EPISODES = 40
+EVENTS = 60
+"""Events in an episode, at most."""
+
+
+class Watching(Run):
+    """A run that goes on after a finding: the listed ones are found again here."""
+
+    def fail(self, finding: Finding) -> None:
+        """Do nothing."""
+
+
+def episode(machine: Machine, invariants: Iterable[Invariant], seed: int) -> int:
+    """Drive a machine with seeded choices. Returns the steps taken."""
+    draw = random.Random(seed)
+    run = Watching(machine, invariants)
+    while run.stimuli and not run.dead and len(run.steps) < EVENTS:
+        run.take(draw.choice(run.stimuli))
+    return len(run.steps)
+
+
+def main() -> None:
+    """Run the rounds and print one line for each loop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", default="pd", choices=sorted(CLUSTERS))
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    known = deviations(availability.check())
+    every = tuple(INVARIANTS.values())
+    cluster = CLUSTERS[args.config]
+    loops: dict[str, tuple[Callable[[Cluster], Machine], tuple[Invariant, ...]]] = {
+        "vLLM, no invariants": (LiveMachine, ()),
+        "vLLM, all invariants": (LiveMachine, every),
+        "vLLM beside the model, all invariants": (lambda c: Shadowed(LiveMachine(c), known), every),
+        "model, all invariants": (ModelMachine, every),
+    }
+    speeds: dict[str, list[float]] = {name: [] for name in loops}
+    for number in range(-1, args.rounds):  # the first round warms up
+        for name, (make, invariants) in loops.items():
+            steps, seconds = 0, 0.0
+            for seed in range(EPISODES):
+                machine = make(cluster)
+                began = time.perf_counter()
+                steps += episode(machine, invariants, seed)
+                seconds += time.perf_counter() - began
+            if number >= 0:
+                speeds[name].append(steps / seconds)
+        print(f"round {max(number + 1, 0)} of {args.rounds}", end="\r", file=sys.stderr, flush=True)
+    bare = next(iter(speeds.values()))
+    print(f"{'':38} {'steps/s':>9} {'ratio':>6}")
+    for name, found in speeds.items():
+        ratio = statistics.median(f / b for f, b in zip(found, bare, strict=True))
+        print(f"{name:38} {statistics.median(found):9.0f} {ratio:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
