@@ -20,6 +20,9 @@ from kvproof.reports.trace import Trace
 
 WIDTH = 100
 
+IDLE = ("0", "free", "", "nothing")
+"""The row of a block that was never used, or was used and forgotten."""
+
 
 def render(trace: Trace, path: Path | None = None) -> str:
     """The trace as text without colour, the same wherever it is rendered."""
@@ -109,16 +112,29 @@ def _engine(name: str, engine: dict[str, Any], before: dict[str, Any], state: Fl
     for heading in ("block", "refs", "held by", "cached as", "holds"):
         table.add_column(heading, overflow="fold")
     held, old = owners(engine), owners(before)
+    idle: list[str] = []
     for block, fields in engine["blocks"].items():
         who = held.get(int(block), [])
         now = (fields, engine["memory"][block], who)
         changed = now != (before["blocks"][block], before["memory"][block], old.get(int(block), []))
-        table.add_row(
-            f"{block}{'*' if changed else ''}",
+        row = (
             value(fields["refs"]),
             "null block" if block == "0" else " ".join(who) or "free",
             key(fields["key"]) if fields["key"] else "",
             content(name, block, state),
-            style="bold" if changed else "",
         )
+        if row == IDLE and not changed:
+            idle.append(block)
+            continue
+        _flush(table, idle)
+        style = "bold" if changed else ""
+        table.add_row(f"{block}{'*' if changed else ''}", *row, style=style)
+    _flush(table, idle)
     return table
+
+
+def _flush(table: Table, idle: list[str]) -> None:
+    """One row for the blocks in a row that nobody uses."""
+    if idle:
+        table.add_row(idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE)
+        idle.clear()

@@ -112,7 +112,8 @@ def sample(
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
     `use_jobs` keeps to the jobs of the cluster, in any order; otherwise one episode in two does,
-    and the others draw their own. `shrink=False` reports a failing run as it was found, which is quicker.
+    and the others draw their own. `shrink=False` reports a failing run as it was found, which is
+    quicker.
 
     SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
     where it was interrupted or the machine did not behave the same twice. What a machine raises

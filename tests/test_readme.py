@@ -1,0 +1,60 @@
+"""What the README shows and counts is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvproof.cli.main import main, parser
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.remedies import table
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = sorted(
+    set(re.findall(r"^ {4}(?:\$ )?(kvproof [^#\n]+?) *(?:#.*)?$", README, re.MULTILINE))
+)
+
+
+def test_the_counterexample_is_the_one_that_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = README.split("$ kvproof explore --fault truncation_without_guard\n")[1]
+    lines = [line[4:] for line in shown.split("\nThe explorer's")[0].splitlines()]
+    assert main(["explore", "--fault", "truncation_without_guard"]) == 1
+    printed = capsys.readouterr().out
+    for part in "\n".join(lines).split("\n...\n"):
+        assert part.strip("\n. ") in printed
+    assert len(lines) > 12
+
+
+def test_counts() -> None:
+    assert f"the {len(INVARIANTS)} invariants" in README
+    assert f"the {len(FAULTS)} faults" in README
+    assert f"{len(OBLIGATIONS)} obligations" in README
+
+
+def test_the_table_of_remedies_is_what_is_measured() -> None:
+    for remedy in table():
+        assert f"| {' | '.join(map(str, remedy))} |" in README
+
+
+def test_every_finding_is_listed() -> None:
+    listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", README, re.MULTILINE)
+    kept = {path.stem for path in (ROOT / "reports" / "findings").glob("*.jsonl")}
+    assert {name for name, _ in listed} == kept
+    for name, invariant in listed:
+        assert FAULTS[name].breaks[0] == invariant
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_its_commands_are_understood(command: str) -> None:
+    assert parser().parse_args(command.split()[1:]).command == command.split()[1]
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / link).exists(), link
