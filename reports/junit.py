@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
+from kvproof.reports.new_file import write_new
 from kvproof.strategies.verdict import Outcome, Verdict
 
 
@@ -38,18 +38,7 @@ def document(suite: str, cases: Sequence[Case]) -> str:
 
 def write(path: Path, suite: str, cases: Sequence[Case]) -> None:
     """Write a new file. Raises UsageError where it exists or cannot be written."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(document(suite, cases))
-    except FileExistsError as error:
-        raise UsageError(
-            f"The file {path} exists and is not overwritten. Write the name of a new file."
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"The file {path} cannot be written ({error.strerror}). "
-            "Write a file in a folder that you may write to."
-        ) from error
+    write_new(path, document(suite, cases))
 
 
 def _add(root: ET.Element, suite: str, case: Case) -> None:

@@ -17,6 +17,7 @@ from kvproof.model.cluster import initial
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
+from kvproof.reports.new_file import write_new
 from kvproof.reports.state_diff import Change, Flat, flat, patched
 
 SCHEMA = 1
@@ -72,19 +73,7 @@ def fresh_path(folder: Path, stem: str) -> Path:
 
 def write(path: Path, trace: Trace) -> None:
     """Write a new file. Raises UsageError where it exists or cannot be written."""
-    text = "".join(json.dumps(record) + "\n" for record in records(trace))
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise UsageError(
-            f"The file {path} exists and is not overwritten. Write the name of a new file."
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"The file {path} cannot be written ({error.strerror}). "
-            "Write a file in a folder that you may write to."
-        ) from error
+    write_new(path, "".join(json.dumps(record) + "\n" for record in records(trace)))
 
 
 def records(trace: Trace) -> list[dict[str, Any]]:

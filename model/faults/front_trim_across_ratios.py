@@ -1,8 +1,8 @@
 """What vLLM 0.32.0 does, found by kvproof on the live connector. Lists of a hybrid model are cut by
 count: from the end where a block has as many kernel blocks on P as on D, from the front where it
 has not. After a partial hit on D the front of P's list is not what D lacks, and every block of the
-load is filled from tokens before it. The code says so itself ("TODO Handle prefix caching with
-different block_sizes"); nothing stops a request from getting there."""
+load is filled from tokens before it. vLLM's source marks the case as still to be done; nothing
+keeps a request from getting there."""
 
 from kvproof.model.algebra import Num, Truth, both, if_, max_, min_
 from kvproof.model.faults.fault import Fault

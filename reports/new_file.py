@@ -1,0 +1,21 @@
+"""Files are written once and never over another."""
+
+from pathlib import Path
+
+from kvproof.model.errors import UsageError
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a new file. Raises UsageError where it exists or cannot be written."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"The file {path} exists and is not overwritten. Write the name of a new file."
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"The file {path} cannot be written ({error.strerror}). "
+            "Write a file in a folder that you may write to."
+        ) from error
