@@ -89,7 +89,7 @@ def summary(outcome: Outcome, setup: Setup) -> str:
     covered = ", ".join(
         f"{name} {value}"
         for name, value in outcome.coverage.items()
-        if not isinstance(value, Mapping)
+        if not isinstance(value, Mapping | list)
     )
     faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
     why = f": {outcome.reason}" if outcome.reason else ""

@@ -1,50 +1,94 @@
 """`kvproof explore`: exhaustive search."""
 
 import argparse
-import time
+from dataclasses import replace
+from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
-from kvproof.strategies.exhaustive import explore
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.errors import UsageError
+from kvproof.reports import graph
+from kvproof.strategies.explorer import Checkpoint, Limits, explored, memory_mib
+from kvproof.strategies.no_return import no_return
+from kvproof.strategies.packed import Reached
 from kvproof.strategies.verdict import Outcome, Verdict
 
 HELP = "visit every reachable state of a cluster, and check all invariants in each"
-
-
-INTERRUPTED = "interrupted"
-"""Why a search is UNKNOWN that was stopped by the user; `sample` says the same."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
     options.add_states_max(parser)
+    options.add_endurance(parser)
     options.add_traces(parser)
+    parser.add_argument(
+        "--graph", type=Path, metavar="FILE", help="write the graph to a new .graphml or .dot file"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Explore, and print what was found."""
     setup = options.setup(args)
-    outcome = exhausted(setup, args.states_max)
-    return answer(args, setup, maker("model", setup.rules), outcome)
+    if args.graph is not None:
+        graph.check(args.graph)
+    limits = Limits(args.states_max, args.memory_max)
+    outcome, reached = exhausted(setup, limits, _checkpoint(args))
+    cost = {
+        "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
+        "memory_mib": memory_mib(),
+    }
+    outcome = replace(outcome, coverage={**outcome.coverage, **cost})
+    if args.graph is not None:
+        graph.write(args.graph, reached)
+    code = answer(args, setup, maker("model", setup.rules), outcome)
+    if not args.json:
+        print("\n".join(_told(setup, outcome, args.states_max)))
+        if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
+            print(f"To go on, write the same command with --resume (kept in {args.checkpoint}).")
+    return code
 
 
-def exhausted(setup: options.Setup, states_max: int) -> Outcome:
-    """The outcome of the search; UNKNOWN with what was seen so far where it is interrupted."""
-    seen = 0
-    start = time.perf_counter()
-    try:
-        with progress("exploring: {} states, {} to expand") as show:
+def exhausted(
+    setup: options.Setup, limits: Limits, kept: Checkpoint | None = None
+) -> tuple[Outcome, Reached]:
+    """The outcome of the search; UNKNOWN with what was seen so far where it was cut."""
+    with progress("exploring: {} states, {} to expand") as show:
+        return explored(setup.cluster, setup.rules, setup.invariants, limits, show, kept)
 
-            def note(states: int, waiting: int) -> None:
-                nonlocal seen
-                seen = states
-                show(states, waiting)
 
-            return explore(setup.cluster, setup.rules, setup.invariants, states_max, note)
-    except KeyboardInterrupt:
-        seconds = time.perf_counter() - start
-        covered = {"states_distinct": seen}
-        return Outcome(Verdict.UNKNOWN, covered, reason=INTERRUPTED, seconds=seconds)
+def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
+    path: Path | None = args.checkpoint
+    if path is None:
+        if args.resume:
+            raise UsageError("There is nothing to resume from. Write --checkpoint FILE as well.")
+        return None
+    if not args.resume:
+        options.new_file(str(path))
+    return Checkpoint(path, args.resume)
+
+
+def _told(setup: options.Setup, outcome: Outcome, states_max: int) -> list[str]:
+    """What a search has to tell beside its verdict."""
+    covered = outcome.coverage
+    lines = []
+    if outcome.finding is not None and outcome.events:
+        invariants = setup.invariants or list(INVARIANTS.values())
+        back = no_return(setup.cluster, setup.rules, invariants, outcome.events, states_max)
+        lines.append(back.sentence)
+    fired = ", ".join(
+        f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
+        for kind, count in covered["events"].items()
+    )
+    lines.append(f"events, and the states they were first to reach: {fired or 'none'}")
+    for name, margin in covered["margins"].items():
+        close, after = margin["smallest"], margin["after_events"]
+        lines.append(f"nearest: {name} came within {close} after {after} events")
+    goals = ", ".join(f"{goal} ({after})" for goal, after in covered["goals"].items())
+    lines.append(f"reached, after so many events: {goals or 'none of the goals'}")
+    if covered["goals_not_reached"]:
+        lines.append(f"never in this scope: {', '.join(covered['goals_not_reached'])}")
+    return lines

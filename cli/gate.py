@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import keep, known, print_json
-from kvproof.cli.explore import INTERRUPTED, exhausted
+from kvproof.cli.explore import exhausted
 from kvproof.cli.machines import Maker, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model.errors import UsageError
 from kvproof.reports import junit
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.explorer import Limits
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "what a pull request runs: explore, prove, and sample real vLLM"
 
@@ -94,7 +95,7 @@ def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
     """All parts, one after the other. After an interruption the rest is not run, and says so."""
     model = maker("model", setup.rules)
     searches: dict[str, Callable[[], tuple[Maker, Outcome]]] = {
-        "explore": lambda: (model, exhausted(setup, args.states_max)),
+        "explore": lambda: (model, exhausted(setup, Limits(args.states_max))[0]),
         "prove": lambda: (model, proved(setup.rules, None, PROOF_TIMEOUT_S)[0]),
     }
     if not args.without_live:

@@ -14,12 +14,13 @@ from rich.table import Table
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.explore import INTERRUPTED, exhausted
+from kvproof.cli.explore import exhausted
 from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model.faults.registry import FAULTS
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.explorer import Limits
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "switch each fault on, and tell which engine finds it"
 
@@ -95,7 +96,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         scope = argparse.Namespace(config=args.config, fault=faults, invariant=[])
         setup = options.setup(scope)
         outcomes = (
-            exhausted(setup, args.states_max),
+            exhausted(setup, Limits(args.states_max))[0],
             sampled(setup, maker("model", setup.rules), args),
             proved(setup.rules, None, PROOF_TIMEOUT_S)[0],
         )

@@ -14,7 +14,7 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.presets import cluster_named
 from kvproof.model.rules import Rules
 
-CLUSTER = "pd"
+CLUSTER = "pd-default"
 """The cluster where none is named and no fault says in which it shows."""
 
 TRACES = Path("kvproof-traces")
@@ -150,4 +150,17 @@ def add_states_max(parser: argparse.ArgumentParser) -> None:
     """How much is explored."""
     parser.add_argument(
         "--states-max", type=at_least_one, default=1_000_000, help="distinct states to give up at"
+    )
+
+
+def add_endurance(parser: argparse.ArgumentParser) -> None:
+    """What a long search may use, and what is kept of it."""
+    parser.add_argument(
+        "--memory-max", type=at_least_one, metavar="MIB", help="memory to give up at, in MiB"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="keep the search in this file as it goes"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the checkpoint, where it was stopped"
     )

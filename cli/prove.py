@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.explore import INTERRUPTED
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.rules import Rules
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.prove import Proof, outcome, prove
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "prove the arithmetic for all sizes, or find numbers that break it"
 

@@ -3,25 +3,24 @@ and #46283): the pool shrinks until nobody is admitted."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.step import Step
+from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """An engine that holds no request has every block but the null block free."""
-    for engine in step.after.engines:
-        if not engine.requests and len(engine.free) != len(engine.blocks) - 1:
-            yield (
-                f"no request is left on {engine.name}",
-                f"{len(engine.free)} of {len(engine.blocks) - 1} blocks are free",
-            )
+    if not engine.requests and len(engine.free) != len(engine.blocks) - 1:
+        yield (
+            f"no request is left on {engine.name}",
+            f"{len(engine.free)} of {len(engine.blocks) - 1} blocks are free",
+        )
 
 
 INVARIANT = Invariant(
     id="all_blocks_return",
     name="after all requests end, every block is free again",
     born_of="vllm#46283",
-    check=check,
+    check=EachEngine(check),
     teeth="aborted_load_never_frees",
 )

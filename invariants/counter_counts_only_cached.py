@@ -4,36 +4,34 @@ the load then found nothing left to do."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model import counts
 from kvproof.model.config import Cluster
-from kvproof.model.state import FAILED, LOADED, LOADING
-from kvproof.model.step import Step
+from kvproof.model.state import FAILED, LOADED, LOADING, Engine
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """The counter is at most the blocks of the local hit during a load, at most the full blocks of
     the computed tokens otherwise."""
-    for engine in step.after.engines:
-        for request in engine.requests:
-            loading = request.status in (LOADING, LOADED, FAILED)
-            tokens = request.hit if loading else request.computed
-            for index, counted in enumerate(request.counted):
-                size = cluster.engine(engine.name).groups[index].block_size
-                most = counts.full_blocks(tokens, size)
-                if counted > most:
-                    what = "its local hit has" if loading else "its computed tokens fill"
-                    yield (
-                        f"{request.id} on {engine.name} counts {counted} blocks of group {index} "
-                        "as cached",
-                        f"{what} {most}",
-                    )
+    for request in engine.requests:
+        loading = request.status in (LOADING, LOADED, FAILED)
+        tokens = request.hit if loading else request.computed
+        for index, counted in enumerate(request.counted):
+            size = cluster.engine(engine.name).groups[index].block_size
+            most = counts.full_blocks(tokens, size)
+            if counted > most:
+                what = "its local hit has" if loading else "its computed tokens fill"
+                yield (
+                    f"{request.id} on {engine.name} counts {counted} blocks of group {index} "
+                    "as cached",
+                    f"{what} {most}",
+                )
 
 
 INVARIANT = Invariant(
     id="counter_counts_only_cached",
     name="the cached-block counter counts only what is hashed or was skipped by a hit",
     born_of="vllm#42547",
-    check=check,
+    check=EachEngine(check),
     teeth="null_blocks_counted_as_cached",
 )

@@ -2,33 +2,31 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.state import NULL
-from kvproof.model.step import Step
+from kvproof.model.state import NULL, Engine
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """The map and the keys on the blocks say the same (the null block is another invariant's)."""
-    for engine in step.after.engines:
-        mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
-        carried = {(b.key, i) for i, b in enumerate(engine.blocks) if b.key and i != NULL}
-        for key, block in sorted(mapped - carried):
-            yield (
-                f"the map of {engine.name} sends prefix {key[1]!r} of group {key[0]} to {block}",
-                f"block {block} carries {engine.blocks[block].key}",
-            )
-        for key, block in sorted(carried - mapped):
-            yield (
-                f"block {block} of {engine.name} carries prefix {key[1]!r} of group {key[0]}",
-                "the map does not know it",
-            )
+    mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
+    carried = {(b.key, i) for i, b in enumerate(engine.blocks) if b.key and i != NULL}
+    for key, block in sorted(mapped - carried):
+        yield (
+            f"the map of {engine.name} sends prefix {key[1]!r} of group {key[0]} to {block}",
+            f"block {block} carries {engine.blocks[block].key}",
+        )
+    for key, block in sorted(carried - mapped):
+        yield (
+            f"block {block} of {engine.name} carries prefix {key[1]!r} of group {key[0]}",
+            "the map does not know it",
+        )
 
 
 INVARIANT = Invariant(
     id="hash_map_is_sound",
     name="a key leads to a block exactly if that block carries the key",
     born_of="vllm#49125",
-    check=check,
+    check=EachEngine(check),
     teeth="evicted_key_stays",
 )

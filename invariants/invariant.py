@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from kvproof.model.config import Cluster
+from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
 Reasons: TypeAlias = tuple[str, ...]
@@ -26,8 +27,34 @@ class Finding(NamedTuple):
 Check: TypeAlias = Callable[[Cluster, Step], Iterable[Reasons]]
 """Yields the reasons for each way in which the invariant does not hold after a step."""
 
-Margin: TypeAlias = Callable[[Cluster, Step], int | None]
-"""How far the invariant is from being broken, as a count; None where it says nothing."""
+
+@dataclass(frozen=True)
+class EachEngine:
+    """The check of something that every engine must keep by itself. A search asks it once of each
+    distinct engine."""
+
+    judge: Callable[[Cluster, Engine], Iterable[Reasons]]
+
+    def __call__(self, cluster: Cluster, step: Step) -> Iterator[Reasons]:
+        """Ask it of the engines after a step."""
+        for engine in step.after.engines:
+            yield from self.judge(cluster, engine)
+
+
+@dataclass(frozen=True)
+class EachState:
+    """The check of something that can be seen of a state. A search asks it once of each distinct
+    state; any other check is asked of every step."""
+
+    judge: Callable[[Cluster, State], Iterable[Reasons]]
+
+    def __call__(self, cluster: Cluster, step: Step) -> Iterable[Reasons]:
+        """Ask it of the state after a step."""
+        return self.judge(cluster, step.after)
+
+
+Margin: TypeAlias = Callable[[Cluster, State], int]
+"""How far a state is from breaking the invariant, as a count."""
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,27 @@ first owner still reads it."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.step import Step
+from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """No block of a table is in the free queue."""
-    for engine in step.after.engines:
-        free = set(engine.free)
-        for request in engine.requests:
-            for group, table in enumerate(request.tables):
-                for block in free.intersection(table):
-                    yield (
-                        f"{request.id} holds block {block} of {engine.name} in group {group}",
-                        "the block is in the free queue",
-                    )
+    free = set(engine.free)
+    for request in engine.requests:
+        for group, table in enumerate(request.tables):
+            for block in free.intersection(table):
+                yield (
+                    f"{request.id} holds block {block} of {engine.name} in group {group}",
+                    "the block is in the free queue",
+                )
 
 
 INVARIANT = Invariant(
     id="no_block_free_and_held",
     name="no block is both free and in a block table",
     born_of="vllm#33775",
-    check=check,
+    check=EachEngine(check),
     teeth="untouched_hits",
 )

@@ -3,34 +3,35 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachState, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists
-from kvproof.model.step import Step
+from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
 
 
-def _held(step: Step, name: str, request: str, statuses: tuple[str, ...], lists: Lists) -> set[int]:
+def _held(
+    state: State, name: str, request: str, statuses: tuple[str, ...], lists: Lists
+) -> set[int]:
     """Blocks of the lists that the request does not hold any more."""
     blocks = {b for blocks in lists for b in blocks if b != NULL}
-    held = step.after.engine(name).find(request)
+    held = state.engine(name).find(request)
     if held is None or held.status not in statuses:
         return blocks
     return blocks - {b for table in held.tables for b in table}
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     """While a transfer reads and writes, both requests keep its blocks."""
-    for transfer in step.after.transfers:
+    for transfer in state.transfers:
         name = transfer.request
         if transfer.phase != "reading":
             continue
-        lost = _held(step, cluster.decode.name, name, (LOADING, ABORTED), transfer.local)
+        lost = _held(state, cluster.decode.name, name, (LOADING, ABORTED), transfer.local)
         if lost:
             yield (
                 f"a transfer still writes blocks {sorted(lost)} of {name} on D",
                 "the request has let them go",
             )
-        lost = _held(step, cluster.prefill.name, name, (SENDING,), transfer.remote)
+        lost = _held(state, cluster.prefill.name, name, (SENDING,), transfer.remote)
         if lost:
             yield (
                 f"a transfer still reads blocks {sorted(lost)} of {name} on P",
@@ -42,6 +43,6 @@ INVARIANT = Invariant(
     id="nothing_reused_under_transfer",
     name="no block is let go while a transfer still reads or writes it",
     born_of="vllm#32255",
-    check=check,
+    check=EachState(check),
     teeth="abort_frees_under_load",
 )

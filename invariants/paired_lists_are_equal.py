@@ -4,14 +4,14 @@ the whole list (its review)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachState, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.step import Step
+from kvproof.model.state import State
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, state: State) -> Iterator[Reasons]:
     """After trimming, both sides name equally many blocks in every group."""
-    for transfer in step.after.transfers:
+    for transfer in state.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             if len(local) != len(remote):
                 yield (
@@ -25,6 +25,6 @@ INVARIANT = Invariant(
     id="paired_lists_are_equal",
     name="local and remote block lists are equally long in every group after trimming",
     born_of="vllm#42554",
-    check=check,
+    check=EachState(check),
     teeth="ssm_placeholders_not_trimmed",
 )

@@ -3,39 +3,37 @@ than it has, and dies much later in `get_new_blocks`, far from the culprit."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.state import NULL
-from kvproof.model.step import Step
+from kvproof.model.state import NULL, Engine, State
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """Free + referenced + null = all, and the walk of the queue agrees with the counts."""
-    for engine in step.after.engines:
-        unreferenced = {i for i, b in enumerate(engine.blocks) if b.refs == 0 and i != NULL}
-        negative = [i for i, b in enumerate(engine.blocks) if b.refs < 0 and i != NULL]
-        if negative:
-            yield (
-                f"block {negative[0]} of {engine.name} was referenced by nobody any more",
-                f"its count is {engine.blocks[negative[0]].refs}",
-            )
-        elif len(engine.free) != len(unreferenced) or set(engine.free) != unreferenced:
-            yield (
-                f"the queue of {engine.name} walks {list(engine.free)}",
-                f"the blocks without references are {sorted(unreferenced)}",
-            )
+    unreferenced = {i for i, b in enumerate(engine.blocks) if b.refs == 0 and i != NULL}
+    negative = [i for i, b in enumerate(engine.blocks) if b.refs < 0 and i != NULL]
+    if negative:
+        yield (
+            f"block {negative[0]} of {engine.name} was referenced by nobody any more",
+            f"its count is {engine.blocks[negative[0]].refs}",
+        )
+    elif len(engine.free) != len(unreferenced) or set(engine.free) != unreferenced:
+        yield (
+            f"the queue of {engine.name} walks {list(engine.free)}",
+            f"the blocks without references are {sorted(unreferenced)}",
+        )
 
 
-def margin(_cluster: Cluster, step: Step) -> int:
+def margin(_cluster: Cluster, state: State) -> int:
     """Free blocks of the fullest pool."""
-    return min(len(e.free) for e in step.after.engines)
+    return min(len(e.free) for e in state.engines)
 
 
 INVARIANT = Invariant(
     id="pool_adds_up",
     name="free + referenced + null blocks are all blocks, and the queue holds each free block once",
     born_of="vllm#42571",
-    check=check,
+    check=EachEngine(check),
     margin=margin,
     teeth="double_free",
 )

@@ -3,15 +3,15 @@ loaded. One too many or too few on either side is a token applied twice or lost 
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachState, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.step import Step
+from kvproof.model.state import State
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     """Tokens P has computed = tokens D counts as computed after the load."""
-    decode = step.after.engine(cluster.decode.name)
-    for transfer in step.after.transfers:
+    decode = state.engine(cluster.decode.name)
+    for transfer in state.transfers:
         request = decode.find(transfer.request)
         if transfer.phase != "reading" or request is None:
             continue
@@ -27,6 +27,6 @@ INVARIANT = Invariant(
     id="prefill_and_decode_agree",
     name="P and D agree on N-1: the tokens P delivers are those D counts as computed",
     born_of="vllm#37310",
-    check=check,
+    check=EachState(check),
     teeth="decode_loads_whole_prompt",
 )

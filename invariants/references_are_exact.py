@@ -4,28 +4,26 @@ given away: two requests then held the same block, and the count knew of one."""
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.state import NULL
-from kvproof.model.step import Step
+from kvproof.model.state import NULL, Engine
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """The count of a block is the number of table entries that name it."""
-    for engine in step.after.engines:
-        entries = Counter(b for r in engine.requests for t in r.tables for b in t)
-        for index, block in enumerate(engine.blocks):
-            if index != NULL and block.refs != entries[index]:
-                yield (
-                    f"{entries[index]} table entries on {engine.name} name block {index}",
-                    f"its count is {block.refs}",
-                )
+    entries = Counter(b for r in engine.requests for t in r.tables for b in t)
+    for index, block in enumerate(engine.blocks):
+        if index != NULL and block.refs != entries[index]:
+            yield (
+                f"{entries[index]} table entries on {engine.name} name block {index}",
+                f"its count is {block.refs}",
+            )
 
 
 INVARIANT = Invariant(
     id="references_are_exact",
     name="the reference count of a block is the number of table entries that name it",
     born_of="vllm#44409",
-    check=check,
+    check=EachEngine(check),
     teeth="untouched_hits",
 )

@@ -3,28 +3,27 @@ guard it loses another token each time (#37310, review)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.step import Step
+from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """A prompt is as long as it was sent, or one token shorter."""
-    for engine in step.after.engines:
-        for request in engine.requests:
-            lost = request.asked - len(request.prompt)
-            if lost not in (0, 1):
-                yield (
-                    f"{request.id} was sent to {engine.name} with {request.asked} prompt tokens "
-                    f"and preempted {request.preemptions} times",
-                    f"{len(request.prompt)} are left",
-                )
+    for request in engine.requests:
+        lost = request.asked - len(request.prompt)
+        if lost not in (0, 1):
+            yield (
+                f"{request.id} was sent to {engine.name} with {request.asked} prompt tokens"
+                f"{' and preempted' if request.preemptions else ''}",
+                f"{len(request.prompt)} are left",
+            )
 
 
 INVARIANT = Invariant(
     id="truncated_at_most_once",
     name="a prompt is truncated at most once, whatever preemption does",
     born_of="vllm#37310",
-    check=check,
+    check=EachEngine(check),
     teeth="truncation_without_guard",
 )

@@ -101,7 +101,7 @@ def request(scheduler: Any, live: Any, known: Request) -> Request:
         max_tokens=live.max_tokens,
         output=state.SAMPLED * len(live.output_token_ids),
         computed=live.num_computed_tokens,
-        preemptions=live.num_preemptions,
+        preemptions=min(live.num_preemptions, 1),
     )
     if not held:
         return known._replace(tables=(), counted=(), hit=0, external=0, junction=0, shared=0)

@@ -187,5 +187,8 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     else:
         resolved, effects = event, Effects()
         after = SIMPLE[type(event)](cluster, rules, state, event)
-    engines = map(history.forgetting, state.engines, after.engines)
+    engines = (
+        new if new is old else history.forgetting(old, new)
+        for old, new in zip(state.engines, after.engines, strict=True)
+    )
     return Step(state, resolved, effects, after._replace(engines=tuple(engines)))

@@ -67,6 +67,17 @@ _PRESETS = (
     _pd("pd-full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx")), num_blocks=7),
     _pd("pd-window", FULL, WINDOW, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx"))),
     _pd("pd-hitting", FULL, MAMBA, jobs=TWICE),
+    _pd(
+        "pd-default",
+        *(FULL, WINDOW, MAMBA),
+        jobs=(Job("r0", "abcdefgh", 2), Job("r1", "abcdwxyz", 2)),
+        num_blocks=14,
+        decode_blocks=12,
+        chunk_tokens=4,
+        aborts=True,
+        failures=1,
+        load_failure="recompute",
+    ),
     _pd("pd-three", FULL, WINDOW, MAMBA, jobs=TWICE, num_blocks=12),
     _pd(
         "pd-preempting",

@@ -71,6 +71,12 @@ class Rules:
         """These rules with one of them replaced. Raises TypeError where it has no such name."""
         return dataclasses.replace(self, **{name: function})
 
+    def differing(self) -> list[str]:
+        """The names of the rules that are not the spec's, and where each comes from."""
+        names = [f.name for f in dataclasses.fields(self)]
+        changed = [n for n in names if getattr(self, n) != getattr(SPEC, n)]
+        return [f"{n} of {getattr(self, n).__module__}" for n in changed]
+
 
 SPEC = Rules()
 """What must be true."""

@@ -205,7 +205,7 @@ class Scheduling:
             raise NotAllowed(f"{victim.id} is preempted and is not idle")
         engine = coordinator.release_all(self.engine, victim, self.rules)
         victim = connector.emptied(victim)
-        victim = victim._replace(status=PREEMPTED, preemptions=victim.preemptions + 1)
+        victim = victim._replace(status=PREEMPTED, preemptions=1)
         running = tuple(r for r in engine.running if r != victim.id)
         self.engine = engine.having(victim)._replace(running=running)
         self.chose.append(choice)

@@ -66,6 +66,8 @@ class Request(NamedTuple):
     `asked` is the prompt length as sent; on P the prompt may be shorter. `hit` and `external` are
     the tokens its last admission took from the local cache and from the connector; `shared` is the
     longest prefix (whole blocks) that a prompt served before then had in common with it.
+    `preemptions` counts to one: what happens next depends on no more, and requests that preempt
+    each other for ever come back to the same state.
     """
 
     id: str

@@ -1,40 +1,79 @@
-"""The explorer: breadth-first search over the states of the model.
+"""Breadth-first search over the states of the model, as plainly as it can be said.
 
-Cost: one application per state and stimulus; memory holds every distinct state. Guarantee: if the
-search ends by itself, every state reachable in the scope was seen and every invariant held in it;
-a violation comes with a shortest trace. A search cut by `states_max` is UNKNOWN.
+`kvproof explore` runs `packed`, which must visit the same states in the same order; this is what it
+is compared with. Cost: one application per state and stimulus; memory holds every distinct state.
 """
 
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import networkx as nx
 
 from kvproof.invariants.invariant import Finding, Invariant, broken
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import cluster as model
-from kvproof.model import goal
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, describe
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.rules import Rules
 from kvproof.model.state import State
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.model.step import Step
 
 Progress = Callable[[int, int], None]
 """Called now and then with the number of distinct states and of those still to expand."""
 
 
+class StateGraph(Protocol):
+    """The states a search has reached, and how they follow each other. They are numbered in the
+    order of discovery; 0 is the initial one."""
+
+    @property
+    def states(self) -> Sequence[State]:
+        """The states in the order of their numbers."""
+
+    @property
+    def parents(self) -> Sequence[tuple[int, Event] | None]:
+        """The predecessor of each state on a shortest trace, and the event; None for state 0."""
+
+    @property
+    def depths(self) -> Sequence[int]:
+        """Events on a shortest trace to each state."""
+
+    @property
+    def edges(self) -> Sequence[tuple[int, int, Event]]:
+        """From, to, and the event."""
+
+    @property
+    def self_loops(self) -> Sequence[tuple[int, Event]]:
+        """Events that change nothing, with their state."""
+
+    @property
+    def finding(self) -> Finding | None:
+        """What ended the search, where an invariant broke."""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The trace to it; its last event leads to no state of the graph."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the search ended before everything was seen."""
+
+    def trace(self, index: int, /) -> tuple[Event, ...]:
+        """The events of a shortest way to a state."""
+
+
 @dataclass
 class Explored:
     """What a search has reached. States are numbered in the order of discovery; 0 is the initial
-    one. `parents` gives each state its predecessor on a shortest trace, and the event."""
+    one. `parents` gives each state its predecessor on a shortest trace, and the event. An event
+    that changes nothing is no edge: it is in `self_loops`, with its state."""
 
     states: list[State] = field(default_factory=list)
     parents: list[tuple[int, Event] | None] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
     edges: list[tuple[int, int, Event]] = field(default_factory=list)
+    self_loops: list[tuple[int, Event]] = field(default_factory=list)
     generated: int = 0
     finding: Finding | None = None
     events: tuple[Event, ...] = ()
@@ -62,8 +101,10 @@ def search(
     invariants: Sequence[Invariant],
     states_max: int,
     progress: Progress | None = None,
+    on_step: Callable[[Step], None] | None = None,
 ) -> Explored:
-    """Explore until everything is seen, an invariant breaks, or `states_max` states are known."""
+    """Explore until everything is seen, an invariant breaks, or `states_max` states are known.
+    `on_step` is called with every step, before the invariants are asked."""
     reached = Explored([model.initial(cluster)], [None], [0])
     known = {reached.states[0]: 0}
     queue = deque([0])
@@ -73,6 +114,8 @@ def search(
         for stimulus in model.stimuli(cluster, state):
             step = model.apply(cluster, state, stimulus, rules)
             reached.generated += 1
+            if on_step:
+                on_step(step)
             finding = next(broken(cluster, step, invariants), None)
             if finding is not None:
                 reached.finding = finding
@@ -88,66 +131,11 @@ def search(
                 queue.append(target)
             if target != index:
                 reached.edges.append((index, target, step.event))
+            else:
+                reached.self_loops.append((index, step.event))
         if progress and index % 500 == 0:
             progress(len(reached.states), len(queue))
         if len(reached.states) > states_max:
             reached.cut = True
             return reached
     return reached
-
-
-def stuck(reached: Explored, invariants: Iterable[Invariant]) -> tuple[Finding, int] | None:
-    """A state from which the end of all submitted requests cannot be reached any more."""
-    eventually = next((i for i in invariants if i.kind == "eventually"), None)
-    if eventually is None:
-        return None
-    before: list[list[int]] = [[] for _ in reached.states]
-    for origin, target, _ in reached.edges:
-        before[target].append(origin)
-    good = [i for i, state in enumerate(reached.states) if goal.over(state)]
-    can = set(good)
-    while good:
-        for origin in before[good.pop()]:
-            if origin not in can:
-                can.add(origin)
-                good.append(origin)
-    leads_on = {origin for origin, _, _ in reached.edges}
-    blocked = [i for i in range(len(reached.states)) if i not in can]
-    if not blocked:
-        return None
-    # The first state where nothing happens any more tells more than the first that leads there.
-    index = min(blocked, key=lambda i: (i in leads_on, i))
-    waiting = goal.waiting(reached.states[index])
-    return Finding(eventually.id, (f"{waiting} was submitted", "no continuation ends it")), index
-
-
-def explore(
-    cluster: Cluster,
-    rules: Rules = SPEC,
-    invariants: Sequence[Invariant] | None = None,
-    states_max: int = 1_000_000,
-    progress: Progress | None = None,
-) -> Outcome:
-    """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN
-    where `states_max` cut it."""
-    chosen = list(INVARIANTS.values()) if invariants is None else list(invariants)
-    start = time.perf_counter()
-    reached = search(cluster, rules, chosen, states_max, progress)
-    finding, events = reached.finding, reached.events
-    if finding is None and not reached.cut:
-        blocked = stuck(reached, chosen)
-        if blocked is not None:
-            finding, events = blocked[0], reached.trace(blocked[1])
-    coverage = {
-        "states_distinct": len(reached.states),
-        "states_generated": reached.generated,
-        "depth": max(reached.depths),
-        "events": dict(sorted(Counter(type(e).__name__ for _, _, e in reached.edges).items())),
-    }
-    seconds = time.perf_counter() - start
-    if finding is not None:
-        return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds)
-    if reached.cut:
-        reason = f"the search was cut at {states_max} states"
-        return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds)
-    return Outcome(Verdict.EXHAUSTED, coverage, seconds=seconds)

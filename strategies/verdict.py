@@ -28,6 +28,10 @@ class Verdict(Enum):
         raise TypeError("a verdict has no truth value: compare it by name")
 
 
+INTERRUPTED = "interrupted"
+"""Why a search is UNKNOWN that was stopped by the user."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A verdict with its evidence.

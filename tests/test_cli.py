@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -15,6 +16,7 @@ from kvproof.cli import explore as explore_command
 from kvproof.cli.main import COMMANDS, main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.packed import PackedSearch
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 
 SMALL = ["--config", "pd-full"]
@@ -225,24 +227,71 @@ def test_gate_with_a_fault_keeps_the_trace(run: Any) -> None:
     assert out.splitlines()[-1] == "gate: VIOLATED"
 
 
-def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: Any) -> None:
-        args[-1](1234, 5)
-        raise KeyboardInterrupt
+EXPAND = PackedSearch.expand
 
-    monkeypatch.setattr(explore_command, "explore", interrupted)
+
+def interrupted(search: PackedSearch) -> None:
+    """The user presses Ctrl-C while the tenth state is expanded."""
+    if search.reached.expanded == 10:
+        signal.raise_signal(signal.SIGINT)
+    EXPAND(search)
+
+
+def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PackedSearch, "expand", interrupted)
     code, record = as_json("explore", *SMALL)
     assert (code, record["verdict"], record["reason"]) == (3, "UNKNOWN", "interrupted")
-    assert record["states_distinct"] == 1234
+    assert 1 < record["states_distinct"] < 25
+
+
+def test_an_interrupted_search_goes_on(as_json: Any, run: Any) -> None:
+    _, whole = as_json("explore", *SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PackedSearch, "expand", interrupted)
+        code, out, _ = run("explore", *SMALL, "--checkpoint", "kept")
+    assert (code, out.splitlines()[-1]) == (
+        3,
+        "To go on, write the same command with --resume (kept in kept).",
+    )
+    code, record = as_json("explore", *SMALL, "--checkpoint", "kept", "--resume")
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+    for name in ("states_distinct", "states_generated", "events", "goals", "margins"):
+        assert record[name] == whole[name]
+
+
+def test_a_checkpoint_is_not_overwritten(run: Any) -> None:
+    Path("kept").write_text("something else", encoding="utf-8")
+    code, _, err = run("explore", *SMALL, "--checkpoint", "kept")
+    assert (code, Path("kept").read_text(encoding="utf-8")) == (2, "something else")
+    assert "not overwritten" in err
+    code, _, err = run("explore", *SMALL, "--resume")
+    assert (code, err) == (
+        2,
+        "There is nothing to resume from. Write --checkpoint FILE as well.\n",
+    )
+
+
+def test_explore_writes_the_graph(run: Any) -> None:
+    code, _, _ = run("explore", *SMALL, "--graph", "g.dot")
+    assert code == 0
+    assert Path("g.dot").read_text(encoding="utf-8").startswith("digraph")
+    code, _, err = run("explore", *SMALL, "--graph", "g.png")
+    assert code == 2
+    assert ".graphml" in err
+
+
+def test_explore_tells_what_it_never_met(run: Any) -> None:
+    _, out, _ = run("explore", *SMALL)
+    assert "never in this scope: preemption" in out
+    assert "nearest: pool_adds_up came within" in out
+    _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
+    assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
 
 
 def test_an_interrupted_gate_says_what_was_not_run(
     as_json: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_args: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(explore_command, "explore", interrupted)
+    monkeypatch.setattr(PackedSearch, "expand", interrupted)
     code, record = as_json("gate", *SMALL)
     assert (code, record["verdict"]) == (3, "UNKNOWN")
     reasons = {part["command"]: part["reason"] for part in record["parts"]}

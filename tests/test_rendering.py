@@ -21,7 +21,7 @@ from kvproof.reports.terminal import WIDTH, render, show
 from kvproof.reports.trace import Trace, write
 from kvproof.reports.trace_reader import read
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.exhaustive import explore
+from kvproof.strategies.explorer import explore
 from kvproof.strategies.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 

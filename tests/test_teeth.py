@@ -7,7 +7,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.exhaustive import explore
+from kvproof.strategies.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.exhaustive

@@ -18,7 +18,7 @@ from kvproof.model.rules import SPEC, Rules
 from kvproof.reports.state_diff import diff, flat, nested, parts, patched
 from kvproof.reports.trace import Trace, fresh_path, records, write
 from kvproof.reports.trace_reader import read
-from kvproof.strategies.exhaustive import explore
+from kvproof.strategies.explorer import explore
 from kvproof.strategies.replay import record, replay
 from kvproof.strategies.verdict import Verdict
 

@@ -1,0 +1,75 @@
+"""States as single numbers, by sharing their components (SPIN calls it COLLAPSE).
+
+A state is its engines and what is between them. Each distinct component is kept once, and a state
+is the numbers of its components, side by side in one int. Two states are equal exactly if their
+numbers are. Nothing here knows what a component means: the codec follows from the type `State`.
+"""
+
+from typing import Any
+
+from kvproof.model.config import Cluster
+from kvproof.model.state import State
+
+BITS = 32
+"""Bits for the number of a component: more than four billion of them fit in no memory."""
+
+MASK = (1 << BITS) - 1
+
+Parts = tuple[int, ...]
+"""The numbers of a state's components: its engines, then its other fields in order."""
+
+
+class Collapse:
+    """The components seen so far, and the codec they give."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.engines = len(cluster.engines)
+        self.width = self.engines + len(State._fields) - 1
+        self.components: list[Any] = []
+        self.numbers: dict[Any, int] = {}
+        self._known: dict[int, int] = {}
+        self._shared: dict[Any, Any] = {}
+
+    def number(self, component: Any) -> int:
+        """The number of a component; a new one is kept."""
+        # The same object again is the common case: an event leaves most components as they are.
+        number = self._known.get(id(component))
+        if number is not None and self.components[number] is component:
+            return number
+        number = self.numbers.get(component)
+        if number is None:
+            number = len(self.components)
+            kept = self._share(component)
+            self.components.append(kept)
+            self.numbers[kept] = number
+            self._known[id(kept)] = number
+        return number
+
+    def _share(self, value: Any) -> Any:
+        """An equal value whose equal tuples of one type are the same object."""
+        if not isinstance(value, tuple) or not value:
+            return value
+        parts = tuple(map(self._share, value))
+        kind = type(value)
+        made = kind(*parts) if hasattr(kind, "_fields") else parts
+        return self._shared.setdefault((kind, made), made)
+
+    def parts(self, state: State) -> Parts:
+        """The numbers of the components of a state."""
+        return tuple(map(self.number, (*state.engines, *state[1:])))
+
+    def state(self, parts: Parts) -> State:
+        """The state with these components; equal components are the same objects."""
+        found = [self.components[number] for number in parts]
+        return State(tuple(found[: self.engines]), *found[self.engines :])
+
+    def pack(self, parts: Parts) -> int:
+        """One int for the whole state."""
+        packed = 0
+        for number in parts:
+            packed = packed << BITS | number
+        return packed
+
+    def unpack(self, packed: int) -> Parts:
+        """The numbers of the components in a packed state."""
+        return tuple(packed >> BITS * place & MASK for place in reversed(range(self.width)))

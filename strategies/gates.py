@@ -1,0 +1,35 @@
+"""Soundness gates: what a quicker search must have in common with the plain one."""
+
+from collections.abc import Sequence
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.config import Cluster
+from kvproof.model.rules import Rules
+from kvproof.strategies.exhaustive import search
+from kvproof.strategies.packed import PackedSearch
+
+ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "events")
+
+
+def packed_differs(
+    cluster: Cluster, rules: Rules, invariants: Sequence[Invariant], states_max: int = 20_000
+) -> str | None:
+    """How the packed search of a scope differs from the plain one; None where each state, edge and
+    finding is the same. For scopes that the plain search can finish."""
+    plain = search(cluster, rules, invariants, states_max)
+    packed = PackedSearch(cluster, rules, invariants)
+    while not packed.over and len(packed.reached.packed) <= states_max:
+        packed.expand()
+    for name in ALIKE:
+        ours, theirs = getattr(plain, name), getattr(packed.reached, name)
+        if isinstance(ours, list):
+            if len(ours) != len(theirs):
+                return f"there are {len(ours)} {name}, and {len(theirs)} when packed"
+            for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+                if one != other:
+                    return f"number {number} of the {name} is {one}, and {other} when packed"
+        elif ours != theirs:
+            return f"the {name} are {ours}, and {theirs} when packed"
+    if plain.generated != packed.reached.generated:
+        return f"{plain.generated} steps were taken, and {packed.reached.generated} when packed"
+    return None

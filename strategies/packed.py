@@ -1,0 +1,276 @@
+"""The explorer's search on packed states: what `kvproof explore` runs.
+
+It visits the states of `exhaustive.search` in the same order, with the same model and the same
+invariants; a test compares them state for state. What makes it quick: a state is one int
+(`collapse`), a step of one engine is computed once (`local_steps`), an engine or a state is judged
+once. Cost: about 0.3 KiB a state and its edges, beside the distinct components.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+from kvproof.invariants.invariant import EachEngine, EachState, Finding, Invariant, broken
+from kvproof.model import cluster as model
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+from kvproof.model.rules import Rules
+from kvproof.model.state import State
+from kvproof.strategies.collapse import Collapse, Parts
+from kvproof.strategies.local_steps import LocalSteps, Taken
+
+T = TypeVar("T", covariant=True)
+
+
+class View(Sequence[T]):
+    """Items that are made when they are asked for."""
+
+    def __init__(self, size: Callable[[], int], item: Callable[[int], T]) -> None:
+        self._size, self._item = size, item
+
+    def __len__(self) -> int:
+        return self._size()
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self._item(i) for i in range(len(self))[index]]
+        return self._item(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._item, range(len(self)))
+
+
+class Reached:
+    """What a search has reached so far, and where it goes on: `expanded` states are done, the rest
+    wait in the order of their numbers. States are numbered in the order of discovery; 0 is the
+    initial one. `margins` has, by invariant, how close it came to being broken, and the state where
+    it did; `goals` the state from which each goal was first reached."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.collapse = Collapse(cluster)
+        self.packed: list[int] = []
+        self.numbers: dict[int, int] = {}
+        self.expanded = 0
+        self.generated = 0
+        self.fired: Counter[str] = Counter()
+        self.new: Counter[str] = Counter()
+        self.finding: Finding | None = None
+        self.events: tuple[Event, ...] = ()
+        self.cut = False
+        self.margins: dict[str, tuple[int, int]] = {}
+        self.goals: dict[str, int] = {}
+        self.event_list: list[Event] = []
+        self._event_numbers: dict[Event, int] = {}
+        self.depths = array("i")
+        self._parent = array("q")
+        self._by = array("i")
+        self._from, self._to, self._edge = array("q"), array("q"), array("i")
+        self._loop, self._loop_event = array("q"), array("i")
+        self.add(self.collapse.parts(model.initial(cluster)), -1, 0, 0)
+
+    FIELDS = (
+        *("packed", "expanded", "generated", "fired", "new", "finding", "events", "cut"),
+        *("event_list", "margins", "goals"),
+    )
+    ARRAYS = ("depths", "_parent", "_by", "_from", "_to", "_edge", "_loop", "_loop_event")
+
+    def saved(self) -> dict[str, Any]:
+        """All of it as plain data and types of the model."""
+        data = {name: getattr(self, name) for name in self.FIELDS}
+        finding = self.finding and tuple(self.finding)
+        arrays = {name: getattr(self, name).tobytes() for name in self.ARRAYS}
+        return {**data, **arrays, "finding": finding, "components": self.collapse.components}
+
+    @classmethod
+    def restored(cls, cluster: Cluster, data: dict[str, Any]) -> "Reached":
+        """What was saved. Raises whatever broken data raises."""
+        reached = cls(cluster)
+        for name in cls.FIELDS:
+            setattr(reached, name, data[name])
+        for name in cls.ARRAYS:
+            filled = array(getattr(reached, name).typecode)
+            filled.frombytes(data[name])
+            setattr(reached, name, filled)
+        reached.finding = data["finding"] and Finding(*data["finding"])
+        reached.collapse = Collapse(cluster)
+        for component in data["components"]:
+            reached.collapse.number(component)
+        reached.numbers = {packed: number for number, packed in enumerate(reached.packed)}
+        reached._event_numbers = {e: number for number, e in enumerate(reached.event_list)}
+        return reached
+
+    def add(self, parts: Parts, parent: int, by: int, depth: int) -> int:
+        """Number a new state."""
+        number = len(self.packed)
+        packed = self.collapse.pack(parts)
+        self.numbers[packed] = number
+        self.packed.append(packed)
+        self._parent.append(parent)
+        self._by.append(by)
+        self.depths.append(depth)
+        return number
+
+    def event_number(self, event: Event) -> int:
+        """The number of an event; a new one is kept."""
+        number = self._event_numbers.get(event)
+        if number is None:
+            number = self._event_numbers[event] = len(self.event_list)
+            self.event_list.append(event)
+        return number
+
+    def join(self, origin: int, target: int, event: int) -> None:
+        """Note an edge, or an event that changes nothing."""
+        if origin == target:
+            self._loop.append(origin)
+            self._loop_event.append(event)
+        else:
+            self._from.append(origin)
+            self._to.append(target)
+            self._edge.append(event)
+
+    def parts(self, number: int) -> Parts:
+        """The components of a state."""
+        return self.collapse.unpack(self.packed[number])
+
+    @property
+    def states(self) -> Sequence[State]:
+        """The states in the order of their numbers."""
+        return View(self.packed.__len__, lambda i: self.collapse.state(self.parts(i)))
+
+    @property
+    def parents(self) -> Sequence[tuple[int, Event] | None]:
+        """The predecessor of each state on a shortest trace, and the event; None for state 0."""
+
+        def parent(i: int) -> tuple[int, Event] | None:
+            return (self._parent[i], self.event_list[self._by[i]]) if i else None
+
+        return View(self.packed.__len__, parent)
+
+    @property
+    def edges(self) -> Sequence[tuple[int, int, Event]]:
+        """From, to, and the event."""
+
+        def edge(i: int) -> tuple[int, int, Event]:
+            return self._from[i], self._to[i], self.event_list[self._edge[i]]
+
+        return View(self._from.__len__, edge)
+
+    @property
+    def self_loops(self) -> Sequence[tuple[int, Event]]:
+        """Events that change nothing, with their state."""
+        return View(
+            self._loop.__len__, lambda i: (self._loop[i], self.event_list[self._loop_event[i]])
+        )
+
+    def trace(self, number: int) -> tuple[Event, ...]:
+        """The events of a shortest way to a state."""
+        events = []
+        while number:
+            events.append(self.event_list[self._by[number]])
+            number = self._parent[number]
+        return tuple(reversed(events))
+
+
+class Judge:
+    """Asks each invariant once of what it speaks of."""
+
+    def __init__(self, cluster: Cluster, invariants: Iterable[Invariant]) -> None:
+        self.cluster = cluster
+        checks = [i.check for i in invariants]
+        self.of_engine = [c.judge for c in checks if isinstance(c, EachEngine)]
+        self.of_state = [c.judge for c in checks if isinstance(c, EachState)]
+        self.sound: set[int] = set()
+
+    def breaks(self, parts: Parts, state: State) -> bool:
+        """Whether an engine or the state breaks an invariant."""
+        for number, engine in zip(parts, state.engines, strict=False):
+            if number not in self.sound:
+                if any(True for judge in self.of_engine for _ in judge(self.cluster, engine)):
+                    return True
+                self.sound.add(number)
+        return any(True for judge in self.of_state for _ in judge(self.cluster, state))
+
+
+class PackedSearch:
+    """A search that can be stopped between two states and go on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rules: Rules,
+        invariants: Sequence[Invariant],
+        reached: Reached | None = None,
+    ) -> None:
+        self.cluster, self.rules, self.invariants = cluster, rules, tuple(invariants)
+        self.reached = Reached(cluster) if reached is None else reached
+        of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
+        self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse)
+        self.judge = Judge(cluster, invariants)
+        self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
+        if reached is None:
+            self._measure(0)
+
+    @property
+    def over(self) -> bool:
+        """Whether everything is seen, or an invariant broke."""
+        reached = self.reached
+        return reached.finding is not None or reached.expanded == len(reached.packed)
+
+    def expand(self) -> None:
+        """Take every step from the next state."""
+        reached = self.reached
+        origin = reached.expanded
+        parts = reached.parts(origin)
+        found: list[tuple[Event, Taken, str]] = []
+        state = reached.collapse.state(parts)
+        for event in model.stimuli(self.cluster, state):
+            taken = self.steps.take(parts, event)
+            kind = type(event).__name__
+            found.append((event, taken, kind))
+            if taken.breaks or self._new_and_broken(taken):
+                self._fail(origin, state, event)
+                break
+        # Only now is anything noted: a search that is interrupted here loses no more than a state.
+        for event, taken, kind in found:
+            reached.generated += 1
+            reached.fired[kind] += 1
+            if reached.finding is not None and event is found[-1][0]:
+                break
+            packed = reached.collapse.pack(taken.parts)
+            target = reached.numbers.get(packed)
+            by = reached.event_number(taken.event)
+            if target is None:
+                target = reached.add(taken.parts, origin, by, reached.depths[origin] + 1)
+                reached.new[kind] += 1
+                self._measure(target)
+            for goal in taken.goals:
+                reached.goals.setdefault(goal, origin)
+            reached.join(origin, target, by)
+        reached.expanded += 1
+
+    def _measure(self, number: int) -> None:
+        """Note where an invariant came closer to being broken than before."""
+        reached = self.reached
+        state = reached.collapse.state(reached.parts(number))
+        for name, margin in self.margins:
+            found = margin(self.cluster, state)
+            if name not in reached.margins or found < reached.margins[name][0]:
+                reached.margins[name] = (found, number)
+
+    def _new_and_broken(self, taken: Taken) -> bool:
+        collapse = self.reached.collapse
+        if collapse.pack(taken.parts) in self.reached.numbers:
+            return False
+        return self.judge.breaks(taken.parts, collapse.state(taken.parts))
+
+    def _fail(self, origin: int, state: State, event: Event) -> None:
+        """Take the step again as it is, and note what breaks first."""
+        step = model.apply(self.cluster, state, event, self.rules)
+        finding = next(broken(self.cluster, step, self.invariants))
+        self.reached.finding = finding
+        self.reached.events = (*self.reached.trace(origin), step.event)

@@ -1,0 +1,140 @@
+"""A search that was stopped anywhere goes on to the same verdict and the same states."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.strategies import checkpoint
+from kvproof.strategies.explorer import Checkpoint, explore
+from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.verdict import Outcome, Verdict
+
+pytestmark = pytest.mark.exhaustive
+
+ALL = list(INVARIANTS.values())
+NAME = "pd-failing"
+COUNTED = ("states_distinct", "states_generated", "depth", "events", "events_new", "goals")
+
+
+def counted(outcome: Outcome) -> dict[str, object]:
+    return {name: outcome.coverage[name] for name in (*COUNTED, "margins")}
+
+
+def about(name: str = NAME, rules=SPEC):
+    return checkpoint.scope(CLUSTERS[name], rules, [i.id for i in ALL])
+
+
+@pytest.mark.parametrize("after", [1, 7, 100, 353])
+def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
+    search = PackedSearch(CLUSTERS[NAME], SPEC, ALL)
+    for _ in range(after):
+        search.expand()
+    path = tmp_path / "c"
+    checkpoint.save(path, about(), search.reached)
+    whole = explore(CLUSTERS[NAME])
+    resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
+    assert resumed.verdict is whole.verdict is Verdict.EXHAUSTED
+    assert counted(resumed) == counted(whole)
+
+
+@pytest.mark.parametrize("states", [5, 60, 110])
+def test_a_violation_is_found_after_the_break_as_before(states: int, tmp_path: Path) -> None:
+    fault = FAULTS["full_hit_gives_up_load"]
+    cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
+    cut = explore(cluster, rules, states_max=states, kept=Checkpoint(tmp_path / "c"))
+    whole = explore(cluster, rules)
+    again = explore(cluster, rules, kept=Checkpoint(tmp_path / "c", resume=True))
+    assert cut.verdict is (Verdict.UNKNOWN if states < 96 else Verdict.VIOLATED)
+    assert (again.finding, again.events) == (whole.finding, whole.events)
+    assert counted(again) == counted(whole)
+
+
+def test_a_finished_search_resumes_to_its_verdict(tmp_path: Path) -> None:
+    first = explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
+    again = explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c", resume=True))
+    assert counted(first) == counted(again)
+    assert again.verdict is Verdict.EXHAUSTED
+
+
+SLOW = """
+import sys
+from pathlib import Path
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies import explorer
+explorer.LOOK_STATES = 1
+explorer.explore(CLUSTERS["pd-failing"], kept=explorer.Checkpoint(Path(sys.argv[1]), every_s=0))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("states", [1, 40, 150])
+def test_stopped_from_outside(how: signal.Signals, states: int, tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with subprocess.Popen([sys.executable, "-c", SLOW, str(path)], env=dict(os.environ)) as process:
+        while process.poll() is None:
+            if path.exists() and pickle.loads(path.read_bytes())[1]["expanded"] >= states:
+                process.send_signal(how)
+                break
+            time.sleep(0.005)
+        process.wait()
+    resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
+    assert resumed.verdict is Verdict.EXHAUSTED
+    assert counted(resumed) == counted(explore(CLUSTERS[NAME]))
+
+
+def test_a_limit_of_memory_cuts_and_keeps(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    cut = explore(CLUSTERS["pd-default"], memory_mib=1, kept=Checkpoint(path))
+    assert cut.verdict is Verdict.UNKNOWN
+    assert cut.reason == "the search was cut at 1 MiB"
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"), [("pd", SPEC), (NAME, rules_with([FAULTS["front_trim"]]))]
+)
+def test_a_checkpoint_of_another_search_is_refused(name: str, rules, tmp_path: Path) -> None:
+    explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
+    with pytest.raises(UsageError, match="of another search"):
+        explore(CLUSTERS[name], rules, kept=Checkpoint(tmp_path / "c", resume=True))
+
+
+class Mischief:
+    """What a checkpoint must not be able to do."""
+
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a checkpoint", pickle.dumps(Mischief()), pickle.dumps(about())]
+)
+def test_a_broken_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "c").write_bytes(content)
+    with pytest.raises(UsageError, match=r"Leave --resume out|Write the options"):
+        explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c", resume=True))
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    explore(CLUSTERS[NAME], kept=Checkpoint(path))
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(UsageError, match="is broken"):
+        explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
+
+
+def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "none", resume=True))

@@ -1,0 +1,251 @@
+"""Progress under fairness: lassos of graphs made by hand, of faults, and of no preset."""
+
+import dataclasses
+
+import networkx as nx
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import cluster as model
+from kvproof.model import goal
+from kvproof.model.config import Cluster, Job
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Event,
+    Evict,
+    LeaseExpire,
+    Preempt,
+    ResetPrefixCache,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferLost,
+)
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC, Rules
+from kvproof.model.state import WAITING, Request
+from kvproof.strategies.exhaustive import Explored, search
+from kvproof.strategies.fairness import (
+    DEADLOCK,
+    GOES_ROUND,
+    RESTS,
+    Lasso,
+    duty,
+    lasso,
+    no_progress,
+)
+
+pytestmark = pytest.mark.exhaustive
+
+EVENTUALLY = INVARIANTS["every_request_can_finish"]
+PD = CLUSTERS["pd"]
+OVER = 9
+"""The number, in a graph made by hand, of the state in which all is over."""
+
+evict, reset, abort = Evict("P", 1), ResetPrefixCache("P"), Abort("P", "r0")
+schedule, complete, other = Schedule("P", ()), Complete("P"), Schedule("D", ())
+done, lost = TransferDone("r0"), TransferLost("r0")
+
+
+def graph(*edges: tuple[int, int, Event]) -> Explored:
+    """A search by hand: r0 waits in every state but OVER, which is put last. Edges are in the order
+    of discovery; one to where it came from is a self-loop."""
+    empty = model.initial(PD)
+    waits = empty.putting(empty.engines[0].having(Request("r0", WAITING, "ab", 2, 1)))
+    number = {0: 0}
+    reached = Explored([waits], [None], [0])
+    for origin, target, event in edges:
+        if target not in number:
+            number[target] = len(number)
+            state = empty if target == OVER else waits
+            reached.states.append(state._replace(failures=number[target]))
+            reached.parents.append((number[origin], event))
+        if origin == target:
+            reached.self_loops.append((number[origin], event))
+        else:
+            reached.edges.append((number[origin], number[target], event))
+    return reached
+
+
+FAIR = {
+    "a step that changes nothing": ([(0, 0, schedule)], (schedule,)),
+    "a step that changes nothing, and a way out nobody must take": (
+        [(0, 0, schedule), (0, OVER, abort)],
+        (schedule,),
+    ),
+    "two engines in vain": ([(0, 0, other), (0, 0, schedule)], (other, schedule)),
+    "steps that lead round": ([(0, 1, schedule), (1, 0, complete)], (schedule, complete)),
+    "round, and the end of a read is impossible on the way": (
+        [(0, 0, schedule), (0, 1, evict), (1, 1, schedule), (1, 0, reset), (0, OVER, done)],
+        (evict, schedule, reset),
+    ),
+}
+
+
+@pytest.mark.parametrize(("edges", "cycle"), FAIR.values(), ids=list(FAIR))
+def test_a_fair_round_is_found(edges, cycle) -> None:
+    found = lasso(PD, graph(*edges))
+    assert found == Lasso((), cycle, "r0 on P (waiting)", GOES_ROUND)
+
+
+UNFAIR = {
+    "an engine that could schedule never does": [
+        (0, 1, evict),
+        (1, 0, reset),
+        (0, OVER, schedule),
+        (1, OVER, schedule),
+    ],
+    "steps in vain while a read never ends": [(0, 0, schedule), (0, OVER, done)],
+    "one engine round and round, and the other never": [
+        (0, 1, schedule),
+        (1, 0, complete),
+        (0, OVER, other),
+    ],
+    "what is handed over never reaches D": [(0, 0, schedule), (0, OVER, Submit("D", "r0"))],
+    "a lease that never ends": [(0, 0, schedule), (0, OVER, LeaseExpire("r0"))],
+    "an output that never comes": [(0, 1, schedule), (1, OVER, complete)],
+    "all is over": [(0, OVER, schedule), (OVER, OVER, evict)],
+}
+
+
+@pytest.mark.parametrize("edges", UNFAIR.values(), ids=list(UNFAIR))
+def test_an_unfair_round_is_not_found(edges) -> None:
+    assert lasso(PD, graph(*edges)) is None
+
+
+def test_a_deadlock_and_a_rest_have_no_round() -> None:
+    assert lasso(PD, graph((0, 1, schedule))) == Lasso(
+        (schedule,), (), "r0 on P (waiting)", DEADLOCK
+    )
+    assert lasso(PD, graph((0, 1, schedule), (1, OVER, abort))) == Lasso(
+        (schedule,), (), "r0 on P (waiting)", RESTS
+    )
+
+
+def test_the_nearest_lasso_is_found() -> None:
+    found = lasso(PD, graph((0, 1, schedule), (0, 2, other), (1, 3, done), (2, 2, schedule)))
+    assert found is not None
+    assert (found.prefix, found.cycle) == ((other,), (schedule,))
+
+
+def test_what_is_a_duty() -> None:
+    assert duty(PD, schedule) != duty(PD, other)
+    assert duty(PD, done) == duty(PD, LeaseExpire("r0")) == duty(PD, Submit("D", "r0"))
+    assert {duty(PD, e) for e in (evict, reset, abort, lost, Submit("P", "r0"))} == {None}
+    assert duty(CLUSTERS["full"], Submit("E", "r0")) is None
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_no_preset_has_a_lasso(name: str) -> None:
+    reached = search(CLUSTERS[name], SPEC, [], 100_000)
+    assert not reached.cut
+    assert lasso(CLUSTERS[name], reached) is None
+
+
+def found_in(cluster: Cluster, rules: Rules, states_max: int = 10_000) -> Lasso:
+    """The lasso of a cluster, replayed: it leads to where somebody waits, and back to there."""
+    found = lasso(cluster, search(cluster, rules, [], states_max))
+    assert found is not None
+    machine = ModelMachine(cluster, rules)
+    for event in found.prefix:
+        machine.take(event)
+    start = machine.state
+    assert goal.waiting(start) == found.waiting
+    possible = []
+    for event in found.cycle:
+        possible.append({duty(cluster, e) for e in machine.stimuli()})
+        assert not goal.over(machine.take(event).after)
+    assert machine.state == start
+    never_done = {duty(cluster, e) for e in found.cycle} ^ set().union(*possible)
+    assert all(d is None or any(d not in p for p in possible) for d in never_done)
+    return found
+
+
+FAULTY = {
+    ("align_split_during_load", "pd"): (6, GOES_ROUND, 1),
+    ("loads_take_the_last_blocks", "pd-tight"): (12, GOES_ROUND, 1),
+    ("align_split_refuses_external", "pd"): (7, DEADLOCK, 0),
+    ("long_hit_dies_across_ratios", "pd-ratio-hitting"): (11, DEADLOCK, 0),
+}
+"""Length of the prefix, kind and length of the round."""
+
+
+@pytest.mark.parametrize(("fault", "name"), FAULTY)
+def test_faults_that_stop_progress_have_a_lasso(fault: str, name: str) -> None:
+    found = found_in(CLUSTERS[name], rules_with([FAULTS[fault]]))
+    assert (len(found.prefix), found.kind, len(found.cycle)) == FAULTY[fault, name]
+
+
+def out_of_reach(reached: Explored) -> bool:
+    """Whether there is a state from which no run leads to the end."""
+    backward = reached.graph().reverse()
+    ends = [i for i, state in enumerate(reached.states) if goal.over(state)]
+    seen = set(ends).union(*(nx.descendants(backward, end) for end in ends))
+    return len(seen) < len(reached.states)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
+    cluster = CLUSTERS[FAULTS[fault].cluster]
+    reached = search(cluster, rules_with([FAULTS[fault]]), [], 20_000)
+    assert not reached.cut
+    if out_of_reach(reached):
+        assert lasso(cluster, reached) is not None
+
+
+@pytest.mark.parametrize("name", ["pd-aborting", "pd-losing"])
+def test_an_abort_is_no_excuse(name: str) -> None:
+    """The user could end the wait by giving up; so the end can be reached, and never comes."""
+    rules = rules_with([FAULTS["align_split_during_load"]])
+    assert not out_of_reach(search(CLUSTERS[name], rules, [], 10_000))
+    assert found_in(CLUSTERS[name], rules).kind == GOES_ROUND
+
+
+def uncached(name: str, *jobs: Job) -> Cluster:
+    """A preset with small pools and chunks, no prefix caching, and these jobs."""
+    cluster = CLUSTERS[name]
+    engines = tuple(
+        dataclasses.replace(e, num_blocks=size, chunk_tokens=4, prefix_caching=False)
+        for e, size in zip(cluster.engines, (5, 9), strict=False)
+    )
+    return dataclasses.replace(cluster, engines=engines, jobs=jobs)
+
+
+def test_a_request_that_preempts_itself_for_ever() -> None:
+    found = found_in(uncached("full", Job("r0", "abcdefghij")), SPEC, 200)
+    assert found.kind == GOES_ROUND
+    choices = [c for e in found.cycle if isinstance(e, Schedule) for c in e.chose or ()]
+    assert any(isinstance(c, Preempt) for c in choices)
+
+
+def test_preempting_until_a_read_ends_is_unfair() -> None:
+    """P has no room while it sends; it preempts itself in vain, and D must read some day."""
+    cluster = uncached("pd-full", Job("r0", "abcd"), Job("r1", "uvwxyz"))
+    reached = search(cluster, SPEC, [], 2_000)
+    assert max(r.preemptions for s in reached.states for r in s.engines[0].requests) == 1
+    assert lasso(cluster, reached) is None
+
+
+def test_the_finding_says_who_waits_and_what_goes_round() -> None:
+    cluster = CLUSTERS["pd-tight"]
+    reached = search(cluster, rules_with([FAULTS["loads_take_the_last_blocks"]]), [], 10_000)
+    answer = no_progress(cluster, reached, [EVENTUALLY])
+    assert answer is not None
+    finding, found = answer
+    assert finding.invariant == EVENTUALLY.id
+    assert finding.sentence == (
+        "r0 on D (waiting), r1 on D (waiting) was submitted, "
+        "yet a fair run goes round for ever (Schedule(D): nothing)"
+    )
+    assert found == lasso(cluster, reached)
+    assert no_progress(cluster, reached, []) is None
+
+
+def test_a_search_with_a_finding_is_not_asked() -> None:
+    reached = graph((0, 0, schedule))
+    reached.finding = no_progress(PD, reached, [EVENTUALLY])[0]
+    assert lasso(PD, reached) is None

@@ -1,0 +1,191 @@
+"""The explored graph as a file: as many states and events as the search saw, and readable text."""
+
+import re
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.reports.graph import check, dot, graph_of, graphml, quoted, write
+from kvproof.strategies.exhaustive import Explored, search
+from kvproof.strategies.fairness import no_progress
+
+pytestmark = pytest.mark.exhaustive
+
+ALL = tuple(INVARIANTS.values())
+
+
+def healthy(name: str) -> Explored:
+    return search(CLUSTERS[name], SPEC, ALL, 10_000)
+
+
+def broken_by(name: str) -> Explored:
+    fault = FAULTS[name]
+    return search(CLUSTERS[fault.cluster], rules_with([fault]), ALL, 10_000)
+
+
+def stuck_by(name: str) -> Explored:
+    """A search that found a dead end, as `explore` reports it."""
+    reached = broken_by(name)
+    found = no_progress(CLUSTERS[FAULTS[name].cluster], reached, ALL)
+    assert found is not None
+    reached.finding, reached.events = found[0], found[1].prefix
+    return reached
+
+
+def read(path: Path) -> "nx.MultiDiGraph[int]":
+    return nx.read_graphml(path, node_type=int, force_multigraph=True)
+
+
+@pytest.mark.parametrize("name", ["full", "pd-losing"])
+def test_graphml_holds_what_was_reached(name: str, tmp_path: Path) -> None:
+    reached = healthy(name)
+    write(tmp_path / "g.graphml", reached)
+    graph = read(tmp_path / "g.graphml")
+    assert graph.number_of_nodes() == len(reached.states)
+    assert graph.number_of_edges() == len(reached.edges)
+    assert [graph.nodes[n]["depth"] for n in sorted(graph)] == reached.depths
+    assert [n for n in graph if graph.nodes[n]["initial"]] == [0]
+    assert not any(graph.nodes[n]["broken"] for n in graph)
+    wanted = reached.graph()
+    for node in wanted:
+        events = sorted(data["event"] for *_, data in wanted.out_edges(node, data=True))
+        assert sorted(data["event"] for *_, data in graph.out_edges(node, data=True)) == events
+    # From every state the end can be reached, and the ends are marked.
+    ends = [n for n in graph if graph.nodes[n]["over"]]
+    assert set(ends).union(*(nx.ancestors(graph, end) for end in ends)) == set(graph)
+
+
+def test_the_step_that_breaks_leads_to_a_node_of_its_own(tmp_path: Path) -> None:
+    reached = broken_by("double_free")
+    write(tmp_path / "g.graphml", reached)
+    graph = read(tmp_path / "g.graphml")
+    assert graph.number_of_nodes() == len(reached.states) + 1
+    assert graph.number_of_edges() == len(reached.edges) + 1
+    [broken] = [n for n in graph if graph.nodes[n]["broken"]]
+    assert graph.nodes[broken]["label"].endswith("BROKEN: pool_adds_up")
+    assert graph.nodes[broken]["depth"] == len(reached.events)
+    assert nx.shortest_path_length(graph, 0, broken) == len(reached.events)
+    assert not graph.nodes[broken]["over"]
+
+
+def test_where_nothing_ends_is_a_state_that_was_reached(tmp_path: Path) -> None:
+    reached = stuck_by("align_split_during_load")
+    write(tmp_path / "g.graphml", reached)
+    graph = read(tmp_path / "g.graphml")
+    assert graph.number_of_nodes() == len(reached.states)
+    assert graph.number_of_edges() == len(reached.edges)
+    [broken] = [n for n in graph if graph.nodes[n]["broken"]]
+    assert graph.nodes[broken]["depth"] == len(reached.events)
+
+
+def test_two_events_between_the_same_states_are_two_edges(tmp_path: Path) -> None:
+    reached = healthy("full")
+    origin, target, _ = reached.edges[0]
+    reached.edges.append((origin, target, Submit("E", "again")))
+    write(tmp_path / "g.graphml", reached)
+    graph = read(tmp_path / "g.graphml")
+    assert graph.number_of_edges() == len(reached.edges)
+    assert graph.number_of_edges(origin, target) == 2
+    ids = re.findall(r'<edge [^>]*id="([^"]*)"', (tmp_path / "g.graphml").read_text("utf-8"))
+    assert len(set(ids)) == len(reached.edges)
+    text = dot(graph_of(reached))
+    assert text.count(f"  {origin} -> {target} [") == 2
+
+
+def test_dot_has_every_state_and_event() -> None:
+    reached = healthy("full")
+    text = dot(graph_of(reached))
+    assert len(re.findall(r"^  \d+ \[", text, re.MULTILINE)) == len(reached.states)
+    assert len(re.findall(r"^  \d+ -> \d+ \[", text, re.MULTILINE)) == len(reached.edges)
+    assert "red" not in text
+
+
+def test_dot_shows_who_is_where_and_the_violation_in_red() -> None:
+    reached = broken_by("double_free")
+    text = dot(graph_of(reached))
+    assert '  2 [label="2\\nE: r1 waiting"];\n' in text
+    assert '  5 [label="5\\nE: r1 running at 5 (computing)"];\n' in text
+    assert '  8 [label="8\\nBROKEN: pool_adds_up", color=red' in text
+    path = re.findall(r"^  (\d+) -> (\d+) \[.*color=red", text, re.MULTILINE)
+    assert path == [("0", "2"), ("2", "5"), ("5", "8")]
+
+
+def test_of_two_edges_only_the_one_of_the_trace_is_red() -> None:
+    reached = broken_by("double_free")
+    reached.edges.append((0, 2, Submit("E", "again")))
+    [again] = [e for e in graph_of(reached).edges if "again" in e.event]
+    assert not again.violating
+
+
+def test_an_event_that_changes_nothing_is_passed_over() -> None:
+    reached = broken_by("double_free")
+    before = graph_of(reached)
+    first, *rest = reached.events
+    reached.events = (first, Submit("E", "nobody"), *rest)
+    after = graph_of(reached)
+    assert after.edges == before.edges
+    assert len(after.nodes) == len(before.nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ('say "a"', r'"say \"a\""'),
+        ("one\ntwo", r'"one\ntwo"'),
+        (r"a\nb", r'"a\\nb"'),
+        ('\\"', r'"\\\""'),
+    ],
+)
+def test_dot_escapes(text: str, written: str) -> None:
+    assert quoted(text) == written
+
+
+def test_strange_names_are_kept(tmp_path: Path) -> None:
+    """A name in a cluster file may hold anything, also what XML cannot hold."""
+    name = 'r"<&>\n\x00é'
+    reached = healthy("full")
+    reached.edges[0] = (0, 1, Submit("E", name))
+    write(tmp_path / "g.graphml", reached)
+    graph = read(tmp_path / "g.graphml")
+    assert {d["event"] for *_, d in graph.out_edges(0, data=True)} >= {
+        f"Submit(E, {name})".replace("\x00", "\ufffd")
+    }
+    [line] = [x for x in dot(graph_of(reached)).splitlines() if x.startswith("  0 -> 1 ")]
+    assert r'[label="Submit(E, r\"<&>\n' in line
+
+
+@pytest.mark.parametrize("name", ["g.dot", "g.graphml"])
+def test_an_existing_file_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("mine")
+    for refuses in (check, lambda p: write(p, healthy("full"))):
+        with pytest.raises(UsageError, match="exists and is not overwritten"):
+            refuses(path)
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["g.svg", "g", "dot", ".dot", "g.dot.gz", "g.DOT"])
+def test_another_suffix_is_refused(name: str, tmp_path: Path) -> None:
+    for refuses in (check, lambda p: write(p, healthy("full"))):
+        with pytest.raises(UsageError, match=r"Write a name that ends in \.graphml or \.dot\."):
+            refuses(tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        write(tmp_path / "none" / "g.dot", healthy("full"))
+
+
+def test_the_same_search_gives_the_same_text() -> None:
+    one, two = graph_of(healthy("full")), graph_of(healthy("full"))
+    assert dot(one) == dot(two)
+    assert graphml(one) == graphml(two)

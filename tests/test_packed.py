@@ -1,0 +1,129 @@
+"""The packed search is the plain one, and its gate says so when it is not."""
+
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import cluster as model
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.state import Engine
+from kvproof.strategies.collapse import Collapse
+from kvproof.strategies.exhaustive import search
+from kvproof.strategies.gates import packed_differs
+from kvproof.strategies.local_steps import Absent, LocalSteps, Unseen
+from kvproof.strategies.packed import PackedSearch
+
+pytestmark = pytest.mark.exhaustive
+
+ALL = list(INVARIANTS.values())
+PD = CLUSTERS["pd"]
+
+
+@pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in ("pd-evicting", "pd-default")])
+def test_packed_is_plain(name: str) -> None:
+    assert packed_differs(CLUSTERS[name], SPEC, ALL) is None
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+def test_packed_finds_a_fault_as_plain_does(fault) -> None:
+    assert packed_differs(CLUSTERS[fault.cluster], rules_with([fault]), ALL) is None
+
+
+def test_a_state_is_what_it_was_before_packing() -> None:
+    reached = search(CLUSTERS["pd-failing"], SPEC, [], 10_000)
+    collapse = Collapse(CLUSTERS["pd-failing"])
+    packed = [collapse.pack(collapse.parts(state)) for state in reached.states]
+    assert [collapse.state(collapse.unpack(p)) for p in packed] == reached.states
+    assert len(set(packed)) == len(reached.states)
+    assert len(collapse.components) < len(reached.states)
+
+
+def test_equal_components_are_one_object() -> None:
+    reached = search(PD, SPEC, [], 10_000)
+    collapse = Collapse(PD)
+    seen: dict[Engine, int] = {}
+    for state in reached.states:
+        for engine in collapse.state(collapse.parts(state)).engines:
+            assert seen.setdefault(engine, id(engine)) == id(engine)
+
+
+def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = Collapse.number
+
+    def forgetful(self: Collapse, component: object) -> int:
+        if isinstance(component, Engine):
+            component = component._replace(served=())
+        return number(self, component)
+
+    monkeypatch.setattr(Collapse, "number", forgetful)
+    assert packed_differs(CLUSTERS["pd-hitting"], SPEC, []) is not None
+
+
+def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unpack = Collapse.unpack
+    monkeypatch.setattr(Collapse, "unpack", lambda self, p: (0, *unpack(self, p)[1:]))
+    assert packed_differs(PD, SPEC, ALL) is not None
+
+
+def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered: dict[object, object] = {}
+
+    def careless(self: LocalSteps, parts, event, place: int):
+        # What is between the engines is left out of what the step depends on.
+        key = (event, parts[place])
+        if key not in remembered:
+            remembered[key] = self._compute(parts, event, place)
+        return remembered[key]
+
+    monkeypatch.setattr(LocalSteps, "_local", careless)
+    assert packed_differs(CLUSTERS["pd-failing"], SPEC, []) is not None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda a: a.blocks,
+        lambda a: a == a,
+        lambda a: list(a),
+        lambda a: a[0],
+        lambda a: {a},
+        lambda a: bool(a),
+        lambda a: len(a),
+        lambda a: getattr(a, "dead", None),
+    ],
+)
+def test_an_absent_engine_answers_nothing_but_its_name(question) -> None:
+    absent = Absent("P")
+    assert absent.name == "P"
+    with pytest.raises(Unseen):
+        question(absent)
+
+
+def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apply = model.apply
+
+    def curious(cluster, state, event, rules=SPEC):
+        assert [engine.blocks for engine in state.engines]
+        return apply(cluster, state, event, rules)
+
+    monkeypatch.setattr(model, "apply", curious)
+    packed = PackedSearch(PD, SPEC, ALL)
+    while not packed.over:
+        packed.expand()
+    assert set(packed.steps._known.values()) == {None}
+    assert packed_differs(PD, SPEC, ALL) is None
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.strategies.local_steps.KEPT_MAX", 10)
+    packed = PackedSearch(PD, SPEC, ALL)
+    while not packed.over:
+        packed.expand()
+        assert len(packed.steps._known) <= 10
+    assert len(packed.reached.packed) == 261
