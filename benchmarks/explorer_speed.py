@@ -1,0 +1,65 @@
+"""Distinct states per second of the explorer: the plain search and the packed one.
+
+    python benchmarks/explorer_speed.py --config pd-evicting
+
+Both visit the same states with all invariants on, in turns, in one process; the ratio is to the
+plain search of the same round, and medians over the rounds are printed.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.strategies.exhaustive import search
+from kvproof.strategies.packed import PackedSearch
+
+ALL = tuple(INVARIANTS.values())
+
+
+def plain(cluster: Cluster) -> int:
+    """Search, and return the number of states."""
+    return len(search(cluster, SPEC, ALL, 10_000_000).states)
+
+
+def packed(cluster: Cluster) -> int:
+    """The same, packed."""
+    run = PackedSearch(cluster, SPEC, ALL)
+    while not run.over:
+        run.expand()
+    return len(run.reached.packed)
+
+
+LOOPS: dict[str, Callable[[Cluster], int]] = {"plain": plain, "packed": packed}
+
+
+def main() -> None:
+    """Run the rounds and print one line for each search."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", default="pd-default", choices=sorted(CLUSTERS))
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    speeds: dict[str, list[float]] = {name: [] for name in LOOPS}
+    states = set()
+    for number in range(args.rounds):
+        for name, loop in LOOPS.items():
+            began = time.perf_counter()
+            found = loop(CLUSTERS[args.config])
+            speeds[name].append(found / (time.perf_counter() - began))
+            states.add(found)
+        print(f"round {number + 1} of {args.rounds}", end="\r", file=sys.stderr, flush=True)
+    (count,) = states
+    print(f"{args.config}: {count} distinct states")
+    print(f"{'':8} {'states/s':>9} {'ratio':>6}")
+    for name, found_speeds in speeds.items():
+        ratio = statistics.median(f / p for f, p in zip(found_speeds, speeds["plain"], strict=True))
+        print(f"{name:8} {statistics.median(found_speeds):9.0f} {ratio:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
