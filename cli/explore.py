@@ -37,16 +37,17 @@ def run(args: argparse.Namespace) -> int:
         graph.check(args.graph)
     limits = Limits(args.states_max, args.memory_max)
     outcome, reached = exhausted(setup, limits, _checkpoint(args))
-    cost = {
+    more = {
         "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
         "memory_mib": memory_mib(),
+        **_no_return(setup, outcome, args.states_max),
     }
-    outcome = replace(outcome, coverage={**outcome.coverage, **cost})
+    outcome = replace(outcome, coverage={**outcome.coverage, **more})
     if args.graph is not None:
         graph.write(args.graph, reached)
     code = answer(args, setup, maker("model", setup.rules), outcome)
     if not args.json:
-        print("\n".join(_told(setup, outcome, args.states_max)))
+        print("\n".join(_told(outcome)))
         if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
             print(f"To go on, write the same command with --resume (kept in {args.checkpoint}).")
     return code
@@ -71,14 +72,19 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     return Checkpoint(path, args.resume)
 
 
-def _told(setup: options.Setup, outcome: Outcome, states_max: int) -> list[str]:
+def _no_return(setup: options.Setup, outcome: Outcome, states_max: int) -> dict[str, object]:
+    """From where on a violation could no longer be avoided; nothing where there is none."""
+    if outcome.finding is None:
+        return {}
+    invariants = setup.invariants or list(INVARIANTS.values())
+    found = no_return(setup.cluster, setup.rules, invariants, outcome.events, states_max)
+    return {"no_return": {**found._asdict(), "sentence": found.sentence}}
+
+
+def _told(outcome: Outcome) -> list[str]:
     """What a search has to tell beside its verdict."""
     covered = outcome.coverage
-    lines = []
-    if outcome.finding is not None and outcome.events:
-        invariants = setup.invariants or list(INVARIANTS.values())
-        back = no_return(setup.cluster, setup.rules, invariants, outcome.events, states_max)
-        lines.append(back.sentence)
+    lines = [covered["no_return"]["sentence"]] if "no_return" in covered else []
     fired = ", ".join(
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()

@@ -20,6 +20,8 @@ def common_prefix(a: str, b: str) -> int:
 
 def lost(before: Cached, after: Cached) -> bool:
     """Whether some block has lost its cache entry."""
+    if before is after:
+        return False
     kept = {(key, block) for key, blocks in after for block in blocks}
     return any((key, block) not in kept for key, blocks in before for block in blocks)
 

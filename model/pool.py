@@ -14,8 +14,10 @@ from kvproof.model.state import NULL, Block, Engine, Key
 
 def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
     """The engine with some blocks replaced."""
-    blocks = tuple(changed.get(i, b) for i, b in enumerate(engine.blocks))
-    return engine._replace(blocks=blocks)
+    blocks = list(engine.blocks)
+    for number, block in changed.items():
+        blocks[number] = block
+    return engine._replace(blocks=tuple(blocks))
 
 
 def register(engine: Engine, key: Key, block: int) -> Engine:
@@ -68,11 +70,12 @@ def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
     """Drop one reference of each block, in the order in which they may be evicted."""
     first: list[int] = []
     last: list[int] = []
-    for block in blocks:
-        if block == NULL:
+    changed: dict[int, Block] = {}
+    for number in blocks:
+        if number == NULL:
             continue
-        refs = engine.blocks[block].refs - rules.references_dropped()
-        engine = with_blocks(engine, {block: engine.blocks[block]._replace(refs=refs)})
-        if refs <= 0:
-            (first if engine.blocks[block].key is None else last).append(block)
-    return engine._replace(free=(*first, *engine.free, *last))
+        block = changed.get(number, engine.blocks[number])
+        changed[number] = block._replace(refs=block.refs - rules.references_dropped())
+        if changed[number].refs <= 0:
+            (first if block.key is None else last).append(number)
+    return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))

@@ -288,6 +288,14 @@ def test_explore_tells_what_it_never_met(run: Any) -> None:
     assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
 
 
+def test_the_point_of_no_return_is_in_the_record(as_json: Any) -> None:
+    _, record = as_json("explore", "--fault", "loads_take_the_last_blocks")
+    assert record["no_return"]["event"] == 8
+    assert record["no_return"]["irrelevant"] == [9, 10, 11, 12]
+    _, record = as_json("explore", *SMALL)
+    assert "no_return" not in record
+
+
 def test_an_interrupted_gate_says_what_was_not_run(
     as_json: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
