@@ -16,6 +16,9 @@ from kvproof.strategies.no_return import no_return
 from kvproof.strategies.packed import Reached
 from kvproof.strategies.verdict import Outcome, Verdict
 
+AHEAD_MAX = 20_000
+"""States looked at to find the point of no return, at most; where they do not do, it is unknown."""
+
 HELP = "visit every reachable state of a cluster, and check all invariants in each"
 
 
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     more = {
         "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
         "memory_mib": memory_mib(),
-        **_no_return(setup, outcome, args.states_max),
+        **_no_return(setup, outcome),
     }
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
     if args.graph is not None:
@@ -72,12 +75,19 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     return Checkpoint(path, args.resume)
 
 
-def _no_return(setup: options.Setup, outcome: Outcome, states_max: int) -> dict[str, object]:
-    """From where on a violation could no longer be avoided; nothing where there is none."""
+def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
+    """From where on a violation could no longer be avoided; nothing where there is none, or where
+    the user does not wait for it: the violation is kept all the same."""
     if outcome.finding is None:
         return {}
     invariants = setup.invariants or list(INVARIANTS.values())
-    found = no_return(setup.cluster, setup.rules, invariants, outcome.events, states_max)
+    try:
+        with progress("looking back: {} states, {} to expand") as show:
+            found = no_return(
+                setup.cluster, setup.rules, invariants, outcome.events, AHEAD_MAX, show
+            )
+    except KeyboardInterrupt:
+        return {}
     return {"no_return": {**found._asdict(), "sentence": found.sentence}}
 
 

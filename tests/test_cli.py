@@ -288,6 +288,19 @@ def test_explore_tells_what_it_never_met(run: Any) -> None:
     assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
 
 
+def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
+    as_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explore_command, "no_return", impatient)
+    code, record = as_json("explore", *BROKEN)
+    assert (code, record["verdict"]) == (1, "VIOLATED")
+    assert Path(record["trace"]).exists()
+    assert "no_return" not in record
+
+
 def test_the_point_of_no_return_is_in_the_record(as_json: Any) -> None:
     _, record = as_json("explore", "--fault", "loads_take_the_last_blocks")
     assert record["no_return"]["event"] == 8
