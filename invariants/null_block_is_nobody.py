@@ -4,6 +4,7 @@ something: #42547 registered it under hashes so that lookups would go through.""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model import counts
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
@@ -25,7 +26,11 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             ratios = (cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical)
             state = not cluster.decode.groups[group].attention
             sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
-            if any(block // ratio == NULL for side, ratio in sides for block in side):
+            if any(
+                counts.logical_block(block, ratio)[0] == NULL
+                for side, ratio in sides
+                for block in side
+            ):
                 yield (
                     f"{transfer.request} transfers {list(remote)} to {list(local)} "
                     f"in group {group}",

@@ -4,6 +4,7 @@ with the last of D (#50558, #48633)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model import counts
 from kvproof.model.config import Cluster
 from kvproof.model.state import Table
 from kvproof.model.step import Step
@@ -11,7 +12,7 @@ from kvproof.model.step import Step
 
 def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
     """Token offset of a kernel block in its request, None where it is not of it."""
-    logical, part = divmod(block, ratio)
+    logical, part = map(int, counts.logical_block(block, ratio))
     return (table.index(logical) * ratio + part) * width if logical in table else None
 
 

@@ -12,7 +12,7 @@ from vllm.v1.core.kv_cache_utils import (
 from vllm.v1.request import RequestStatus
 
 from kvproof.live import build
-from kvproof.model import config, state
+from kvproof.model import config, counts, state
 from kvproof.model.state import Block, Key, Request
 
 _STATUS = {
@@ -38,7 +38,7 @@ class Names:
         self.known[request.request_id] = len(hashes)
         for index, group in enumerate(self.cfg.groups):
             whole = resolve_block_hashes(hashes, build.hash_block_size(self.cfg), group.block_size)
-            for position in range(len(text) // group.block_size):
+            for position in range(int(counts.full_blocks(len(text), group.block_size))):
                 if position >= len(whole):
                     break
                 end = (position + 1) * group.block_size

@@ -147,6 +147,13 @@ def trim(
     return (first - local_first, end - local_first, first - remote_first, end - remote_first)
 
 
+def logical_block(kernel_block: Num, ratio: Num) -> tuple[Num, Num]:
+    """The logical block a kernel block is part of, and which part it is, where a logical block is
+    `ratio` kernel blocks in a row."""
+    block = div(kernel_block, ratio)
+    return block, kernel_block - block * ratio
+
+
 def state_slots_moved(slots: Num) -> Num:
     """Entries of a Mamba list that take part in a hand-over, counted from its end: the one that
     holds the state (`get_exchange_clipped_blocks`, vllm#42554)."""

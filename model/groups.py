@@ -23,7 +23,7 @@ def skipped_blocks(group: config.Group, computed: int) -> int:
 
 def blocks_needed(group: config.Group, length: int) -> range:
     """Positions of the blocks that must be resident for a hit of `length` tokens."""
-    end = length // group.block_size
+    end = int(counts.full_blocks(length, group.block_size))
     if group.kind == "full":
         return range(end)
     if group.kind == "window":
@@ -56,7 +56,7 @@ def hit_blocks(
     needed = blocks_needed(group, length)
     return tuple(
         block_at(group, index, engine, tokens, p) if p in needed else NULL
-        for p in range(length // group.block_size)
+        for p in range(int(counts.full_blocks(length, group.block_size)))
     )
 
 

@@ -112,8 +112,10 @@ def copy(
                 write(memory, here, index, 1, {0: held or ""})
                 continue
             width = sink_cfg.kernel_tokens(index)
-            block, part = divmod(here, sink_cfg.physical_per_logical)
-            origin, origin_part = divmod(there, source_cfg.physical_per_logical)
+            block, part = map(int, counts.logical_block(here, sink_cfg.physical_per_logical))
+            origin, origin_part = map(
+                int, counts.logical_block(there, source_cfg.physical_per_logical)
+            )
             slots = {
                 part * width + k: slot(source.memory, origin, index, origin_part * width + k) or ""
                 for k in range(width)

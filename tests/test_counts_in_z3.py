@@ -29,6 +29,7 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
     counts.attention_blocks_predicted: (small, size, small, small),
     counts.state_blocks_predicted: (small, size, small),
     counts.trim: (small, small, small, small, st.booleans()),
+    counts.logical_block: (small, size),
     counts.state_slots_moved: (small,),
     counts.resumed_at: (small, small),
     counts.needed_from_load: (small, small),
