@@ -26,11 +26,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             ratios = (cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical)
             state = not cluster.decode.groups[group].attention
             sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
-            if any(
-                counts.logical_block(block, ratio)[0] == NULL
-                for side, ratio in sides
-                for block in side
-            ):
+            logical = (counts.logical_block(b, ratio)[0] for side, ratio in sides for b in side)
+            if NULL in logical:
                 yield (
                     f"{transfer.request} transfers {list(remote)} to {list(local)} "
                     f"in group {group}",

@@ -201,3 +201,9 @@ def test_offered_window_wastes_one_block_at_most(window: int, block_size: int) -
         len(blocks_of(range(start, start + window), block_size)) for start in range(block_size)
     )
     assert counts.window_blocks_offered(window, block_size) - touched in (0, 1)
+
+
+@given(small, size)
+def test_a_kernel_block_is_a_part_of_one_logical_block(kernel_block: int, ratio: int) -> None:
+    parts = [(block, part) for block in range(kernel_block + 1) for part in range(ratio)]
+    assert counts.logical_block(kernel_block, ratio) == parts[kernel_block]
