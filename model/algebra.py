@@ -1,23 +1,31 @@
-"""A tiny algebra in which one formula runs on Python ints and on Z3 terms.
+"""A tiny algebra in which one formula runs on Python ints, on columns of ints and on Z3 terms.
 
 `counts` is written in it, so the explorer evaluates and the prover proves the same text.
-Z3 is imported only when a term is symbolic.
+Z3 and numpy are imported only where a term is theirs.
 """
 
 import functools
 from typing import Any
 
 Num = Any
-"""An `int`, or a `z3.ArithRef` of sort Int."""
+"""An `int`, a numpy array of them (a column: one entry a state), or a `z3.ArithRef` of sort Int."""
 
 Truth = Any
-"""A `bool`, or a `z3.BoolRef`."""
+"""A `bool`, a numpy array of them, or a `z3.BoolRef`."""
+
+
+def _column(*values: Any) -> bool:
+    return any(hasattr(value, "dtype") for value in values)
 
 
 def if_(condition: Truth, then: Any, otherwise: Any) -> Any:
     """`then` where the condition holds, else `otherwise`."""
     if isinstance(condition, bool):
         return then if condition else otherwise
+    if _column(condition):
+        import numpy
+
+        return numpy.where(condition, then, otherwise)
     import z3
 
     return z3.If(condition, then, otherwise)
@@ -37,6 +45,8 @@ def both(a: Truth, b: Truth) -> Truth:
     """Conjunction; both sides are evaluated."""
     if isinstance(a, bool) and isinstance(b, bool):
         return a and b
+    if _column(a, b):
+        return a & b
     import z3
 
     return z3.And(a, b)
@@ -46,6 +56,8 @@ def either(a: Truth, b: Truth) -> Truth:
     """Disjunction; both sides are evaluated."""
     if isinstance(a, bool) and isinstance(b, bool):
         return a or b
+    if _column(a, b):
+        return a | b
     import z3
 
     return z3.Or(a, b)
@@ -53,7 +65,8 @@ def either(a: Truth, b: Truth) -> Truth:
 
 def div(a: Num, b: Num) -> Num:
     """Floor division by a positive number (Z3's `/` on Int terms rounds the same way there)."""
-    return a // b if isinstance(a, int) and isinstance(b, int) else a / b
+    plain = isinstance(a, int) and isinstance(b, int)
+    return a // b if plain or _column(a, b) else a / b
 
 
 def ceil_div(a: Num, b: Num) -> Num:
@@ -70,6 +83,8 @@ def not_(a: Truth) -> Truth:
     """Negation."""
     if isinstance(a, bool):
         return not a
+    if _column(a):
+        return ~a
     import z3
 
     return z3.Not(a)

@@ -10,8 +10,9 @@ from kvproof.model.algebra import Num, div, if_, max_
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.ranges import at_least
 from kvproof.model.rules import SPEC, Rules
-from kvproof.strategies.symbolic.obligation import Claim, Obligation, at_least, obligation
+from kvproof.strategies.symbolic.obligation import Claim, Obligation, obligation
 from kvproof.strategies.symbolic.prove import Proof, outcome, prove, prove_one
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict

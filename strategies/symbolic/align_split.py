@@ -17,8 +17,9 @@ from kvproof.model.algebra import (
     not_,
     round_down,
 )
+from kvproof.model.ranges import at_least
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 CHUNK = {
     "start": at_least(0),

@@ -2,8 +2,9 @@
 
 from kvproof.model import counts
 from kvproof.model.algebra import Num, all_of, both, implies
+from kvproof.model.ranges import at_least
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
 def _skipped_blocks(total: Num, window: Num, block_size: Num) -> tuple[Num, ...]:

@@ -2,8 +2,9 @@
 
 from kvproof.model import counts
 from kvproof.model.algebra import Num, all_of, either, max_
+from kvproof.model.ranges import at_least
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
 @obligation(

@@ -3,8 +3,9 @@
 import itertools
 
 from kvproof.model.algebra import Num, all_of, both, implies
+from kvproof.model.ranges import at_least, between
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, between, obligation
+from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
 @obligation(

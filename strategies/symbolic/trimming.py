@@ -4,8 +4,9 @@ Positions count kernel blocks, which hold the same number of tokens on both side
 """
 
 from kvproof.model.algebra import Num, all_of, both, either, max_
+from kvproof.model.ranges import at_least
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, obligation
+from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 LISTS = {
     "local_first": at_least(0),

@@ -2,8 +2,9 @@
 
 from kvproof.model import counts
 from kvproof.model.algebra import Num, all_of, any_of, both, max_
+from kvproof.model.ranges import at_least, between
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.obligation import Claim, at_least, between, obligation
+from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 SIZES = {"window": at_least(1), "block_size": at_least(1)}
 
