@@ -129,7 +129,7 @@ def engine(
         free=tuple(b.block_id for b in pool.free_block_queue.get_all_free_blocks()),
         cached=cached(scheduler, names),
         requests=tuple(
-            sorted(request(scheduler, r, known[r.request_id]) for r in scheduler.requests.values())
+            request(scheduler, r, known[r.request_id]) for r in scheduler.requests.values()
         ),
         running=tuple(r.request_id for r in scheduler.running),
     )

@@ -205,7 +205,8 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
     if request.route == "to_decode":
-        engine = engine.without(request.id).having(request._replace(status=SENDING))
+        engine = engine.having(request._replace(status=SENDING))
+        engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
         lists = offered_lists(cfg, request, rules)
         offer = Transfer(request.id, "offered", request.computed, lists)
         return state.putting(engine).moving(request.id, offer)

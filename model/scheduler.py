@@ -234,7 +234,8 @@ class Scheduling:
     # A greedy choice, for the explorer and for sampling the model.
 
     def choose(self) -> None:
-        """Running requests first, then as many waiting ones as fit, each as far as it can."""
+        """Running requests first, then waiting ones in turn while they fit, each as far as it can:
+        those with blocks, those that were preempted, and the others, in the order of arrival."""
         preempted = False
         for name in self.engine.running:
             if name in self.engine.running and self.budget:
@@ -268,10 +269,10 @@ class Scheduling:
         for request in self.engine.requests:
             if request.status in (LOADED, FAILED):
                 self.adopt(Adopt(request.id))
-        held = [r.id for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
-        held.sort(key=lambda name: not self.engine.request(name).tables)
-        for name in held:
-            if not self.budget or self.engine.dead or not self._try(name):
+        held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
+        held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
+        for request in held:
+            if not self.budget or self.engine.dead or not self._try(request.id):
                 break
 
     def _leaves_room(self, before: Engine, name: str) -> bool:

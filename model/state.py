@@ -101,7 +101,8 @@ class Served(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """One engine: pool, cache, memory, requests, and the step in flight."""
+    """One engine: pool, cache, memory, requests in the order of their arrival, and the step in
+    flight."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -129,9 +130,12 @@ class Engine(NamedTuple):
         return request
 
     def having(self, request: Request) -> "Engine":
-        """The engine with this request put in, or put in its place."""
-        others = [r for r in self.requests if r.id != request.id]
-        return self._replace(requests=tuple(sorted([*others, request])))
+        """The engine with this request put in its place, or last."""
+        if self.find(request.id) is None:
+            return self._replace(requests=(*self.requests, request))
+        return self._replace(
+            requests=tuple(request if r.id == request.id else r for r in self.requests)
+        )
 
     def without(self, name: str) -> "Engine":
         """The engine with this request gone."""

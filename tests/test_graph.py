@@ -112,10 +112,10 @@ def test_dot_shows_who_is_where_and_the_violation_in_red() -> None:
     reached = broken_by("double_free")
     text = dot(graph_of(reached))
     assert '  2 [label="2\\nE: r1 waiting"];\n' in text
-    assert '  5 [label="5\\nE: r1 running at 5 (computing)"];\n' in text
-    assert '  8 [label="8\\nBROKEN: pool_adds_up", color=red' in text
+    assert '  6 [label="6\\nE: r1 running at 5 (computing)"];\n' in text
+    assert '  10 [label="10\\nBROKEN: pool_adds_up", color=red' in text
     path = re.findall(r"^  (\d+) -> (\d+) \[.*color=red", text, re.MULTILINE)
-    assert path == [("0", "2"), ("2", "5"), ("5", "8")]
+    assert path == [("0", "2"), ("2", "6"), ("6", "10")]
 
 
 def test_of_two_edges_only_the_one_of_the_trace_is_red() -> None:

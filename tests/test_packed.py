@@ -126,4 +126,4 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     while not packed.over:
         packed.expand()
         assert len(packed.steps._known) <= 10
-    assert len(packed.reached.packed) == 261
+    assert len(packed.reached.packed) == 267

@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 class Request(NamedTuple):
     """One request. `prompt` is 0 until P has asked for it. `computed` tokens are those of the
-    engine the request is on; `hit` blocks D has in its cache; `left` blocks are still to be read."""
+    engine the request is on; D has `hit` blocks in its cache and `left` blocks still to read."""
 
     phase: int = NEW
     prompt: int = 0
