@@ -31,7 +31,9 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong in a checkpoint")
 
 
-def scope(cluster: Cluster, rules: Rules, invariants: Iterable[str]) -> dict[str, Any]:
+def scope(
+    cluster: Cluster, rules: Rules, invariants: Iterable[str], symmetric: bool = False
+) -> dict[str, Any]:
     """What a search is about: a checkpoint of another one is no use to it."""
     return {
         "kind": KIND,
@@ -39,6 +41,7 @@ def scope(cluster: Cluster, rules: Rules, invariants: Iterable[str]) -> dict[str
         "config": config.to_json(cluster),
         "rules": rules.differing(),
         "invariants": list(invariants),
+        "symmetric": symmetric,
     }
 
 

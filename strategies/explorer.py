@@ -23,6 +23,7 @@ from kvproof.model.rules import SPEC, Rules
 from kvproof.strategies import checkpoint
 from kvproof.strategies.fairness import no_progress
 from kvproof.strategies.packed import PackedSearch, Reached
+from kvproof.strategies.unfolded import Unfolded
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
@@ -56,10 +57,13 @@ def explore(
     *,
     memory_mib: int | None = None,
     kept: Checkpoint | None = None,
+    symmetric: bool = False,
 ) -> Outcome:
     """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN
-    where a limit or the user cut it. Raises UsageError where a checkpoint cannot be used."""
-    return explored(cluster, rules, invariants, Limits(states_max, memory_mib), progress, kept)[0]
+    where a limit or the user cut it. `symmetric` takes states that differ in names only for one.
+    Raises UsageError where a checkpoint cannot be used."""
+    limits = Limits(states_max, memory_mib)
+    return explored(cluster, rules, invariants, limits, progress, kept, symmetric)[0]
 
 
 def explored(
@@ -69,24 +73,30 @@ def explored(
     limits: Limits = Limits(),  # noqa: B008
     progress: Progress | None = None,
     kept: Checkpoint | None = None,
+    symmetric: bool = False,
 ) -> tuple[Outcome, Reached]:
     """The same, with the graph that was reached."""
     chosen = list(INVARIANTS.values()) if invariants is None else list(invariants)
     start = time.perf_counter()
-    about = checkpoint.scope(cluster, rules, [i.id for i in chosen])
+    about = checkpoint.scope(cluster, rules, [i.id for i in chosen], symmetric)
     before = checkpoint.load(kept.path, about, cluster) if kept and kept.resume else None
-    search = PackedSearch(cluster, rules, chosen, before)
+    search = PackedSearch(cluster, rules, chosen, before, symmetric)
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
+    whole = Unfolded(search) if symmetric else None
     finding, events = reached.finding, reached.events
+    if finding is not None and whole is not None:
+        finding, events = whole.violation(search)
     if finding is None and not reason:
-        blocked = no_progress(cluster, reached, chosen)
+        blocked = no_progress(cluster, whole or reached, chosen)
         if blocked is not None:
             finding, events = blocked[0], blocked[1].prefix
             reached.finding, reached.events = finding, events
     seconds = time.perf_counter() - start
     coverage = _coverage(reached)
+    if whole is not None:
+        coverage["renamings"] = whole.size
     if finding is not None:
         return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds), reached
     if reason:

@@ -4,6 +4,9 @@ It visits the states of `exhaustive.search` in the same order, with the same mod
 invariants; a test compares them state for state. What makes it quick: a state is one int
 (`collapse`), a step of one engine is computed once (`local_steps`), an engine or a state is judged
 once. Cost: about 0.3 KiB a state and its edges, beside the distinct components.
+
+With symmetry, states that differ in names only count as one (`orbits`); `unfolded` gives the runs
+and the graph of all states back.
 """
 
 from array import array
@@ -19,6 +22,7 @@ from kvproof.model.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.collapse import Collapse, Parts
 from kvproof.strategies.local_steps import LocalSteps, Taken
+from kvproof.strategies.orbits import Orbits
 
 T = TypeVar("T", covariant=True)
 
@@ -49,7 +53,8 @@ class Reached:
     """What a search has reached so far, and where it goes on: `expanded` states are done, the rest
     wait in the order of their numbers. States are numbered in the order of discovery; 0 is the
     initial one. `margins` has, by invariant, how close it came to being broken, and the state where
-    it did; `goals` the state from which each goal was first reached."""
+    it did; `goals` the state from which each goal was first reached. `turns` has, by state, the
+    renaming that led to it from what its predecessor's event made (see `orbits`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -71,13 +76,18 @@ class Reached:
         self._by = array("i")
         self._from, self._to, self._edge = array("q"), array("q"), array("i")
         self._loop, self._loop_event = array("q"), array("i")
+        self.turns = array("B")
+        self._turn = array("B")
         self.add(self.collapse.parts(model.initial(cluster)), -1, 0, 0)
 
     FIELDS = (
         *("packed", "expanded", "generated", "fired", "new", "finding", "events", "cut"),
         *("event_list", "margins", "goals"),
     )
-    ARRAYS = ("depths", "_parent", "_by", "_from", "_to", "_edge", "_loop", "_loop_event")
+    ARRAYS = (
+        *("depths", "_parent", "_by", "_from", "_to", "_edge", "_loop", "_loop_event"),
+        *("turns", "_turn"),
+    )
 
     def saved(self) -> dict[str, Any]:
         """All of it as plain data and types of the model."""
@@ -104,7 +114,7 @@ class Reached:
         reached._event_numbers = {e: number for number, e in enumerate(reached.event_list)}
         return reached
 
-    def add(self, parts: Parts, parent: int, by: int, depth: int) -> int:
+    def add(self, parts: Parts, parent: int, by: int, depth: int, turn: int = 0) -> int:
         """Number a new state."""
         number = len(self.packed)
         packed = self.collapse.pack(parts)
@@ -113,6 +123,7 @@ class Reached:
         self._parent.append(parent)
         self._by.append(by)
         self.depths.append(depth)
+        self.turns.append(turn)
         return number
 
     def event_number(self, event: Event) -> int:
@@ -123,15 +134,20 @@ class Reached:
             self.event_list.append(event)
         return number
 
-    def join(self, origin: int, target: int, event: int) -> None:
-        """Note an edge, or an event that changes nothing."""
-        if origin == target:
+    def join(self, origin: int, target: int, event: int, turn: int = 0) -> None:
+        """Note an edge, or an event that changes nothing but names of blocks."""
+        if origin == target and not turn:
             self._loop.append(origin)
             self._loop_event.append(event)
         else:
             self._from.append(origin)
             self._to.append(target)
             self._edge.append(event)
+            self._turn.append(turn)
+
+    def parent(self, number: int) -> int:
+        """The number of the predecessor of a state but the initial one."""
+        return self._parent[number]
 
     def parts(self, number: int) -> Parts:
         """The components of a state."""
@@ -159,6 +175,11 @@ class Reached:
             return self._from[i], self._to[i], self.event_list[self._edge[i]]
 
         return View(self._from.__len__, edge)
+
+    @property
+    def edge_turns(self) -> Sequence[int]:
+        """The renaming at the end of each edge."""
+        return self._turn
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:
@@ -205,9 +226,11 @@ class PackedSearch:
         rules: Rules,
         invariants: Sequence[Invariant],
         reached: Reached | None = None,
+        symmetric: bool = False,
     ) -> None:
         self.cluster, self.rules, self.invariants = cluster, rules, tuple(invariants)
         self.reached = Reached(cluster) if reached is None else reached
+        self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse)
         self.judge = Judge(cluster, invariants)
@@ -226,32 +249,36 @@ class PackedSearch:
         reached = self.reached
         origin = reached.expanded
         parts = reached.parts(origin)
-        found: list[tuple[Event, Taken, str]] = []
+        found: list[tuple[Event, Taken, Parts, int]] = []
         state = reached.collapse.state(parts)
         for event in model.stimuli(self.cluster, state):
             taken = self.steps.take(parts, event)
-            kind = type(event).__name__
-            found.append((event, taken, kind))
-            if taken.breaks or self._new_and_broken(taken):
+            after, turn = self._named(taken.parts)
+            found.append((event, taken, after, turn))
+            if taken.breaks or self._new_and_broken(after):
                 self._fail(origin, state, event)
                 break
         # Only now is anything noted: a search that is interrupted here loses no more than a state.
-        for event, taken, kind in found:
+        for event, taken, after, turn in found:
+            kind = type(event).__name__
             reached.generated += 1
             reached.fired[kind] += 1
             if reached.finding is not None and event is found[-1][0]:
                 break
-            packed = reached.collapse.pack(taken.parts)
-            target = reached.numbers.get(packed)
+            target = reached.numbers.get(reached.collapse.pack(after))
             by = reached.event_number(taken.event)
             if target is None:
-                target = reached.add(taken.parts, origin, by, reached.depths[origin] + 1)
+                target = reached.add(after, origin, by, reached.depths[origin] + 1, turn)
                 reached.new[kind] += 1
                 self._measure(target)
             for goal in taken.goals:
                 reached.goals.setdefault(goal, origin)
-            reached.join(origin, target, by)
+            reached.join(origin, target, by, turn)
         reached.expanded += 1
+
+    def _named(self, parts: Parts) -> tuple[Parts, int]:
+        """The state that stands for this one, and the renaming that leads to it."""
+        return (parts, 0) if self.orbits is None else self.orbits.least(parts)
 
     def _measure(self, number: int) -> None:
         """Note where an invariant came closer to being broken than before."""
@@ -262,11 +289,11 @@ class PackedSearch:
             if name not in reached.margins or found < reached.margins[name][0]:
                 reached.margins[name] = (found, number)
 
-    def _new_and_broken(self, taken: Taken) -> bool:
+    def _new_and_broken(self, parts: Parts) -> bool:
         collapse = self.reached.collapse
-        if collapse.pack(taken.parts) in self.reached.numbers:
+        if collapse.pack(parts) in self.reached.numbers:
             return False
-        return self.judge.breaks(taken.parts, collapse.state(taken.parts))
+        return self.judge.breaks(parts, collapse.state(parts))
 
     def _fail(self, origin: int, state: State, event: Event) -> None:
         """Take the step again as it is, and note what breaks first."""

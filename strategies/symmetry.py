@@ -1,0 +1,213 @@
+"""What makes no difference: which of two like jobs is which, and which block has which id.
+
+A *renaming* gives jobs each other's names, where their prompts are equal but for the names of
+tokens. The ids of an engine's blocks may be exchanged too; the order of the free queue is kept, for
+it decides what is evicted. Both turn a run of the model into a run of the model: nothing in it asks
+for more of a name, a token or an id than whether two are the same. `gates.symmetry_differs` checks
+that on a whole scope. Engines of one role need no renaming: a cluster has one engine of each.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kvproof.model import counts
+from kvproof.model.config import Cluster, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Event
+from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
+
+JOBS_MAX = 5
+"""Jobs that symmetry is looked for in; more would have too many renamings."""
+
+Ids = tuple[int, ...]
+"""The new id of each block of an engine, by its old one; the null block keeps its own."""
+
+Orbit = frozenset[State]
+"""States that differ in names only."""
+
+
+class Renaming(NamedTuple):
+    """The new name of each job by its old one, and of each token."""
+
+    jobs: tuple[tuple[str, str], ...]
+    tokens: tuple[tuple[str, str], ...]
+
+    def job(self, name: str) -> str:
+        """The new name of a job."""
+        return dict(self.jobs)[name]
+
+    def text(self, tokens: str) -> str:
+        """A prompt or prefix in the new tokens."""
+        return tokens.translate(str.maketrans(dict(self.tokens)))
+
+    def after(self, first: "Renaming") -> "Renaming":
+        """This renaming after another one."""
+        jobs = tuple((old, self.job(new)) for old, new in first.jobs)
+        return Renaming(jobs, tuple((old, self.text(new)) for old, new in first.tokens))
+
+    @property
+    def inverse(self) -> "Renaming":
+        """The renaming that undoes this one."""
+        return Renaming(
+            tuple(sorted((new, old) for old, new in self.jobs)),
+            tuple(sorted((new, old) for old, new in self.tokens)),
+        )
+
+
+def _prompt(job: Job) -> str:
+    """The prompt as it reaches an engine (`model.cluster.arrival`)."""
+    return job.prompt.upper() if job.embeds else job.prompt
+
+
+def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
+    """The renaming that takes each job to its image, None where there is none."""
+    forth: dict[str, str] = {}
+    back: dict[str, str] = {}
+    for job, image in zip(jobs, images, strict=True):
+        if (job.max_tokens, job.embeds) != (image.max_tokens, image.embeds):
+            return None
+        ours, theirs = _prompt(job), _prompt(image)
+        if len(ours) != len(theirs):
+            return None
+        for a, b in zip(ours, theirs, strict=True):
+            if forth.setdefault(a, b) != b or back.setdefault(b, a) != a:
+                return None
+    names = zip((j.name for j in jobs), (i.name for i in images), strict=True)
+    return Renaming(tuple(sorted(names)), tuple(sorted(forth.items())))
+
+
+def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
+    """All renamings of the jobs of a cluster, the one that changes nothing first. Raises UsageError
+    where there are too many jobs to look at."""
+    if len(cluster.jobs) > JOBS_MAX:
+        raise UsageError(
+            f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "
+            f"{len(cluster.jobs)}. Write fewer jobs, or leave --symmetry out."
+        )
+    images = (_between(cluster.jobs, order) for order in itertools.permutations(cluster.jobs))
+    return tuple(renaming for renaming in images if renaming is not None)
+
+
+def renamed_engine(engine: Engine, by: Renaming) -> Engine:
+    """An engine with jobs and tokens renamed."""
+
+    def request(r: Request) -> Request:
+        return r._replace(id=by.job(r.id), prompt=by.text(r.prompt))
+
+    def key(k: Any) -> Any:
+        return k and (k[0], by.text(k[1]))
+
+    return engine._replace(
+        blocks=tuple(b._replace(key=key(b.key)) for b in engine.blocks),
+        cached=tuple(sorted((key(k), blocks) for k, blocks in engine.cached)),
+        memory=tuple(
+            m and m._replace(slots=tuple(by.text(s) for s in m.slots)) for m in engine.memory
+        ),
+        requests=tuple(map(request, engine.requests)),
+        running=tuple(map(by.job, engine.running)),
+        step=engine.step and tuple((by.job(name), tokens) for name, tokens in engine.step),
+        served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in engine.served)),
+    )
+
+
+def renamed_between(between: Sequence[Any], by: Renaming) -> tuple[Any, ...]:
+    """What a state has beside its engines, with jobs renamed."""
+    transfers, ended, failures = between
+    return (
+        tuple(sorted(t._replace(request=by.job(t.request)) for t in transfers)),
+        tuple(sorted((engine, by.job(name)) for engine, name in ended)),
+        failures,
+    )
+
+
+def renamed(state: State, by: Renaming) -> State:
+    """A state with jobs and tokens renamed."""
+    engines = tuple(renamed_engine(e, by) for e in state.engines)
+    return State(engines, *renamed_between(state[1:], by))
+
+
+def renamed_event(event: Event, by: Renaming) -> Event:
+    """An event with jobs renamed."""
+    data = event._asdict()
+    for name in ("request", "needy"):
+        if name in data:
+            data[name] = by.job(data[name])
+    if data.get("chose"):
+        data["chose"] = tuple(renamed_event(c, by) for c in data["chose"])
+    return type(event)(**data)
+
+
+def first_ids(engine: Engine) -> Ids:
+    """Ids in the order in which the blocks are come upon: tables, then the free queue, then the
+    rest."""
+    new = {NULL: NULL}
+    tables = (block for r in engine.requests for table in r.tables for block in table)
+    for block in itertools.chain(tables, engine.free, range(len(engine.blocks))):
+        new.setdefault(block, len(new))
+    return tuple(new[block] for block in range(len(engine.blocks)))
+
+
+def with_ids(engine: Engine, ids: Ids) -> Engine:
+    """An engine whose blocks have new ids."""
+    old = sorted(range(len(ids)), key=ids.__getitem__)
+
+    def many(blocks: Sequence[int]) -> Ids:
+        return tuple(ids[b] for b in blocks)
+
+    return engine._replace(
+        blocks=tuple(engine.blocks[b] for b in old),
+        memory=tuple(engine.memory[b] for b in old),
+        free=many(engine.free),
+        cached=tuple((key, many(blocks)) for key, blocks in engine.cached),
+        requests=tuple(
+            r._replace(tables=tuple(map(many, r.tables))) if r.tables else r
+            for r in engine.requests
+        ),
+    )
+
+
+def transfers_with_ids(
+    cluster: Cluster, transfers: Sequence[Transfer], p: Ids, d: Ids
+) -> tuple[Transfer, ...]:
+    """Hand-overs after the blocks of P and D have got new ids."""
+
+    def many(lists: Lists, ids: Ids) -> Lists:
+        return tuple(tuple(ids[b] for b in blocks) for blocks in lists)
+
+    def kernel(blocks: Ids, ids: Ids, ratio: int) -> Ids:
+        pairs = (counts.logical_block(b, ratio) for b in blocks)
+        return tuple(ids[block] * ratio + part for block, part in pairs)
+
+    result = []
+    for transfer in transfers:
+        pairs = []
+        for group, (ours, theirs) in zip(cluster.decode.groups, transfer.pairs, strict=False):
+            ratios = (1, 1)
+            if group.attention:
+                ratios = cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical
+            pairs.append((kernel(ours, d, ratios[0]), kernel(theirs, p, ratios[1])))
+        result.append(
+            transfer._replace(
+                remote=many(transfer.remote, p), local=many(transfer.local, d), pairs=tuple(pairs)
+            )
+        )
+    return tuple(result)
+
+
+def without_ids(cluster: Cluster, state: State) -> State:
+    """The state with block ids as `first_ids` gives them: equal for states that differ in ids
+    only."""
+    ids = {e.name: first_ids(e) for e in state.engines}
+    return state._replace(
+        engines=tuple(with_ids(e, ids[e.name]) for e in state.engines),
+        transfers=transfers_with_ids(
+            cluster, state.transfers, ids[cluster.prefill.name], ids[cluster.decode.name]
+        ),
+    )
+
+
+def orbit(cluster: Cluster, state: State) -> Orbit:
+    """All states that differ from this one in names only, each with its block ids as `first_ids`
+    gives them."""
+    return frozenset(without_ids(cluster, renamed(state, by)) for by in renamings(cluster))

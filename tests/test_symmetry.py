@@ -1,0 +1,170 @@
+"""States that differ in names only are one, soundly: and the gate says so when it is not."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.state import Engine, Request
+from kvproof.strategies import checkpoint, symmetry
+from kvproof.strategies.explorer import Checkpoint, explore, explored
+from kvproof.strategies.gates import symmetry_differs
+from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.symmetry import first_ids, renamed, renamings, with_ids, without_ids
+from kvproof.strategies.unfolded import Unfolded
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.exhaustive
+
+ALL = list(INVARIANTS.values())
+SLOW = ("pd-evicting", "pd-default", "hybrid-evicting", "pd-recomputing")
+REDUCED = {
+    "full": (30, 30),
+    "full-evicting": (29, 15),
+    "hybrid-evicting": (1033, 1001),
+    "hybrid-siblings": (394, 59),
+    "three": (25, 14),
+    "pd": (267, 134),
+    "pd-full": (478, 438),
+    "pd-preempting": (466, 335),
+    "pd-aborting": (652, 339),
+    "pd-recomputing": (698, 693),
+    "pd-tight": (213, 78),
+    "pd-ratio": (371, 156),
+    "pd-ratio-hitting": (329, 136),
+    "pd-default": (6683, 2780),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_distinct_states_without_and_with_symmetry(name: str) -> None:
+    plain, reduced = (explore(CLUSTERS[name], symmetric=s) for s in (False, True))
+    counts = tuple(o.coverage["states_distinct"] for o in (plain, reduced))
+    assert counts == REDUCED[name]
+    assert plain.verdict is reduced.verdict is Verdict.EXHAUSTED
+    assert set(plain.coverage["goals"]) == set(reduced.coverage["goals"])
+
+
+@pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
+def test_symmetry_is_sound(name: str) -> None:
+    assert symmetry_differs(CLUSTERS[name], SPEC, ALL) is None
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+def test_a_fault_is_found_by_a_trace_as_short(fault) -> None:
+    cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
+    plain, reduced = (explore(cluster, rules, symmetric=s) for s in (False, True))
+    assert reduced.finding is not None
+    assert reduced.finding.invariant in fault.breaks
+    assert len(reduced.events) == len(plain.events)
+    machine = ModelMachine(cluster, rules)
+    for event in reduced.events:
+        machine.take(event)
+
+
+def priority(engine: Engine, request: Request) -> Engine:
+    """Requests by name, so that a name decides who is served first."""
+    others = [r for r in engine.requests if r.id != request.id]
+    return engine._replace(requests=tuple(sorted([*others, request])))
+
+
+def test_a_machine_in_which_names_matter_turns_the_gate_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Engine, "having", priority)
+    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], SPEC, ALL))
+
+
+def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def careless(engine: Engine, ids: symmetry.Ids) -> Engine:
+        named = with_ids(engine, ids)
+        return named._replace(free=tuple(sorted(named.free, reverse=True)))
+
+    cluster = dataclasses.replace(CLUSTERS["full-evicting"], evictions=True)
+    assert symmetry_differs(cluster, SPEC, ALL) is None
+    monkeypatch.setattr(symmetry, "with_ids", careless)
+    assert symmetry_differs(cluster, SPEC, ALL) is not None
+
+
+def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = CLUSTERS["pd-hitting"]
+    blind = dataclasses.replace(
+        cluster, jobs=tuple(dataclasses.replace(j, max_tokens=1) for j in cluster.jobs)
+    )
+    alike = renamings(blind)
+    assert len(renamings(cluster)) == 1 < len(alike)
+    monkeypatch.setattr(symmetry, "renamings", lambda _cluster: alike)
+    assert symmetry_differs(cluster, SPEC, ALL) is not None
+
+
+def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
+    cluster = CLUSTERS["pd-tight"]
+    search = PackedSearch(cluster, SPEC, ALL, symmetric=True)
+    while not search.over:
+        search.expand()
+    whole = Unfolded(search)
+    plain = explored(cluster)[1]
+    assert set(whole.states) == {without_ids(cluster, state) for state in plain.states}
+    ours = {(whole.states[a], whole.states[b], type(e).__name__) for a, b, e in whole.edges}
+    names = [without_ids(cluster, state) for state in plain.states]
+    assert ours == {(names[a], names[b], type(e).__name__) for a, b, e in plain.edges}
+    for number in range(len(whole.states)):
+        machine = ModelMachine(cluster)
+        for event in whole.trace(number):
+            machine.take(event)
+        assert without_ids(cluster, machine.state) == whole.states[number]
+
+
+@pytest.mark.parametrize("after", [1, 30, 77])
+def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
+    cluster = CLUSTERS["pd-tight"]
+    search = PackedSearch(cluster, SPEC, ALL, symmetric=True)
+    for _ in range(after):
+        search.expand()
+    path = tmp_path / "c"
+    checkpoint.save(path, checkpoint.scope(cluster, SPEC, INVARIANTS, True), search.reached)
+    resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
+    assert resumed.coverage == explore(cluster, symmetric=True).coverage
+    with pytest.raises(UsageError, match="of another search"):
+        explore(cluster, kept=Checkpoint(path, resume=True))
+
+
+def test_like_jobs_are_those_whose_prompts_differ_in_the_names_of_tokens() -> None:
+    jobs = [Job("a", "xyx"), Job("b", "uvu"), Job("c", "uvv"), Job("d", "uvu", 2)]
+    found = renamings(dataclasses.replace(CLUSTERS["pd"], jobs=tuple(jobs)))
+    assert [dict(r.jobs) for r in found] == [
+        {"a": "a", "b": "b", "c": "c", "d": "d"},
+    ]
+    found = renamings(dataclasses.replace(CLUSTERS["pd"], jobs=tuple(jobs[:2])))
+    assert [dict(r.jobs) for r in found] == [{"a": "a", "b": "b"}, {"a": "b", "b": "a"}]
+    assert found[1].after(found[1]) == found[0]
+    assert found[1].inverse == found[1]
+
+
+def test_too_many_jobs_are_an_error() -> None:
+    jobs = tuple(Job(f"r{n}", "ab") for n in range(6))
+    with pytest.raises(UsageError, match="up to 5 jobs"):
+        explore(dataclasses.replace(CLUSTERS["pd"], jobs=jobs), symmetric=True)
+
+
+def test_a_renamed_state_has_its_block_ids_in_the_order_they_are_come_upon() -> None:
+    cluster: Cluster = CLUSTERS["pd-default"]
+    reached = explored(cluster, symmetric=True)[1]
+    swap = renamings(cluster)[1]
+    for state in list(reached.states)[::97]:
+        assert without_ids(cluster, state) == state
+        for engine in state.engines:
+            assert first_ids(engine) == tuple(range(len(engine.blocks)))
+        assert renamed(renamed(state, swap), swap.inverse) == state
