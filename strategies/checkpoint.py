@@ -16,7 +16,7 @@ from kvproof.model import config
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.rules import Rules
-from kvproof.strategies.packed import Reached
+from kvproof.strategies.reached import Reached
 
 KIND = "kvproof-checkpoint"
 MODULES = ("kvproof.model.state", "kvproof.model.events")

@@ -22,7 +22,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.rules import SPEC, Rules
 from kvproof.strategies import checkpoint
 from kvproof.strategies.fairness import no_progress
-from kvproof.strategies.packed import PackedSearch, Reached
+from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.reached import Reached
 from kvproof.strategies.unfolded import Unfolded
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 

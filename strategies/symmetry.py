@@ -39,7 +39,7 @@ class Renaming(NamedTuple):
 
     def text(self, tokens: str) -> str:
         """A prompt or prefix in the new tokens."""
-        return tokens.translate(str.maketrans(dict(self.tokens)))
+        return tokens.translate({ord(old): new for old, new in self.tokens})
 
     def after(self, first: "Renaming") -> "Renaming":
         """This renaming after another one."""

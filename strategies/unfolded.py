@@ -13,7 +13,8 @@ from kvproof.model.events import Event
 from kvproof.model.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.orbits import Orbits
-from kvproof.strategies.packed import PackedSearch, View
+from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.reached import View
 from kvproof.strategies.symmetry import renamed_event
 
 Run = tuple[State, tuple[Event, ...]]
