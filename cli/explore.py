@@ -13,7 +13,7 @@ from kvproof.model.errors import UsageError
 from kvproof.reports import graph
 from kvproof.strategies.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.no_return import no_return
-from kvproof.strategies.packed import Reached
+from kvproof.strategies.reached import Reached
 from kvproof.strategies.verdict import Outcome, Verdict
 
 AHEAD_MAX = 20_000
@@ -29,39 +29,59 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_endurance(parser)
     options.add_traces(parser)
     parser.add_argument(
-        "--graph", type=Path, metavar="FILE", help="write the graph to a new .graphml or .dot file"
+        "--symmetry",
+        action="store_true",
+        help="take states for one that differ in block ids, or in which of two like jobs is which",
+    )
+    parser.add_argument(
+        "--graph",
+        type=Path,
+        metavar="FILE",
+        help="write the graph to a new .graphml or .dot file; "
+        f"up to {graph.DRAWN_MAX} states also drawn, as .svg or .png",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Explore, and print what was found."""
     setup = options.setup(args)
+    limits = Limits(args.states_max, args.memory_max)
     if args.graph is not None:
         graph.check(args.graph)
-    limits = Limits(args.states_max, args.memory_max)
-    outcome, reached = exhausted(setup, limits, _checkpoint(args))
+        if args.graph.suffix in graph.DRAWN:
+            _check_small(args.graph, setup, limits, args.symmetry)
+    outcome, reached = exhausted(setup, limits, _checkpoint(args), args.symmetry)
     more = {
         "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
         "memory_mib": memory_mib(),
         **_no_return(setup, outcome),
     }
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
-    if args.graph is not None:
-        graph.write(args.graph, reached)
     code = answer(args, setup, maker("model", setup.rules), outcome)
     if not args.json:
         print("\n".join(_told(outcome)))
         if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
             print(f"To go on, write the same command with --resume (kept in {args.checkpoint}).")
+    # Last, so that no answer is lost where the graph cannot be written after all.
+    if args.graph is not None:
+        graph.write(args.graph, reached)
     return code
 
 
+def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
+    """Raise UsageError where there are too many states to draw: the first of them are looked at
+    before the long search."""
+    few = limits._replace(states=min(limits.states, graph.DRAWN_MAX))
+    _, reached = explored(setup.cluster, setup.rules, setup.invariants, few, symmetric=symmetric)
+    graph.check_size(path, len(reached.packed))
+
+
 def exhausted(
-    setup: options.Setup, limits: Limits, kept: Checkpoint | None = None
+    setup: options.Setup, limits: Limits, kept: Checkpoint | None = None, symmetric: bool = False
 ) -> tuple[Outcome, Reached]:
     """The outcome of the search; UNKNOWN with what was seen so far where it was cut."""
     with progress("exploring: {} states, {} to expand") as show:
-        return explored(setup.cluster, setup.rules, setup.invariants, limits, show, kept)
+        return explored(setup.cluster, setup.rules, setup.invariants, limits, show, kept, symmetric)
 
 
 def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
@@ -95,6 +115,11 @@ def _told(outcome: Outcome) -> list[str]:
     """What a search has to tell beside its verdict."""
     covered = outcome.coverage
     lines = [covered["no_return"]["sentence"]] if "no_return" in covered else []
+    if "renamings" in covered:
+        lines.append(
+            "symmetry: states that differ in block ids only were taken for one, and so were those "
+            f"under {covered['renamings']} namings of the jobs"
+        )
     fired = ", ".join(
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()

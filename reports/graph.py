@@ -1,10 +1,11 @@
-"""The explored graph as a file: GraphML for programs, DOT for pictures.
+"""The explored graph as a file: GraphML for programs, DOT for pictures; small ones drawn.
 
 A node is a state, an edge an event that leads from one to another; two events between the same
 states are two edges. The step that breaks an invariant leads to a node of its own, since the search
 does not follow it.
 """
 
+import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,16 +110,51 @@ def dot(graph: Graph) -> str:
 
 
 RED = ", color=red, fontcolor=red, penwidth=2"
-FORMATS: dict[str, Callable[[Graph], str]] = {".graphml": graphml, ".dot": dot}
+
+
+def svg(graph: Graph) -> str:
+    """A small graph drawn, as SVG. Needs matplotlib, as `png` does."""
+    from kvproof.reports import picture
+
+    return picture.svg(graph)
+
+
+def png(graph: Graph) -> bytes:
+    """A small graph drawn, as PNG."""
+    from kvproof.reports import picture
+
+    return picture.png(graph)
+
+
+FORMATS: dict[str, Callable[[Graph], str | bytes]] = {
+    ".graphml": graphml,
+    ".dot": dot,
+    ".svg": svg,
+    ".png": png,
+}
 """How a graph is written, by the end of the file's name."""
+
+DRAWN = (".svg", ".png")
+"""The formats for small graphs only."""
+
+UNDRAWN = " or ".join(suffix for suffix in FORMATS if suffix not in DRAWN)
+
+DRAWN_MAX = 150
+"""States of a graph that is drawn, at most: with more nobody can follow a line."""
 
 
 def check(path: Path) -> None:
     """Raise UsageError where a graph cannot be written there: ask before a long search."""
     if path.suffix not in FORMATS:
+        *most, last = FORMATS
         raise UsageError(
             f"The file {path} is no known kind of graph. "
-            f"Write a name that ends in {' or '.join(FORMATS)}."
+            f"Write a name that ends in {', '.join(most)} or {last}."
+        )
+    if path.suffix in DRAWN and importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(
+            f"The picture {path} needs matplotlib, which is not installed. "
+            f"Write pip install 'kvproof[picture]', or a name that ends in {UNDRAWN}."
         )
     if path.exists():
         raise UsageError(
@@ -126,11 +162,22 @@ def check(path: Path) -> None:
         )
 
 
+def check_size(path: Path, states: int) -> None:
+    """Raise UsageError where a graph with so many states is not drawn."""
+    if path.suffix in DRAWN and states > DRAWN_MAX:
+        raise UsageError(
+            f"The graph has more than {DRAWN_MAX} states, too many for the picture {path}. "
+            f"Write a smaller --config, or a name that ends in {UNDRAWN}."
+        )
+
+
 def write(path: Path, reached: StateGraph) -> None:
     """Write the graph to a new file, as its suffix says. Raises UsageError where it exists, cannot
-    be written, or has another suffix."""
+    be written, has another suffix, or is a picture of too many states."""
     check(path)
-    write_new(path, FORMATS[path.suffix](graph_of(reached)))
+    check_size(path, len(reached.states))
+    made = FORMATS[path.suffix](graph_of(reached))
+    write_new(path, made)
 
 
 def quoted(text: str) -> str:

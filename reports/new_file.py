@@ -5,11 +5,12 @@ from pathlib import Path
 from kvproof.model.errors import UsageError
 
 
-def write_new(path: Path, text: str) -> None:
-    """Write a new file. Raises UsageError where it exists or cannot be written."""
+def write_new(path: Path, content: str | bytes) -> None:
+    """Write a new file, text as UTF-8. Raises UsageError where it exists or cannot be written."""
+    data = content.encode() if isinstance(content, str) else content
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("xb") as file:
+            file.write(data)
     except FileExistsError as error:
         raise UsageError(
             f"The file {path} exists and is not overwritten. Write the name of a new file."

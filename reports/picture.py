@@ -1,0 +1,328 @@
+"""The explored graph drawn, for graphs a person can take in: SVG and PNG.
+
+Time goes from left to right: a state stands in the column of its depth, under its number. An edge
+has the colour of its event's kind, and where there are few states the kind beside it. Needs
+matplotlib, which is an extra. The same graph gives the same file.
+"""
+
+import io
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import networkx as nx
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+if TYPE_CHECKING:
+    from kvproof.reports.graph import Graph, Node
+
+COLOURS = {
+    "Submit": "#1f77b4",
+    "Schedule": "#2ca02c",
+    "Complete": "#9467bd",
+    "TransferDone": "#17becf",
+    "TransferFail": "#e08214",
+    "TransferLost": "#8c510a",
+    "Abort": "#111111",
+    "LeaseExpire": "#e377c2",
+    "Evict": "#b5a800",
+    "ResetPrefixCache": "#6b7fa8",
+}
+"""The colour of each kind of event."""
+
+LEGEND_WIDE = 1.8
+"""Room for one word of the legend, in inches."""
+
+SEVERAL = "#999999"
+"""The colour of an edge that stands for events of several kinds."""
+
+RED = "#f4665c"
+"""The colour of the violation and of the way to it; no kind of event has it."""
+
+SIZE = 300
+"""Area of a state's mark, in square points."""
+
+NAMED_MAX = 60
+"""States up to which edges carry the names of their events; beyond, the colours must do."""
+
+SWEEPS = 40
+"""Times all columns are put in order: with more of them hardly a line less crosses another."""
+
+STYLE: list[Any] = ["default", {"svg.hashsalt": "kvproof", "svg.fonttype": "none"}]
+"""No setting of the user's, no random ids, and text that is text."""
+
+
+class Room(NamedTuple):
+    """What something is given, in inches."""
+
+    wide: float
+    tall: float
+
+
+NAMED, UNNAMED = Room(1.35, 0.5), Room(0.95, 0.4)
+"""Of each state, with the names of events between states and without."""
+
+LETTER = Room(0.058, 0.14)
+"""Of each letter of such a name."""
+
+BEND = -0.3
+"""How far a bent line leaves the straight one: twice that part of its length, to its left (a line
+to the left is bent down)."""
+
+NAME_AT = (0.55, 0.48, 0.62, 0.41, 0.69, 0.34, 0.76, 0.27)
+"""Where the name of a line may stand, as parts of the line, the best first."""
+
+Place = tuple[int, float]
+"""The depth of a state, from the left, and its height, from the top."""
+
+Point = tuple[float, float]
+"""Inches from the left and from the top."""
+
+
+class Mark(NamedTuple):
+    """How a state is shown, and what it means."""
+
+    says: str
+    shape: str
+    colour: str
+
+
+STATE = Mark("state", "o", "white")
+INITIAL = Mark("initial state", "o", "#ffe08a")
+OVER = Mark("all is over", "s", "#dcdcdc")
+BROKEN = Mark("violation", "o", RED)
+
+
+class Line(NamedTuple):
+    """All edges from one state to another: the kinds of their events, sorted. `violating` where one
+    of them is on the way to the violation."""
+
+    origin: int
+    target: int
+    kinds: tuple[str, ...]
+    violating: bool
+
+    @property
+    def colour(self) -> str:
+        """The colour of the line."""
+        return COLOURS[self.kinds[0]] if len(self.kinds) == 1 else SEVERAL
+
+
+def svg(graph: "Graph") -> str:
+    """The graph as SVG, with text one can search."""
+    return _rendered(graph, "svg", metadata={"Date": None}).decode("utf-8")
+
+
+def png(graph: "Graph") -> bytes:
+    """The graph as PNG."""
+    return _rendered(graph, "png", dpi=110)
+
+
+def lines(graph: "Graph") -> list[Line]:
+    """What is drawn of the edges: one line from a state to another."""
+    kinds: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for edge in graph.edges:
+        kinds[edge.origin, edge.target].add(edge.event.partition("(")[0])
+    red = {(edge.origin, edge.target) for edge in graph.edges if edge.violating}
+    return [Line(*ends, tuple(sorted(kinds[ends])), ends in red) for ends in kinds]
+
+
+def places(graph: "Graph") -> list[Place]:
+    """Where each state stands: its depth, and a height at least 1 from the others of that depth.
+    States are near those they follow, so that few lines cross."""
+    columns: dict[int, list[int]] = defaultdict(list)
+    for number, node in enumerate(graph.nodes):
+        columns[node.depth].append(number)
+    near: dict[int, set[int]] = defaultdict(set)
+    for edge in graph.edges:
+        near[edge.origin].add(edge.target)
+        near[edge.target].add(edge.origin)
+    height = {n: float(place) for column in columns.values() for place, n in enumerate(column)}
+    depths = sorted(columns)
+    for sweep in range(SWEEPS):
+        # First each column after the one on its left, then after the right one, at last after both.
+        beside = (-1, 1) if sweep >= SWEEPS // 2 else (-1,) if sweep % 2 == 0 else (1,)
+        for depth in depths if sweep % 2 == 0 else reversed(depths):
+            wanted = {}
+            for n in columns[depth]:
+                seen = [
+                    height[o] for o in sorted(near[n]) if graph.nodes[o].depth - depth in beside
+                ]
+                wanted[n] = sum(seen) / len(seen) if seen else height[n]
+            columns[depth].sort(key=lambda n: (wanted[n], height[n]))
+            height.update(
+                zip(columns[depth], spaced([wanted[n] for n in columns[depth]]), strict=True)
+            )
+    return [(node.depth, height[number]) for number, node in enumerate(graph.nodes)]
+
+
+def spaced(wanted: list[float]) -> list[float]:
+    """The heights nearest to the wanted ones (rising) that are at least 1 apart."""
+    # A run of heights that stand 1 apart moves as one; runs that meet are joined.
+    runs: list[tuple[float, int]] = []
+    for index, height in enumerate(wanted):
+        base, size = height - index, 1
+        while runs and runs[-1][0] >= base:
+            before, many = runs.pop()
+            base, size = (base * size + before * many) / (size + many), size + many
+        runs.append((base, size))
+    bases = [base for base, size in runs for _ in range(size)]
+    return [base + index for index, base in enumerate(bases)]
+
+
+def _rendered(graph: "Graph", kind: str, **options: Any) -> bytes:
+    with style.context(STYLE), io.BytesIO() as file:
+        figure(graph).savefig(file, format=kind, **options)
+        return file.getvalue()
+
+
+def figure(graph: "Graph") -> Figure:
+    """The graph on a figure that is as large as it needs."""
+    at = places(graph)
+    named = len(graph.nodes) <= NAMED_MAX
+    columns = 1 + max(x for x, _ in at)
+    low, high = min(y for _, y in at), max(y for _, y in at)
+    room = NAMED if named else UNNAMED
+    size = max(7.5, columns * room.wide), max(2.0, (1 + high - low) * room.tall) + 1.2
+    made = Figure(figsize=size, layout="constrained")
+    axes = made.add_subplot()
+    axes.set_axis_off()
+    axes.set_title(_title(graph), loc="left", fontsize=11)
+    drawn = lines(graph)
+    _draw_lines(axes, drawn, at)
+    if named:
+        _name_lines(axes, drawn, at)
+    handles = [*_draw_states(axes, graph, at), *_legend(drawn)]
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(high + 0.7, low - 0.7)
+    made.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=int(size[0] // LEGEND_WIDE),
+        fontsize=9,
+        markerscale=0.6,
+    )
+    return made
+
+
+def _draw_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
+    for bend in (0.0, BEND):
+        part = [line for line in drawn if _bend(line, at) == bend]
+        red = [line for line in part if line.violating]
+        _draw(axes, red, at, bend, edge_color=RED, width=7, arrowstyle="-")
+        _draw(axes, part, at, bend, edge_color=[line.colour for line in part], width=1.3)
+
+
+def _bend(line: Line, at: list[Place]) -> float:
+    """A line that does not lead to the right is bent, since it may meet others head on."""
+    return 0.0 if at[line.target][0] > at[line.origin][0] else BEND
+
+
+def _draw(axes: Any, drawn: list[Line], at: list[Place], bend: float, **look: Any) -> None:
+    ends = [(line.origin, line.target) for line in drawn]
+    nx.draw_networkx_edges(
+        nx.DiGraph(ends),
+        dict(enumerate(at)),
+        edgelist=ends,
+        connectionstyle=f"arc3,rad={bend}",
+        node_size=SIZE,
+        ax=axes,
+        **look,
+    )
+
+
+def _name_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
+    for line, (x, y) in zip(drawn, _name_places(drawn, at), strict=True):
+        axes.text(
+            x / NAMED.wide,
+            y / NAMED.tall,
+            "\n".join(line.kinds),
+            color=line.colour,
+            fontsize=7,
+            ha="center",
+            va="center",
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
+        )
+
+
+def _name_places(drawn: list[Line], at: list[Place]) -> list[Point]:
+    """Where the names of the lines stand, in inches: on their line, where no other name is. The
+    first place that is tried will do where none is free."""
+    found: list[Point] = []
+    for line in drawn:
+        tried = [_on(line, at, part) for part in NAME_AT]
+        free = [
+            (x, y)
+            for x, y in tried
+            if not any(
+                abs(x - u) < (_wide(line) + _wide(other)) / 2
+                and abs(y - v) < LETTER.tall * (len(line.kinds) + len(other.kinds)) / 2
+                for other, (u, v) in zip(drawn, found, strict=False)
+            )
+        ]
+        found.append((free or tried)[0])
+    return found
+
+
+def _wide(line: Line) -> float:
+    return LETTER.wide * max(map(len, line.kinds))
+
+
+def _on(line: Line, at: list[Place], part: float) -> Point:
+    """The point that ends a part of a line, in inches. A bent line is the curve that matplotlib
+    calls arc3."""
+    (x, y), (u, v) = (
+        (across * NAMED.wide, down * NAMED.tall)
+        for across, down in (at[line.origin], at[line.target])
+    )
+    off = 2 * part * (1 - part) * _bend(line, at)
+    return x + part * (u - x) - off * (v - y), y + part * (v - y) + off * (u - x)
+
+
+def _draw_states(axes: Any, graph: "Graph", at: list[Place]) -> Iterator[Any]:
+    """Draw the states, and yield what the legend says of them."""
+    marks = [_mark(node) for node in graph.nodes]
+    for mark in (STATE, INITIAL, OVER, BROKEN):
+        there = [place for place, its in zip(at, marks, strict=True) if its == mark]
+        if there:
+            across, down = zip(*there, strict=True)
+            yield axes.scatter(
+                across,
+                down,
+                s=SIZE,
+                c=mark.colour,
+                marker=mark.shape,
+                edgecolors="black",
+                zorder=3,
+                label=mark.says,
+            )
+    for number, (x, y) in enumerate(at):
+        axes.text(x, y, str(number), fontsize=8, ha="center", va="center", zorder=4)
+
+
+def _mark(node: "Node") -> Mark:
+    if node.broken:
+        return BROKEN
+    if node.initial:
+        return INITIAL
+    return OVER if node.over else STATE
+
+
+def _title(graph: "Graph") -> str:
+    said = f"{len(graph.nodes)} states, {len(graph.edges)} events that lead from one to another"
+    broken = [node.label.splitlines()[-1] for node in graph.nodes if node.broken]
+    return "; ".join((said, *broken))
+
+
+def _legend(drawn: list[Line]) -> Iterator[Line2D]:
+    """What the lines mean that are there."""
+    kinds = {kind for line in drawn for kind in line.kinds}
+    for kind, colour in COLOURS.items():
+        if kind in kinds:
+            yield Line2D([], [], color=colour, label=kind)
+    if any(len(line.kinds) > 1 for line in drawn):
+        yield Line2D([], [], color=SEVERAL, label="several of these")
+    if any(line.violating for line in drawn):
+        yield Line2D([], [], color=RED, linewidth=7, label="way to the violation")
