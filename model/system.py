@@ -22,7 +22,9 @@ class Action:
 
     `enabled` asks the state alone. `choices` gives what the step leaves open, each with the widest
     range that parameters of ints allow; `allowed` narrows it. `then` is the state after the step.
-    All but `enabled` take the choices as arguments after parameters and state.
+    `policy` is what the scheduler makes of its freedom: a step it would not take is no step of the
+    system, though all that is claimed would hold after it too, and is proved without it. All but
+    `enabled` take the choices as arguments after parameters and state.
     """
 
     name: str
@@ -30,17 +32,22 @@ class Action:
     then: Callable[..., Numbers]
     choices: Callable[[Numbers], Mapping[str, Range]] = lambda _parameters: {}
     allowed: Callable[..., Truth] = lambda *_all: True
+    policy: Callable[..., Truth] = lambda *_all: True
 
     def may(self, parameters: Numbers, state: Numbers, *chosen: Num) -> Truth:
         """Whether the step may be taken from a state with these choices."""
-        return both(self.enabled(parameters, state), self.allowed(parameters, state, *chosen))
+        chosen_well = both(
+            self.allowed(parameters, state, *chosen), self.policy(parameters, state, *chosen)
+        )
+        return both(self.enabled(parameters, state), chosen_well)
 
 
 @dataclass(frozen=True)
 class System:
     """A transition system: where it starts, the range of each number of a state, its actions, and
     what must be true of every state. `alike` names the field whose entries may change places
-    without making a difference (a plain tuple), empty for none."""
+    without making a difference (a plain tuple), empty for none. Proofs are for all `parameters` (the
+    type of them) of which `given` holds."""
 
     name: str
     initial: Callable[[Numbers], Numbers]
@@ -48,6 +55,8 @@ class System:
     actions: Sequence[Action]
     invariants: Mapping[str, Callable[[Numbers, Numbers], Truth]] = field(default_factory=dict)
     alike: str = ""
+    parameters: Any = None
+    given: Callable[[Numbers], Truth] = lambda _parameters: True
 
 
 def flat(value: Numbers) -> Iterator[Num]:

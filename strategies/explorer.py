@@ -24,6 +24,7 @@ from kvproof.strategies import checkpoint
 from kvproof.strategies.fairness import no_progress
 from kvproof.strategies.packed import PackedSearch
 from kvproof.strategies.reached import Reached
+from kvproof.strategies.tie import ties
 from kvproof.strategies.unfolded import Unfolded
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -77,7 +78,7 @@ def explored(
     symmetric: bool = False,
 ) -> tuple[Outcome, Reached]:
     """The same, with the graph that was reached."""
-    chosen = list(INVARIANTS.values()) if invariants is None else list(invariants)
+    chosen = [*INVARIANTS.values(), *ties(rules)] if invariants is None else list(invariants)
     start = time.perf_counter()
     about = checkpoint.scope(cluster, rules, [i.id for i in chosen], symmetric)
     before = checkpoint.load(kept.path, about, cluster) if kept and kept.resume else None

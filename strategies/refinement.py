@@ -49,7 +49,8 @@ class Shadowed:
     ) -> None:
         self.machine = machine
         known = tuple(faults)
-        self.shadow = ModelMachine(machine.cluster, rules_with(known))
+        self.rules = rules_with(known)
+        self.shadow = ModelMachine(machine.cluster, self.rules)
         self.breaks = {i for fault in known for i in fault.breaks}
         self.name = machine.name
         self.steps: list[Step] = []

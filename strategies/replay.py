@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS, invariant_named
 from kvproof.model.cluster import initial
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, describe, stimulus
 from kvproof.model.machine import Machine
+from kvproof.model.rules import SPEC
 from kvproof.model.step import Step
 from kvproof.reports.state_diff import Change, Flat, diff, flat
 from kvproof.reports.trace import Trace
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.tie import TIE, ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 ABSENT = "(absent)"
@@ -145,16 +147,21 @@ def _finding_differs(
         return None
     if not last:
         return None
-    invariant = invariant_named(trace.finding.invariant)
-    if invariant.kind == "eventually":
-        if _stuck(machine, invariant.id):
+    asked = _asked(machine, trace.finding.invariant)
+    if asked[0].kind == "eventually":
+        if _stuck(machine, trace.finding.invariant):
             return None
         return Difference(*at, "finding", trace.finding.sentence, "all requests finish from here")
-    findings = list(broken(machine.cluster, step, [invariant]))
+    findings = list(broken(machine.cluster, step, asked))
     if trace.finding in findings:
         return None
     now = findings[0].sentence if findings else "none"
     return Difference(*at, "finding", trace.finding.sentence, now)
+
+
+def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
+    rules = getattr(machine, "rules", SPEC)
+    return ties(rules) if name == TIE else (invariant_named(name),)
 
 
 def _stuck(machine: Machine, invariant: str) -> bool:

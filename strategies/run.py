@@ -7,6 +7,7 @@ from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
+from kvproof.strategies.tie import ties
 
 
 class Violated(Exception):
@@ -31,11 +32,14 @@ class Violated(Exception):
 
 
 class Run:
-    """A machine being driven. `steps` are those taken so far."""
+    """A machine being driven. `steps` are those taken so far. Where the machine says which `rules`
+    it follows, each step must also be one that the proofs speak of under these rules."""
 
     def __init__(self, machine: Machine, invariants: Iterable[Invariant]) -> None:
         self.machine = machine
         self.invariants = tuple(invariants)
+        rules = getattr(machine, "rules", None)
+        self.ties = () if rules is None else ties(rules)
         self.steps: list[Step] = []
         self.stimuli = machine.stimuli()
 
@@ -73,6 +77,8 @@ class Run:
         for finding in broken(self.machine.cluster, step, self.invariants):
             if expects is None or not expects(finding):
                 self.fail(finding)
+        for finding in broken(self.machine.cluster, step, self.ties):
+            self.fail(finding)
 
     def fail(self, finding: Finding) -> None:
         """Raise Violated for a finding about this run."""

@@ -19,6 +19,7 @@ from kvproof.model.rules import SPEC
 from kvproof.strategies import checkpoint
 from kvproof.strategies.explorer import Checkpoint, explore
 from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.tie import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 pytestmark = pytest.mark.exhaustive
@@ -33,7 +34,7 @@ def counted(outcome: Outcome) -> dict[str, object]:
 
 
 def about(name: str = NAME, rules=SPEC):
-    return checkpoint.scope(CLUSTERS[name], rules, [i.id for i in ALL])
+    return checkpoint.scope(CLUSTERS[name], rules, [i.id for i in (*ALL, *ties(rules))])
 
 
 @pytest.mark.parametrize("after", [1, 7, 100, 353])

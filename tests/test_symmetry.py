@@ -19,6 +19,7 @@ from kvproof.strategies.explorer import Checkpoint, explore, explored
 from kvproof.strategies.gates import symmetry_differs
 from kvproof.strategies.packed import PackedSearch
 from kvproof.strategies.symmetry import first_ids, renamed, renamings, with_ids, without_ids
+from kvproof.strategies.tie import ties
 from kvproof.strategies.unfolded import Unfolded
 from kvproof.strategies.verdict import Verdict
 
@@ -129,12 +130,13 @@ def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
 
 @pytest.mark.parametrize("after", [1, 30, 77])
 def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
-    cluster = CLUSTERS["pd-tight"]
-    search = PackedSearch(cluster, SPEC, ALL, symmetric=True)
+    cluster, every = CLUSTERS["pd-tight"], [*ALL, *ties(SPEC)]
+    search = PackedSearch(cluster, SPEC, every, symmetric=True)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
-    checkpoint.save(path, checkpoint.scope(cluster, SPEC, INVARIANTS, True), search.reached)
+    about = checkpoint.scope(cluster, SPEC, [i.id for i in every], True)
+    checkpoint.save(path, about, search.reached)
     resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
     assert resumed.coverage == explore(cluster, symmetric=True).coverage
     with pytest.raises(UsageError, match="of another search"):

@@ -1,0 +1,1 @@
+"""The counts of a state, and how each event changes them: what is proved for all sizes."""

@@ -1,0 +1,36 @@
+"""The tie between the proofs and what runs: every step, in counts, is one the proofs speak of.
+
+It is asked like an invariant, but it is about the rules a machine follows: a faulty model must be a
+model of the count-level systems with the same fault.
+"""
+
+import functools
+from collections.abc import Iterable
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.rules import Rules
+from kvproof.model.step import Step
+from kvproof.model.tally.relation import PROJECTIONS, Projection, strays
+
+TIE = "step_is_one_of_the_proofs"
+"""The id of the finding that a step is outside the relation the proofs are about."""
+
+
+@functools.lru_cache(maxsize=16)
+def ties(rules: Rules) -> tuple[Invariant, ...]:
+    """The checks that a step under these rules is one of the count-level systems."""
+    return tuple(_tie(project, rules) for project in PROJECTIONS)
+
+
+def _tie(project: Projection, rules: Rules) -> Invariant:
+    def check(cluster: Cluster, step: Step) -> Iterable[Reasons]:
+        return strays(project, cluster, rules, step)
+
+    return Invariant(
+        id=TIE,
+        name="every step, in counts, is one of the relation that is proved for all sizes",
+        born_of="the proofs themselves",
+        check=check,
+        teeth="",
+    )
