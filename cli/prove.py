@@ -76,11 +76,14 @@ def proved(
 def line(proof: Proof) -> str:
     """One obligation: what is claimed, what became of it, and the numbers or the reason."""
     numbers = ", ".join(f"{name} = {value}" for name, value in proof.numbers.items())
+    if proof.counterexample is not None:
+        numbers = "; ".join(proof.counterexample.facts)
     why = numbers or proof.reason
     ending = f": {why}" if why else ""
-    return (
-        f"{proof.verdict.value:8} {proof.id}, {proof.name} ({1000 * proof.seconds:.0f} ms){ending}"
-    )
+    took = f"{1000 * proof.seconds:.0f} ms"
+    if proof.cases > 1:
+        took = f"{took} for {proof.cases} steps"
+    return f"{proof.verdict.value:8} {proof.id}, {proof.name} ({took}){ending}"
 
 
 def covered(found: Outcome) -> str:
@@ -94,9 +97,13 @@ def _object(args: argparse.Namespace, found: Outcome, proofs: list[Proof]) -> di
         {
             "name": proof.id,
             "sentence": proof.name,
+            "method": proof.method,
             "verdict": proof.verdict.value,
             "numbers": proof.numbers,
+            "counterexample": proof.counterexample and proof.counterexample._asdict(),
+            "cases": proof.cases,
             "seconds": round(proof.seconds, 3),
+            "slowest_s": round(proof.slowest_s, 3),
             "reason": proof.reason,
         }
         for proof in proofs

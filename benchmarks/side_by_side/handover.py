@@ -215,5 +215,5 @@ HANDOVER = System(
 SIZES = {
     "small": Sizes(prompt=40, chunk=4, output=4, block_size=2, p_blocks=30, d_blocks=34),
     "middle": Sizes(prompt=128, chunk=4, output=4, block_size=2, p_blocks=96, d_blocks=106),
-    "large": Sizes(prompt=320, chunk=4, output=4, block_size=2, p_blocks=240, d_blocks=264),
+    "large": Sizes(prompt=256, chunk=4, output=4, block_size=2, p_blocks=192, d_blocks=212),
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth, all_of, any_of, both, either, if_, implies, max_, min_
+from kvproof.model.algebra import Num, Truth, all_of, any_of, both, either, if_, max_, min_
 from kvproof.model.ranges import at_least, between
 from kvproof.model.rules import Rules
 from kvproof.model.system import Action, System
@@ -65,16 +65,18 @@ class Handover(NamedTuple):
 NO_HANDOVER = Handover()
 
 
+def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num:
+    """Blocks of the list P offers after it has delivered so many tokens."""
+    blocks = counts.blocks_for_tokens(delivered, sizes.p_block)
+    if kind == "mamba":
+        return rules.state_slots_moved(blocks)
+    if kind == "window":
+        return min_(blocks, counts.window_blocks_offered(sizes.window, sizes.p_block))
+    return blocks
+
+
 def handover_system(kind: str, rules: Rules) -> System:
     """The system of a hand-over in a group of this kind: full, window, or mamba."""
-
-    def offered(sizes: Sizes, delivered: Num) -> Num:
-        if kind == "mamba":
-            return rules.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
-        blocks = counts.blocks_for_tokens(delivered, sizes.p_block)
-        if kind == "window":
-            return min_(blocks, counts.window_blocks_offered(sizes.window, sizes.p_block))
-        return blocks
 
     def offer(sizes: Sizes, _h: Handover, asked: Num) -> Handover:
         delivered = rules.prompt_after_truncation(asked, sizes.p_backoff, False)
@@ -83,7 +85,7 @@ def handover_system(kind: str, rules: Rules) -> System:
             pinned=1,
             asked=asked,
             delivered=delivered,
-            remote=offered(sizes, delivered),
+            remote=blocks_offered(kind, rules, sizes, delivered),
         )
 
     def fresh(sizes: Sizes, h: Handover, hit: Num, own: Num, external: Num) -> Num:
@@ -187,16 +189,4 @@ def handover_system(kind: str, rules: Rules) -> System:
             Action("lose", phase(READING), lambda _s, h: h._replace(phase=LOST)),
             Action("expire", expires, expire),
         ),
-        {
-            "the lists of both sides are equally long": lambda _s, h: (
-                h.pairs_local == h.pairs_remote
-            ),
-            "they start at the same position": lambda _s, h: h.first_local == h.first_remote,
-            "what D counts as computed is what P delivered": lambda _s, h: implies(
-                h.phase == READING, h.hit + h.loaded == h.delivered
-            ),
-            "P keeps its blocks as long as anybody may read them": lambda _s, h: implies(
-                any_of(*(h.phase == p for p in (OFFERED, READING, TELLING))), h.pinned == 1
-            ),
-        },
     )

@@ -49,6 +49,16 @@ STATUS = {
     ABORTED: table.ABORTED,
 }
 
+ENDS = {
+    (TransferDone, LOADING): "loaded",
+    (TransferDone, ABORTED): "leave",
+    (TransferDone, SENDING): "leave",
+    (TransferFail, LOADING): "failed",
+    (TransferFail, ABORTED): "leave",
+    (LeaseExpire, SENDING): "leave",
+}
+"""What the end of a transfer means for a request of a status."""
+
 
 def sizes_of(
     cluster: Cluster, cfg: config.Engine, group: config.Group, request: Request, rules: Rules
@@ -110,11 +120,11 @@ class _Reader:
             return self._sampled()
         return bool(getattr(event, "request", "") == self.name)
 
-    def moves(self, event: Event, size: int, hashed: tuple[int, ...]) -> Iterator[Move]:
-        """The actions, where a block has `size` tokens and so many entries may be hashed."""
+    def moves(self, event: Event, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
+        """The actions, where so many entries may be hashed."""
         status = self.before.status if self.before else ""
         if isinstance(event, Schedule):
-            yield from self._scheduled(event, size, hashed)
+            yield from self._scheduled(event, sizes, hashed)
         elif isinstance(event, Complete):
             yield move("sample", hashed=hashed)
         elif isinstance(event, Submit):
@@ -122,11 +132,8 @@ class _Reader:
                 yield move("submit", asked=(self.after.asked,))
         elif isinstance(event, Abort):
             yield move("abort", hashed=hashed)
-        elif isinstance(event, TransferDone | TransferFail | LeaseExpire):
-            if status == LOADING:
-                yield move("loaded" if isinstance(event, TransferDone) else "failed")
-            elif status in (SENDING, ABORTED):
-                yield move("leave")
+        elif (type(event), status) in ENDS:
+            yield move(ENDS[type(event), status])
 
     def _sampled(self) -> bool:
         before = self.before
@@ -134,7 +141,7 @@ class _Reader:
             return False
         return before.computed >= len(before.tokens)
 
-    def _scheduled(self, event: Schedule, size: int, hashed: tuple[int, ...]) -> Iterator[Move]:
+    def _scheduled(self, event: Schedule, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
         preempted = self.before is not None and self.before.preemptions > 0
         for choice in event.chose or ():
             if isinstance(choice, Preempt):
@@ -146,11 +153,11 @@ class _Reader:
             elif choice.request != self.name:
                 continue
             elif isinstance(choice, Admit):
-                hit = choice.local_hit
+                blocks = choice.local_hit // sizes.block_size
                 yield move(
                     "admit",
-                    hit=(hit,),
-                    own=tuple(range(hit, -1, -size)) if choice.external else (hit,),
+                    units=(choice.local_hit // sizes.hit_unit,),
+                    own=tuple(range(blocks, -1, -1)) if choice.external else (blocks,),
                     external=(choice.external,),
                     junction=(self.after.junction if self.after else 0, 0),
                     hashed=hashed,
@@ -181,12 +188,13 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
             for index, group in enumerate(cfg.groups):
                 counts = counted(before, old, index), counted(after, new, index)
                 most = max(counts[0].length, counts[1].length)
-                done = reader.moves(step.event, group.block_size, tuple(range(most + 1)))
+                sizes = sizes_of(cluster, cfg, group, request, rules)
+                done = reader.moves(step.event, sizes, tuple(range(most + 1)))
                 aligned = group.kind != "mamba" or group.aligned
                 yield Observed(
                     f"{name} on {cfg.name}, group {index}",
                     group.kind if aligned else "state",
-                    sizes_of(cluster, cfg, group, request, rules),
+                    sizes,
                     counts[0],
                     tuple(done) if concerned else (),
                     counts[1],

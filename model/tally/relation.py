@@ -9,12 +9,10 @@ from typing import Any
 from kvproof.model.config import Cluster
 from kvproof.model.rules import Rules
 from kvproof.model.step import Step
-from kvproof.model.system import Action, System
+from kvproof.model.system import Action
 from kvproof.model.tally import project_handover, project_pool, project_table
-from kvproof.model.tally.handover import handover_system
 from kvproof.model.tally.observed import Move, Observed
-from kvproof.model.tally.pool import pool_system
-from kvproof.model.tally.table import table_system
+from kvproof.model.tally.registry import systems
 
 Projection = Callable[[Cluster, Rules, Step], Iterator[Observed]]
 
@@ -24,14 +22,6 @@ PROJECTIONS: tuple[Projection, ...] = (
     project_handover.observed,
 )
 """How the counts of a step are read: its block tables, its pools, its hand-overs."""
-
-
-@functools.lru_cache(maxsize=16)
-def systems(rules: Rules) -> dict[str, System]:
-    """The count-level systems under these rules, by name."""
-    tables = [table_system(kind, rules) for kind in ("full", "window", "mamba", "state")]
-    handovers = [handover_system(kind, rules) for kind in ("full", "window", "mamba")]
-    return {s.name: s for s in (*tables, pool_system(rules), *handovers)}
 
 
 def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:

@@ -116,9 +116,8 @@ class Group:
             tokens = counts.tokens_skipped_by_state(computed)
         return counts.full_blocks(tokens, sizes.block_size)
 
-    def null_in_hit(self, sizes: Sizes, own: Num) -> Num:
-        """Null entries of the table that a hit of `own` tokens begins with."""
-        blocks = counts.full_blocks(own, sizes.block_size)
+    def null_in_hit(self, sizes: Sizes, blocks: Num) -> Num:
+        """Null entries of the table that a hit of so many blocks begins with."""
         if self.kind == "window":
             need = counts.window_blocks_for_hit(sizes.window, sizes.block_size)
             return max_(blocks - need, 0)
@@ -173,38 +172,36 @@ def table_system(kind: str, rules: Rules) -> System:
         )
 
     def may_admit(
-        sizes: Sizes, t: Table, hit: Num, own: Num, external: Num, junction: Num, hashed: Num
+        sizes: Sizes, t: Table, units: Num, own: Num, external: Num, junction: Num, hashed: Num
     ) -> Truth:
         prompt = asked_again(sizes, t)
-        whole = all_of(
-            hit >= 0,
-            counts.round_down(hit, sizes.hit_unit) == hit,
-            hit <= max_(counts.longest_hit_tokens(prompt + t.out, sizes.hit_unit), 0),
-        )
+        hit = units * sizes.hit_unit
         parts = all_of(
+            units >= 0,
+            hit < prompt + t.out,
             own >= 0,
-            own <= hit,
-            counts.round_down(own, sizes.block_size) == own,
-            either(own == hit, external > 0),
+            own <= units * sizes.units,
+            either(own == units * sizes.units, external > 0),
+            implies(sizes.caching == 0, hit == 0),
         )
         offered = rules.tokens_loaded_by_decode(prompt, sizes.backoff)
         connected = both(sizes.connected == 1, sizes.sends == 0)
         loads = both(
-            all_of(external >= 0, junction >= 0, hit < prompt + t.out),
+            both(external >= 0, junction >= 0),
             implies(external > 0, both(connected, hit + external == offered)),
         )
-        cached = implies(sizes.caching == 0, hit == 0)
-        after = admit(sizes, t, hit, own, external, junction, hashed)
-        return all_of(whole, parts, loads, cached, group.may_hash(after, hashed))
+        after = admit(sizes, t, units, own, external, junction, hashed)
+        return all_of(parts, loads, group.may_hash(after, hashed))
 
     def admit(
-        sizes: Sizes, t: Table, hit: Num, own: Num, external: Num, junction: Num, hashed: Num
+        sizes: Sizes, t: Table, units: Num, own: Num, external: Num, junction: Num, hashed: Num
     ) -> Table:
+        """A hit of so many units, of which the group has `own` blocks itself, and a load."""
         prompt = asked_again(sizes, t)
+        hit = units * sizes.hit_unit
         total = hit + external
         needed = rules.needed_from_load(total, prompt) if kind == "window" else total
         left = group.skipped(sizes, if_(external > 0, needed, total))
-        blocks = counts.full_blocks(own, sizes.block_size)
         table = Table(
             status=if_(external > 0, LOADING, t.status),
             asked=t.asked,
@@ -214,13 +211,13 @@ def table_system(kind: str, rules: Rules) -> System:
             hit=hit,
             external=external,
             junction=junction,
-            length=max_(left, blocks),
+            length=max_(left, own),
             null=max_(left, group.null_in_hit(sizes, own)),
-            counted=rules.counted_after_hit(blocks, left),
+            counted=rules.counted_after_hit(own, left),
         )
         missing = counts.blocks_for_tokens(total, sizes.block_size) - table.length
         table = table._replace(length=table.length + if_(external > 0, max_(missing, 0), 0))
-        held = max_(blocks - table.null, 0)
+        held = max_(own - table.null, 0)
         return table._replace(hashed=held if kind == "full" else hashed)
 
     def may_compute(sizes: Sizes, t: Table, tokens: Num, hashed: Num) -> Truth:
@@ -317,7 +314,7 @@ def table_system(kind: str, rules: Rules) -> System:
                 empty,
                 admit,
                 lambda _s: choosing(
-                    hit=at_least(0), own=at_least(0), external=at_least(0), junction=at_least(0)
+                    units=at_least(0), own=at_least(0), external=at_least(0), junction=at_least(0)
                 ),
                 may_admit,
             ),

@@ -1,6 +1,5 @@
 """All proof obligations, one line each."""
 
-from kvproof.model.errors import unknown
 from kvproof.strategies.symbolic import (
     align_split,
     caching,
@@ -46,10 +45,3 @@ OBLIGATIONS: dict[str, Obligation] = {
         growth.state_growth_is_one,
     )
 }
-
-
-def obligation_named(name: str) -> Obligation:
-    """The obligation with this id. Raises UsageError where there is none."""
-    if name not in OBLIGATIONS:
-        raise unknown("proof obligation", name, OBLIGATIONS)
-    return OBLIGATIONS[name]

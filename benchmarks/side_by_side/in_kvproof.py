@@ -1,0 +1,31 @@
+"""The model of handover.py in kvproof.
+
+    python in_kvproof.py columns|symmetry|plain PROMPT CHUNK OUTPUT BLOCK_SIZE P_BLOCKS D_BLOCKS
+
+Prints states and seconds as JSON.
+"""
+
+import json
+import sys
+
+from handover import HANDOVER, Sizes
+
+from kvproof.strategies.columns import ColumnSearch
+from kvproof.strategies.plain_system import search
+from kvproof.strategies.verdict import Verdict
+
+
+def main() -> None:
+    """Search, and print what was found."""
+    how, sizes = sys.argv[1], Sizes(*map(int, sys.argv[2:]))
+    if how == "plain":
+        found, _ = search(HANDOVER, sizes)
+    else:
+        found = ColumnSearch(HANDOVER, sizes, symmetric=how == "symmetry").run()
+    if found.verdict is not Verdict.EXHAUSTED:
+        sys.exit(f"kvproof: {found}")
+    print(json.dumps({"states": found.states, "seconds": found.seconds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The model of handover.py in SPIN: compiles handover.pml for some sizes, and runs the result."""
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+from handover import Sizes
+from measure import Failed, Run, measured
+
+MODEL = Path(__file__).parent / "handover.pml"
+COMPILER = ("gcc", "-O3", "-march=native")
+MACROS = ("-DSAFETY", "-DNOREDUCE", "-DNOFAIR", "-DNOBOUNDCHECK", "-DMEMLIM=8000")
+"""No partial order reduction, so that all states are seen; no search for cycles; no checks of array
+bounds; as much memory as is needed. The search is depth first, which is SPIN's quickest."""
+OPTIONS = ("-E", "-w22")
+"""A state without a step is no error; 4 million slots in the hash table."""
+
+
+def installed() -> bool:
+    """Whether SPIN and a compiler are there."""
+    return bool(shutil.which("spin") and shutil.which("gcc"))
+
+
+def compiled(sizes: Sizes, folder: Path) -> float:
+    """Make the verifier `pan` in a folder; the seconds that took."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given = [f"-D{name.upper()}={value}" for name, value in sizes._asdict().items()]
+    began = time.perf_counter()
+    measured(["spin", *given, "-a", MODEL], folder)
+    measured([*COMPILER, *MACROS, "-o", "pan", "pan.c"], folder)
+    return time.perf_counter() - began
+
+
+def run(sizes: Sizes, folder: Path) -> Run:
+    """Run the verifier of a folder to the end of the search, which is deeper for longer prompts.
+    Raises `Failed` where the depth it is given is too small."""
+    process = measured(["./pan", *OPTIONS, f"-m{25 * sizes.prompt**2}"], folder)
+    states = re.search(r"(\d+) states, stored", process.output)
+    seconds = re.search(r"elapsed time ([\d.e+-]+) seconds", process.output)
+    complete = "errors: 0" in process.output and "too small" not in process.output
+    if not (states and seconds and complete) or "Warning: Search not completed" in process.output:
+        raise Failed(f"SPIN did not finish without an error:\n{process.output}")
+    return Run(int(states[1]), float(seconds[1]), process.seconds, process.peak_mib)

@@ -1,0 +1,157 @@
+"""A function of vLLM beside the rule that says what it must compute, and their comparison."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kvproof.model.algebra import Num, Truth, any_of, both, not_
+from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.ranges import Range
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.cases import Cases, always, as_tuple, cases_of
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function of vLLM, and our rule for it.
+
+    `rule` is `(rules, one keyword for each number)` in the algebra, `driver` takes the same numbers
+    as ints and calls vLLM; both return a number, a truth, or a tuple of them. `ranges`, `given` and
+    `bound` are the numbers vLLM can get. `born_of` names the function. `differs` has the known
+    deviations that show in it, each with the numbers it shows for. `dead` counts the branches of
+    the rule that these numbers never take.
+    """
+
+    id: str
+    born_of: str
+    rule: Callable[..., Any]
+    ranges: Mapping[str, Range]
+    driver: Callable[..., Any]
+    given: Callable[..., Truth] = always
+    bound: int = 8
+    differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
+    dead: int = 0
+
+    def cases(self, rules: Rules) -> Cases:
+        """Numbers for every branch and boundary of the rule and of the conditions of its known
+        deviations; then the same again where none of these is to show."""
+        rule = functools.partial(self.rule, rules)
+        found = cases_of(rule, self.ranges, self.given, self.bound, self._deviating)
+        if not self.differs:
+            return found
+        outside = cases_of(rule, self.ranges, self._undisturbed, self.bound)
+        known = [case.numbers for case in found.cases]
+        more = [case for case in outside.cases if case.numbers not in known]
+        return found._replace(
+            cases=(*found.cases, *more), unsettled=(*found.unsettled, *outside.unsettled)
+        )
+
+    def _deviating(self, **numbers: Num) -> tuple[Truth, ...]:
+        return tuple(shows(**numbers) for shows in self.differs.values())
+
+    def _undisturbed(self, **numbers: Num) -> Truth:
+        return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))
+
+    def ours(self, rules: Rules, numbers: Mapping[str, int]) -> tuple[int, ...]:
+        """What the rule says about these numbers."""
+        return tuple(int(part) for part in as_tuple(self.rule(rules, **numbers)))
+
+    def theirs(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
+        """What the installed vLLM computes of these numbers."""
+        try:
+            return tuple(int(part) for part in as_tuple(self.driver(**numbers)))
+        except Exception as error:
+            error.add_note(f"{self.born_of} was called for {numbers}")
+            raise
+
+
+class Difference(NamedTuple):
+    """Numbers for which vLLM computes something else than our rule says.
+
+    `known` names the deviation that explains it: it is to show for these numbers, and with its rule
+    in the place of ours the two agree. It is empty where none does.
+    """
+
+    function: Function
+    numbers: dict[str, int]
+    ours: tuple[int, ...]
+    theirs: tuple[int, ...]
+    known: str
+
+    def __str__(self) -> str:
+        numbers = "; ".join(f"{name} = {value}" for name, value in self.numbers.items())
+        return (
+            f"{numbers}: the rule {self.function.id} says {_shown(self.ours)}, "
+            f"{self.function.born_of} computes {_shown(self.theirs)}"
+        )
+
+
+class Comparison(NamedTuple):
+    """The cases of a function, and where the two differ."""
+
+    function: Function
+    cases: Cases
+    differences: tuple[Difference, ...]
+
+    @property
+    def unexplained(self) -> list[Difference]:
+        """The differences that no known deviation explains."""
+        return [d for d in self.differences if not d.known]
+
+    @property
+    def explained_by(self) -> set[str]:
+        """The known deviations that were seen."""
+        return {d.known for d in self.differences if d.known}
+
+    @property
+    def complaints(self) -> list[str]:
+        """All that is not as it must be, as sentences: differences that nothing explains, known
+        deviations that show no more, more or fewer dead branches than expected, and what Z3 gave
+        up on."""
+        gone = [name for name in self.function.differs if name not in self.explained_by]
+        found = [
+            *map(str, self.unexplained),
+            *(f"the deviation {name} shows in no case" for name in gone),
+            *(f"Z3 gave up: {text}" for text in self.cases.unsettled),
+        ]
+        dead, expected = self.cases.dead, self.function.dead
+        if len(dead) != expected:
+            found.append(f"{len(dead)} branches are dead and not {expected}: {'; '.join(dead)}")
+        return found
+
+
+def compare(function: Function, rules: Rules, deviations: Iterable[Fault]) -> Comparison:
+    """Call vLLM on every case. Of these deviations only those explain a difference that the
+    function lists, and only for the numbers they are to show for."""
+    faults = {fault.name: fault for fault in deviations}
+    cases = function.cases(rules)
+    differences = []
+    for case in cases.cases:
+        ours, theirs = function.ours(rules, case.numbers), function.theirs(case.numbers)
+        if ours != theirs:
+            known = _explaining(function, case.numbers, theirs, faults)
+            differences.append(Difference(function, case.numbers, ours, theirs, known))
+    return Comparison(function, cases, tuple(differences))
+
+
+def _explaining(
+    function: Function,
+    numbers: Mapping[str, int],
+    theirs: tuple[int, ...],
+    faults: Mapping[str, Fault],
+) -> str:
+    """The first deviation that is to show for these numbers, and with which the rule computes what
+    vLLM does."""
+    for name, shows in function.differs.items():
+        if (
+            name in faults
+            and shows(**numbers)
+            and function.ours(rules_with([faults[name]]), numbers) == theirs
+        ):
+            return name
+    return ""
+
+
+def _shown(result: tuple[int, ...]) -> str:
+    return str(result[0]) if len(result) == 1 else str(result)

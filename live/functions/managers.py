@@ -1,0 +1,108 @@
+"""Drivers of the managers of one cache group.
+
+The managers are those of a real scheduler, with its block pool. A table is put in place by hand,
+with real blocks of the pool; the functions that read it are vLLM's.
+"""
+
+from typing import Any
+
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
+from kvproof.live import build
+from kvproof.model.config import Engine, Group
+
+REQUEST = "r0"
+
+
+def manager(group: Group, blocks: int = 1) -> Any:
+    """The manager of an engine with this group alone, and at least so many blocks to take."""
+    scheduler = build.scheduler(Engine("E", (group,), blocks + 2), "fail")
+    return scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+
+
+def window_skipped(computed: int, window: int) -> int:
+    """`SlidingWindowManager.get_num_skipped_tokens`."""
+    return int(manager(Group("window", 1, window)).get_num_skipped_tokens(computed))
+
+
+def state_skipped(computed: int) -> int:
+    """`MambaManager.get_num_skipped_tokens`."""
+    return int(manager(Group("mamba", 1)).get_num_skipped_tokens(computed))
+
+
+def window_hit(window: int, block_size: int) -> int:
+    """`SlidingWindowManager._contiguous_blocks_for_hit`, without EAGLE."""
+    return int(SlidingWindowManager._contiguous_blocks_for_hit(window, block_size, False))
+
+
+def mask(block: int, window: int, block_size: int, units: int) -> tuple[bool, bool]:
+    """`SlidingWindowManager.reachable_block_mask` with dense retention, asked about this block
+    alone and about all blocks up to it."""
+    answers = []
+    for start in (block, 0):
+        found = SlidingWindowManager.reachable_block_mask(
+            start_block=start,
+            end_block=block + 1,
+            alignment_tokens=units * block_size,
+            kv_cache_spec=build.spec_of(Group("window", block_size, window)),
+            use_eagle=False,
+        )
+        answers.append(True if found is None else bool(found[-1]))
+    return answers[0], answers[1]
+
+
+def _predicted(group: Any, end: int, hit: list[Any], computed: int) -> int:
+    local = len(hit) * group.block_size
+    return int(group.get_num_blocks_to_allocate(REQUEST, end, hit, computed, local, end))
+
+
+def growth(kind: str, end: int, block_size: int, held_blocks: int) -> int:
+    """`get_num_blocks_to_allocate` of a running request that holds so many blocks."""
+    group = manager(Group(kind, block_size), held_blocks)
+    group.req_to_blocks[REQUEST] = group.block_pool.get_new_blocks(held_blocks)
+    group.num_cached_block[REQUEST] = 0
+    if kind == "mamba":
+        group._allocated_block_reqs.add(REQUEST)
+    return _predicted(group, end, [], 0)
+
+
+def window_admission(
+    window: int,
+    block_size: int,
+    hit_blocks: int,
+    loaded: int,
+    computing: int,
+    prompt: int,  # noqa: ARG001
+    idle: int,
+) -> int:
+    """`get_num_blocks_to_allocate` of a new request in a window group, which is not told how long
+    the prompt is. Its hit blocks are in the free queue where `idle` is 1, and held by others where
+    it is 0."""
+    group = manager(Group("window", block_size, window), hit_blocks)
+    hit = group.block_pool.get_new_blocks(hit_blocks)
+    if idle:
+        group.block_pool.free_blocks(hit)
+    computed = hit_blocks * block_size + loaded
+    return _predicted(group, computed + computing, hit, computed)
+
+
+def state_admission(
+    block_size: int, hit_blocks: int, loaded: int, computing: int, idle: int
+) -> int:
+    """The same in a Mamba group in align mode, whose hit is one state after null placeholders."""
+    group = manager(Group("mamba", block_size), 1)
+    state = group.block_pool.get_new_blocks(1)
+    if idle:
+        group.block_pool.free_blocks(state)
+    hit = [*([group.block_pool.null_block] * (hit_blocks - 1)), *state] if hit_blocks else []
+    computed = hit_blocks * block_size + loaded
+    return _predicted(group, computed + computing, hit, computed)
+
+
+def counted(block_size: int, hit_blocks: int, loaded: int) -> int:
+    """The counter of cached blocks after `add_local_computed_blocks` of a Mamba group."""
+    group = manager(Group("mamba", block_size), 1)
+    state = group.block_pool.get_new_blocks(1)
+    hit = [*([group.block_pool.null_block] * (hit_blocks - 1)), *state] if hit_blocks else []
+    group.add_local_computed_blocks(REQUEST, hit, hit_blocks * block_size, loaded)
+    return int(group.num_cached_block[REQUEST])

@@ -1,0 +1,159 @@
+"""Breadth-first search of a `System` on ints, as plainly as it can be said.
+
+`columns` must reach the same states; this is what it is compared with. Cost: every formula once
+for a state; memory holds every distinct state.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kvproof.model.errors import UsageError
+from kvproof.model.system import Action, Numbers, System
+from kvproof.strategies.verdict import Verdict
+
+
+class Taken(NamedTuple):
+    """A step of a trace: the name of its action, and what was chosen."""
+
+    action: str
+    choices: tuple[int, ...] = ()
+
+
+@dataclass
+class Reached:
+    """What a search of a system has reached.
+
+    `states` are distinct ones and `generated` are steps; `depth` counts the steps to the farthest
+    state. `fired` counts the steps of each action, and `new` those that led to a state not known
+    yet. Where an invariant broke, it is `broken`, `trace` is a shortest way from the initial state
+    to where it does, and the search ends with that level. `cut`: there was more to see.
+    """
+
+    states: int = 1
+    generated: int = 0
+    depth: int = 0
+    fired: dict[str, int] = field(default_factory=dict)
+    new: dict[str, int] = field(default_factory=dict)
+    broken: str = ""
+    trace: tuple[Taken, ...] = ()
+    cut: bool = False
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """A search that was cut is never EXHAUSTED."""
+        if self.broken:
+            return Verdict.VIOLATED
+        return Verdict.UNKNOWN if self.cut else Verdict.EXHAUSTED
+
+
+Choices = list[tuple[int, ...]]
+
+
+def choices(action: Action, parameters: Numbers) -> Choices:
+    """All combinations of an action's choices, before `allowed` narrows them."""
+    values = []
+    for name, (lowest, highest) in action.choices(parameters).items():
+        if highest is None:
+            raise UsageError(
+                f"The choice {name!r} of {action.name!r} has no end. Give it a highest value."
+            )
+        values.append(range(lowest, highest + 1))
+    return list(itertools.product(*values))
+
+
+class Stepper:
+    """The steps of a system with these parameters, on ints."""
+
+    def __init__(self, system: System, parameters: Numbers) -> None:
+        self.parameters = parameters
+        self.actions = [(action, choices(action, parameters)) for action in system.actions]
+
+    def steps(self, state: Numbers) -> Iterator[tuple[Taken, Numbers]]:
+        """All steps from a state, with the state after."""
+        parameters = self.parameters
+        for action, combinations in self.actions:
+            if action.enabled(parameters, state):
+                for chosen in combinations:
+                    if action.allowed(parameters, state, *chosen):
+                        after = action.then(parameters, state, *chosen)
+                        yield Taken(action.name, chosen), after
+
+
+Parents = dict[Numbers, tuple[Numbers, Taken] | None]
+"""Each state that was reached, with the step that reached it first."""
+
+
+def search(
+    system: System, parameters: Numbers, states_max: int | None = None
+) -> tuple[Reached, Parents]:
+    """Explore until everything is seen, an invariant breaks, or more than `states_max` states are
+    known at the end of a level; what was reached, and the states in the order of discovery."""
+    began = time.perf_counter()
+    stepper = Stepper(system, parameters)
+    level = [system.initial(parameters)]
+    parents: Parents = {level[0]: None}
+    names = [action.name for action in system.actions]
+    reached = Reached(fired=dict.fromkeys(names, 0), new=dict.fromkeys(names, 0))
+    while True:
+        broken = _broken(system, parameters, level)
+        if broken is not None:
+            reached.broken, state = broken
+            reached.trace = trace(parents, state)
+            break
+        if states_max is not None and len(parents) > states_max:
+            reached.cut = True
+            break
+        following = []
+        for state in level:
+            for taken, after in stepper.steps(state):
+                reached.generated += 1
+                reached.fired[taken.action] += 1
+                if after not in parents:
+                    parents[after] = (state, taken)
+                    reached.new[taken.action] += 1
+                    following.append(after)
+        if not following:
+            break
+        level = following
+        reached.depth += 1
+    reached.states = len(parents)
+    reached.seconds = time.perf_counter() - began
+    return reached, parents
+
+
+def trace(parents: Parents, state: Numbers) -> tuple[Taken, ...]:
+    """A shortest way to a state."""
+    taken: list[Taken] = []
+    while (parent := parents[state]) is not None:
+        state, step = parent
+        taken.append(step)
+    return tuple(reversed(taken))
+
+
+def replay(system: System, parameters: Numbers, taken: Sequence[Taken]) -> Numbers:
+    """The state at the end of a trace. A step that may not be taken is a `UsageError`."""
+    actions = {action.name: action for action in system.actions}
+    state = system.initial(parameters)
+    for number, (name, chosen) in enumerate(taken, 1):
+        if not actions[name].may(parameters, state, *chosen):
+            raise UsageError(
+                f"Step {number} of the trace, {name}{chosen}, may not be taken. "
+                f"Give a trace of this system with these parameters."
+            )
+        state = actions[name].then(parameters, state, *chosen)
+    return state
+
+
+def _broken(
+    system: System, parameters: Numbers, level: Sequence[Numbers]
+) -> tuple[str, Numbers] | None:
+    """The first invariant that is broken in a level, and where."""
+    for name, holds in system.invariants.items():
+        for state in level:
+            if not holds(parameters, state):
+                return name, state
+    return None

@@ -1,0 +1,101 @@
+"""A counterexample to induction, told: the two states, and whether the first can be reached.
+
+Where it can, the claim is false, and a run from the start shows it. Where it cannot, a claim is
+missing that would rule it out.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kvproof.model.ranges import Range, between
+from kvproof.model.rules import Rules
+from kvproof.model.system import Action, System
+from kvproof.model.tally.registry import systems
+from kvproof.strategies.plain_system import search
+from kvproof.strategies.symbolic.induction import Step
+
+STATES_MAX = 400
+"""States looked at from the start."""
+
+CHOICES_MAX = 6
+"""Choices are tried up to this number, at most."""
+
+
+class Counterexample(NamedTuple):
+    """Sizes and counts before and after a step that breaks a claim. `run` leads from the start to
+    where the claim is broken with these sizes; empty where none was found among `looked_at` states.
+    """
+
+    sizes: str
+    before: str
+    step: str
+    after: str
+    run: tuple[str, ...]
+    looked_at: int
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The step, in the order in which a reader should hear it."""
+        return (
+            f"sizes: {self.sizes}",
+            f"before: {self.before}",
+            f"then {self.step}, after: {self.after}",
+            self.sentence,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What became of the search for a run."""
+        if self.run:
+            return f"it is reachable: {', then '.join(self.run)}"
+        return (
+            f"no run to such a state was found among {self.looked_at} states from the start: "
+            "a claim is missing, or the run is longer"
+        )
+
+
+def told(counts: Any) -> str:
+    """The counts that are not 0."""
+    return ", ".join(f"{n} {v}" for n, v in counts._asdict().items() if v) or "nothing"
+
+
+def _bounded(action: Action, highest: int) -> Action:
+    """The action with choices up to a number. A junction matters to the policy only."""
+
+    def choices(parameters: Any) -> Mapping[str, Range]:
+        return {
+            name: between(r.lowest, 0 if name == "junction" else max(highest, r.lowest))
+            for name, r in action.choices(parameters).items()
+        }
+
+    return dataclasses.replace(action, choices=choices)
+
+
+def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[str, ...], int]:
+    small = dataclasses.replace(
+        system,
+        actions=tuple(_bounded(a, highest) for a in system.actions),
+        invariants={claim: system.invariants[claim]},
+    )
+    reached, _ = search(small, sizes, STATES_MAX)
+    steps = tuple(f"{taken.action}{taken.choices or ''}" for taken in reached.trace)
+    return steps if reached.broken else (), reached.states
+
+
+def counterexample(
+    step: Step, claim: str, rules: Rules, numbers: Mapping[str, int]
+) -> Counterexample:
+    """The numbers that refute a claim after a step, told."""
+    sizes, state, chosen = step.before(rules, numbers)
+    system = systems(rules)[step.system]
+    highest = min(max([*state, *chosen], default=1), CHOICES_MAX)
+    run, looked_at = _run(system, claim, sizes, highest)
+    return Counterexample(
+        told(sizes),
+        told(state),
+        f"{step.action}{chosen or ''}",
+        told(step.after(rules, numbers)),
+        run,
+        looked_at,
+    )

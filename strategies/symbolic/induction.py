@@ -1,0 +1,127 @@
+"""Induction on the count-level systems: a claim holds at the start, and every action keeps it.
+
+All claims about a system are assumed together before an action, and each is asked for after it. So
+all of them together are what is proved, for all sizes, by one step of induction.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kvproof.model.algebra import Num, Truth, all_of
+from kvproof.model.ranges import Range, at_least
+from kvproof.model.rules import SPEC, Rules
+from kvproof.model.system import Action, System
+from kvproof.model.tally.registry import TABLES, systems
+
+START = "start"
+"""The name of the step that is none: the claims hold initially."""
+
+CHOSEN = "chosen_"
+"""What the names of variables for choices begin with."""
+
+Values = Mapping[str, Num]
+"""Numbers or terms by the names of variables: sizes, counts before, choices."""
+
+
+class Claimed(NamedTuple):
+    """One claim about one count-level system: its id, and what it says."""
+
+    id: str
+    name: str
+    system: str
+    claim: str
+
+
+class Before(NamedTuple):
+    """The variables of a step, sorted into what they stand for."""
+
+    sizes: Any
+    state: Any
+    chosen: tuple[Num, ...]
+
+
+class Step(NamedTuple):
+    """An action of a system, or its start, as a step of the induction."""
+
+    system: str
+    action: str
+
+    def _of(self, rules: Rules) -> tuple[System, Action | None]:
+        system = systems(rules)[self.system]
+        return system, next((a for a in system.actions if a.name == self.action), None)
+
+    @property
+    def variables(self) -> dict[str, Range]:
+        """The variables, and the values each may have."""
+        system, action = self._of(SPEC)
+        ranges = dict.fromkeys(system.parameters._fields, at_least(0))
+        if action is None:
+            return ranges
+        sizes = system.parameters(*(1 for _ in ranges))
+        ranges |= dict.fromkeys(type(system.initial(sizes))._fields, at_least(0))
+        return ranges | {CHOSEN + n: r for n, r in action.choices(sizes).items()}
+
+    def before(self, rules: Rules, values: Values) -> Before:
+        """The sizes, the counts before the step, and what is chosen."""
+        system, action = self._of(rules)
+        sizes = system.parameters(*(values[n] for n in system.parameters._fields))
+        start = system.initial(sizes)
+        if action is None:
+            return Before(sizes, start, ())
+        state = type(start)(*(values[n] for n in start._fields))
+        return Before(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
+
+    def given(self, rules: Rules, values: Values) -> Truth:
+        """Whether the step is possible and all claims hold before it."""
+        system, action = self._of(rules)
+        sizes, state, chosen = self.before(rules, values)
+        ranges = (r.has(values[name]) for name, r in self.variables.items())
+        if action is None:
+            return all_of(*ranges, system.given(sizes))
+        return all_of(
+            *ranges,
+            system.given(sizes),
+            *(holds(sizes, state) for holds in system.invariants.values()),
+            action.enabled(sizes, state),
+            action.allowed(sizes, state, *chosen),
+        )
+
+    def after(self, rules: Rules, values: Values) -> Any:
+        """The counts after the step."""
+        _, action = self._of(rules)
+        sizes, state, chosen = self.before(rules, values)
+        return state if action is None else action.then(sizes, state, *chosen)
+
+    def holds(self, rules: Rules, claim: str, values: Values) -> Truth:
+        """Whether a claim holds after the step."""
+        system, _ = self._of(rules)
+        sizes = self.before(rules, values).sizes
+        return system.invariants[claim](sizes, self.after(rules, values))
+
+    def broken_by(self, rules: Rules, claim: str, numbers: Mapping[str, int]) -> bool:
+        """Whether these ints allow the step and break the claim."""
+        return bool(self.given(rules, numbers)) and not self.holds(rules, claim, numbers)
+
+
+def steps(system: str) -> tuple[Step, ...]:
+    """The start and the actions of a system."""
+    return tuple(Step(system, n) for n in (START, *(a.name for a in systems(SPEC)[system].actions)))
+
+
+def sentence(system: System, claim: str) -> str:
+    """What a claim says, in words."""
+    words = " ".join((system.invariants[claim].__doc__ or claim).split()).rstrip(".")
+    about = f"{system.name} table" if system.name in TABLES else system.name
+    return f"{about}: {words[:1].lower()}{words[1:]}"
+
+
+@functools.cache
+def claimed() -> dict[str, Claimed]:
+    """All claims about all count-level systems, by id."""
+    found = {}
+    for system in systems(SPEC).values():
+        for claim in system.invariants:
+            name = f"{system.name.replace(' ', '_')}.{claim}"
+            found[name] = Claimed(name, sentence(system, claim), system.name, claim)
+    return found

@@ -1,0 +1,87 @@
+"""Steps of an induction given to Z3: is there a step that breaks a claim, all of them holding
+before it?
+
+The assumptions of a step are built once, in a Z3 context of its own (see `solve`); each claim is
+asked of a fresh solver.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import z3
+
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.induction import Step
+from kvproof.strategies.symbolic.solve import SMALL, Answer
+
+
+class Settled(NamedTuple):
+    """What became of one claim after one step."""
+
+    step: Step
+    claim: str
+    answer: Answer
+    seconds: float
+
+
+class _Question:
+    """The assumptions of a step, and the claims to ask for after it."""
+
+    def __init__(self, step: Step, rules: Rules) -> None:
+        self.step, self.rules = step, rules
+        self.context = z3.Context()
+        self.variables = {name: z3.Int(name, self.context) for name in step.variables}
+        self.true = z3.BoolVal(True, self.context)
+        self.given = self.true == step.given(rules, self.variables)
+
+    def _solver(self, claim: str) -> z3.Solver:
+        solver = z3.Solver(ctx=self.context)
+        solver.set("random_seed", 0)
+        solver.add(self.given)
+        solver.add(self.true != self.step.holds(self.rules, claim, self.variables))
+        return solver
+
+    def answer(self, claim: str, timeout_s: float) -> Answer:
+        """Whether a step breaks the claim. Numbers are as small as the steps of `SMALL`."""
+        deadline = time.monotonic() + timeout_s
+        solver = self._solver(claim)
+        result = self._check(solver, time.monotonic() + timeout_s / 2)
+        if result == "unsat":
+            return Answer("unsat", {}, "")
+        anyhow = self._numbers(solver) if result == "sat" else {}
+        why = solver.reason_unknown() or "no time left"
+        for limit in SMALL:
+            few = (v <= limit for v in self.variables.values())
+            if self._check(solver, deadline, *few) == "sat":
+                return Answer("sat", self._numbers(solver), "")
+        return Answer("sat", anyhow, "") if anyhow else Answer("unknown", {}, f"Z3 gave up: {why}")
+
+    def _check(self, solver: z3.Solver, deadline: float, *extra: z3.BoolRef) -> str:
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            return "unknown"
+        solver.set("timeout", left_ms)
+        return str(solver.check(*extra))
+
+    def _numbers(self, solver: z3.Solver) -> dict[str, int]:
+        model = solver.model()
+        return {
+            name: model.eval(variable, model_completion=True).as_long()
+            for name, variable in self.variables.items()
+        }
+
+
+def settle(step: Step, claims: Sequence[str], rules: Rules, timeout_s: float) -> list[Settled]:
+    """What becomes of these claims after a step, each in `timeout_s` seconds at most."""
+    try:
+        question = _Question(step, rules)
+    except (z3.Z3Exception, TypeError) as error:
+        answer = Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
+        return [Settled(step, claim, answer, 0.0) for claim in claims]
+    found = []
+    for claim in claims:
+        began = time.monotonic()
+        answer = question.answer(claim, timeout_s)
+        found.append(Settled(step, claim, answer, time.monotonic() - began))
+    return found

@@ -1,0 +1,66 @@
+"""Random walks of a count-level system on plain ints: the claims Z3 proves must hold there too.
+
+So the formulas that are proved are the ones that run, and they speak of states that exist.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from kvproof.model.rules import Rules
+from kvproof.model.system import System, flat
+from kvproof.model.tally.registry import systems
+
+WALKS = 30
+STEPS = 12
+TRIES = 40
+"""Walks of a system, steps of a walk, and choices tried for an action."""
+
+HIGHEST = 9
+"""The largest number drawn for a size or a choice; boundaries, 0 and 1, are drawn more often."""
+
+
+def _number(source: random.Random) -> int:
+    return source.choice((0, 1, source.randint(0, 4), source.randint(0, HIGHEST)))
+
+
+def _sizes(system: System, source: random.Random) -> Any:
+    while True:
+        sizes = system.parameters(*(_number(source) for _ in system.parameters._fields))
+        if system.given(sizes):
+            return sizes
+
+
+def _step(system: System, sizes: Any, state: Any, source: random.Random) -> Any:
+    for action in source.sample(system.actions, len(system.actions)):
+        if not action.enabled(sizes, state):
+            continue
+        for _ in range(TRIES):
+            chosen = [max(r.lowest, _number(source)) for r in action.choices(sizes).values()]
+            if action.allowed(sizes, state, *chosen):
+                return action.then(sizes, state, *chosen)
+    return None
+
+
+def visited(name: str, rules: Rules) -> Iterator[tuple[Any, Any]]:
+    """Sizes and counts of states on random walks, the same ones each time."""
+    system = systems(rules)[name]
+    source = random.Random(name)
+    for _ in range(WALKS):
+        sizes = _sizes(system, source)
+        state = system.initial(sizes)
+        for _ in range(STEPS):
+            yield sizes, state
+            state = _step(system, sizes, state, source)
+            if state is None:
+                break
+
+
+def broken_claims(name: str, rules: Rules) -> dict[str, str]:
+    """The claims about a system that some walk breaks, each with the sizes and the counts."""
+    found: dict[str, str] = {}
+    for sizes, state in visited(name, rules):
+        for claim, holds in systems(rules)[name].invariants.items():
+            if claim not in found and not holds(sizes, state):
+                found[claim] = f"sizes {tuple(flat(sizes))}, counts {tuple(flat(state))}"
+    return found
