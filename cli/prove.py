@@ -11,7 +11,8 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.rules import Rules
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.symbolic.prove import Proof, outcome, prove
+from kvproof.strategies.symbolic.proof import Proof
+from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "prove the arithmetic for all sizes, or find numbers that break it"

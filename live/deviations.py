@@ -12,8 +12,8 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
     "0.32.0": (
         "null_blocks_counted_as_cached",
         "window_of_loaded_tokens",
-        "front_trim_across_ratios",
-        "long_hit_dies_across_ratios",
+        "end_trim_across_ratios",
+        "longer_list_dies_across_ratios",
         "superseded_state_reserved",
         "full_hit_gives_up_load",
         "embeddings_not_loaded",

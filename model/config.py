@@ -211,6 +211,11 @@ class Cluster:
                     f"The kernel blocks of group {i} hold {p.kernel_tokens(i)} tokens on P and "
                     f"{d.kernel_tokens(i)} on D. Write block_size / physical_per_logical equal."
                 )
+        if p.has_state and p.physical_per_logical != d.physical_per_logical:
+            raise UsageError(
+                "P and D have unequal physical_per_logical beside a Mamba group. vLLM's handshake "
+                "refuses that where D caches prefixes. Write the same number for both."
+            )
 
     @property
     def disaggregated(self) -> bool:

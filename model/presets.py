@@ -31,10 +31,10 @@ def _pd(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> 
     return Cluster(name, (p, d), jobs, **options)  # type: ignore[arg-type]
 
 
-def _ratios(name: str, *jobs: Job) -> Cluster:
-    """P and D with kernel blocks of 2 tokens, two to a block on P and one on D."""
-    p = Engine("P", (Group("full", 4), Group("mamba", 4)), 12, "prefill", 8, 2)
-    d = Engine("D", (Group("full", 2), Group("mamba", 2)), 16, "decode", 8, 1)
+def _ratios(name: str, *jobs: Job, prefill: int, decode: int) -> Cluster:
+    """P and D with kernel blocks of 2 tokens, so many of them to a block."""
+    p = Engine("P", (Group("full", 2 * prefill),), 12, "prefill", 8, prefill)
+    d = Engine("D", (Group("full", 2 * decode),), 12, "decode", 8, decode)
     return Cluster(name, (p, d), jobs)
 
 
@@ -103,8 +103,8 @@ _PRESETS = (
         decode_blocks=7,
     ),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
-    _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy")),
-    _ratios("pd-ratio-hitting", Job("r0", "abcdefghijkl"), Job("r1", "abcdefghijkl")),
+    _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
+    _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
 )
 
 CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in _PRESETS}

@@ -46,8 +46,8 @@ class Action:
 class System:
     """A transition system: where it starts, the range of each number of a state, its actions, and
     what must be true of every state. `alike` names the field whose entries may change places
-    without making a difference (a plain tuple), empty for none. Proofs are for all `parameters` (the
-    type of them) of which `given` holds."""
+    without making a difference (a plain tuple), empty for none. Proofs are for all `parameters`
+    (the type of them) of which `given` holds."""
 
     name: str
     initial: Callable[[Numbers], Numbers]

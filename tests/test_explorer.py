@@ -46,8 +46,8 @@ STATES = {
     "pd-default": 6683,
     "pd-tight": 213,
     "pd-losing": 24,
-    "pd-ratio": 371,
-    "pd-ratio-hitting": 329,
+    "pd-ratio": 363,
+    "pd-ratio-decode": 335,
 }
 
 TRACES = {
@@ -60,7 +60,7 @@ TRACES = {
     "ssm_placeholders_not_trimmed": 7,
     "last_zero_blocks_yield_all": 13,
     "front_trim": 9,
-    "front_trim_across_ratios": 11,
+    "end_trim_across_ratios": 5,
     "align_split_refuses_external": 7,
     "align_split_during_load": 6,
     "state_only_at_last_boundary": 12,
@@ -78,7 +78,7 @@ TRACES = {
     "superseded_state_reserved": 13,
     "full_hit_gives_up_load": 11,
     "embeddings_not_loaded": 7,
-    "long_hit_dies_across_ratios": 11,
+    "longer_list_dies_across_ratios": 5,
     "loads_take_the_last_blocks": 12,
 }
 

@@ -169,7 +169,7 @@ FAULTY = {
     ("align_split_during_load", "pd"): (6, GOES_ROUND, 1),
     ("loads_take_the_last_blocks", "pd-tight"): (12, GOES_ROUND, 1),
     ("align_split_refuses_external", "pd"): (7, DEADLOCK, 0),
-    ("long_hit_dies_across_ratios", "pd-ratio-hitting"): (11, DEADLOCK, 0),
+    ("longer_list_dies_across_ratios", "pd-ratio-decode"): (5, DEADLOCK, 0),
 }
 """Length of the prefix, kind and length of the round."""
 

@@ -39,8 +39,8 @@ REDUCED = {
     "pd-aborting": (652, 339),
     "pd-recomputing": (698, 693),
     "pd-tight": (213, 78),
-    "pd-ratio": (371, 156),
-    "pd-ratio-hitting": (329, 136),
+    "pd-ratio": (363, 152),
+    "pd-ratio-decode": (335, 138),
     "pd-default": (6683, 2780),
 }
 

@@ -157,26 +157,30 @@ def _paired(
     return tuple(if_(lives, part, handover.DIES) for part in parts)
 
 
-def _hit_across_ratios(hit_blocks: Num, local_ratio: Num, remote_ratio: Num, **_: Num) -> Truth:
-    return both(hit_blocks > 0, not_(local_ratio == remote_ratio))
+def _longer_here(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
+    """Whether ratios are unequal and D's list is longer than P's."""
+    fresh = ceil_div(tokens, local_ratio) * local_ratio - hit_blocks * local_ratio
+    longer = fresh > ceil_div(tokens, remote_ratio) * remote_ratio
+    return both(longer, not_(local_ratio == remote_ratio))
 
 
-def _longer_than_padding(
+def _longer_there(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
+    """Whether ratios are unequal and P's list is as long as D's, or longer."""
+    longer = _longer_here(tokens, hit_blocks, local_ratio, remote_ratio)
+    return both(not_(longer), not_(local_ratio == remote_ratio))
+
+
+def _accepted_beside_state(
     tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
 ) -> Truth:
-    """Whether a hit makes P's list longer than D's by more than padding may be."""
-    fresh = ceil_div(tokens, local_ratio) * local_ratio - hit_blocks * local_ratio
-    longer = ceil_div(tokens, remote_ratio) * remote_ratio - fresh > local_ratio + remote_ratio
-    return both(_hit_across_ratios(hit_blocks, local_ratio, remote_ratio), longer)
+    """vLLM's handshake accepts unequal ratios beside Mamba only where D caches no prefixes."""
+    loads = _something_to_load(tokens, hit_blocks, local_ratio)
+    return both(loads, either(local_ratio == remote_ratio, hit_blocks == 0))
 
 
 def _something_to_load(tokens: Num, hit_blocks: Num, local_ratio: Num, **_: Num) -> Truth:
     """D, having hit all, does not read."""
     return hit_blocks * local_ratio < tokens
-
-
-def _equal_ratios(local_ratio: Num, remote_ratio: Num, **rest: Num) -> Truth:
-    return both(_something_to_load(local_ratio=local_ratio, **rest), local_ratio == remote_ratio)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -341,12 +345,8 @@ FUNCTIONS: dict[str, Function] = {
             _paired,
             {"tokens": SIZE, "hit_blocks": BLOCKS, "local_ratio": SIZE, "remote_ratio": SIZE},
             functools.partial(handover.paired, "mamba"),
-            given=_something_to_load,
+            given=_accepted_beside_state,
             bound=12,
-            differs={
-                "long_hit_dies_across_ratios": _longer_than_padding,
-                "front_trim_across_ratios": _hit_across_ratios,
-            },
             dead=3,
         ),
         Function(
@@ -355,8 +355,12 @@ FUNCTIONS: dict[str, Function] = {
             _paired,
             {"tokens": SIZE, "hit_blocks": BLOCKS, "local_ratio": SIZE, "remote_ratio": SIZE},
             functools.partial(handover.paired, "window"),
-            given=_equal_ratios,
+            given=_something_to_load,
             bound=12,
+            differs={
+                "longer_list_dies_across_ratios": _longer_here,
+                "end_trim_across_ratios": _longer_there,
+            },
             dead=4,
         ),
         Function(

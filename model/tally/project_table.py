@@ -49,7 +49,7 @@ STATUS = {
     ABORTED: table.ABORTED,
 }
 
-ENDS = {
+ENDS: dict[tuple[type, str], str] = {
     (TransferDone, LOADING): "loaded",
     (TransferDone, ABORTED): "leave",
     (TransferDone, SENDING): "leave",

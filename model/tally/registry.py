@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
-from kvproof.model.rules import Rules
+from kvproof.model.rules import SPEC, Rules
 from kvproof.model.system import System
 from kvproof.model.tally import handover, handover_claims, pool, pool_claims, table, table_claims
 
@@ -38,12 +40,52 @@ def _pool(rules: Rules) -> System:
     )
 
 
+MAKERS: dict[str, Callable[[Rules], System]] = {
+    **{kind: functools.partial(_table, kind) for kind in TABLES},
+    **{f"handover of {kind}": functools.partial(_handover, kind) for kind in HANDOVERS},
+    "pool": _pool,
+}
+
+
 @functools.lru_cache(maxsize=16)
 def systems(rules: Rules) -> dict[str, System]:
     """The count-level systems under these rules, by name."""
-    found = (
-        *(_table(kind, rules) for kind in TABLES),
-        *(_handover(kind, rules) for kind in HANDOVERS),
-        _pool(rules),
-    )
-    return {system.name: system for system in found}
+    return {name: make(rules) for name, make in MAKERS.items()}
+
+
+class _Heard:
+    """The rules of the spec, noting which of them are asked for."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(SPEC, name)
+
+
+@functools.cache
+def rules_used(name: str) -> frozenset[str]:
+    """The names of the rules a system is made of. Both sides of every condition are evaluated, so
+    one evaluation of each action asks for all of them."""
+    heard = _Heard()
+    system = MAKERS[name](heard)  # type: ignore[arg-type]
+    sizes = system.parameters(*(1 for _ in system.parameters._fields))
+    start = system.initial(sizes)
+    state = type(start)(*(1 for _ in start))
+    for action in system.actions:
+        chosen = [1 for _ in action.choices(sizes)]
+        action.enabled(sizes, state)
+        action.allowed(sizes, state, *chosen)
+        action.then(sizes, state, *chosen)
+    return frozenset(heard.names)
+
+
+def relevant(name: str, rules: Rules) -> Rules:
+    """The rules as far as a system is made of them; the spec's otherwise."""
+    for rule in sorted(rules_used(name)):
+        if getattr(rules, rule) != getattr(SPEC, rule):
+            break
+    else:
+        return SPEC
+    return dataclasses.replace(SPEC, **{n: getattr(rules, n) for n in rules_used(name)})

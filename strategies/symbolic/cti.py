@@ -73,6 +73,7 @@ def _bounded(action: Action, highest: int) -> Action:
 
 
 def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[str, ...], int]:
+    highest = min(highest, CHOICES_MAX)
     small = dataclasses.replace(
         system,
         actions=tuple(_bounded(a, highest) for a in system.actions),
@@ -89,13 +90,15 @@ def counterexample(
     """The numbers that refute a claim after a step, told."""
     sizes, state, chosen = step.before(rules, numbers)
     system = systems(rules)[step.system]
-    highest = min(max([*state, *chosen], default=1), CHOICES_MAX)
-    run, looked_at = _run(system, claim, sizes, highest)
-    return Counterexample(
-        told(sizes),
-        told(state),
-        f"{step.action}{chosen or ''}",
-        told(step.after(rules, numbers)),
-        run,
-        looked_at,
-    )
+    run, looked_at = _run(system, claim, sizes, max([*state, *chosen], default=1))
+    after = told(step.after(rules, numbers))
+    does = f"{step.action}{chosen or ''}"
+    return Counterexample(told(sizes), told(state), does, after, run, looked_at)
+
+
+def walked_into(system: System, claim: str, sizes: Any, state: Any) -> Counterexample:
+    """Counts on a walk that break a claim, told: it is false, though a step of induction keeps it
+    where the other claims hold."""
+    run, looked_at = _run(system, claim, sizes, max(state))
+    run = run or ("a random walk leads there",)
+    return Counterexample(told(sizes), "the start", "some steps", told(state), run, looked_at)

@@ -3,18 +3,16 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
-from kvproof.invariants.invariant import Finding
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.rules import Rules
-from kvproof.strategies.symbolic.cti import Counterexample, counterexample
-from kvproof.strategies.symbolic.induction import Claimed, claimed, steps
-from kvproof.strategies.symbolic.inductive import Settled, settle
+from kvproof.model.tally.registry import relevant
+from kvproof.strategies.symbolic.by_induction import prove_system
+from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.obligation import Obligation
+from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.solve import solve
-from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SAMPLES = 400
@@ -23,38 +21,6 @@ SAMPLED_UP_TO = 9
 
 TIMEOUT_MAX_S = 86_400
 """The longest time limit of one obligation: a day."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What became of one obligation.
-
-    `id` and `name` are the obligation's. `numbers` are values of all its variables that break it,
-    where the verdict is VIOLATED. `reason` says why it is UNKNOWN. `cases` counts the questions to
-    Z3 (of an induction one for each action, and one for the start), and `slowest_s` is the longest
-    of them. `counterexample` is the step that refutes an induction.
-    """
-
-    id: str
-    name: str
-    verdict: Verdict
-    numbers: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    reason: str = ""
-    method: str = "arithmetic"
-    cases: int = 1
-    slowest_s: float = 0.0
-    counterexample: Counterexample | None = None
-
-    @property
-    def finding(self) -> Finding | None:
-        """The violation as a finding: the numbers, and what they break. None if there is none."""
-        if self.verdict is not Verdict.VIOLATED:
-            return None
-        numbers = tuple(f"{name} = {value}" for name, value in self.numbers.items())
-        if self.counterexample is not None:
-            numbers = self.counterexample.facts
-        return Finding(self.id, (*numbers, f"this must be true: {self.name}"))
 
 
 def sampled(obligation: Obligation) -> Iterable[dict[str, int]]:
@@ -110,55 +76,6 @@ def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = 10.0) -> 
     )
 
 
-def prove_system(
-    name: str, claims: Sequence[Claimed], rules: Rules, timeout_s: float = 10.0
-) -> list[Proof]:
-    """Settle claims about one count-level system by induction, `timeout_s` for each question.
-
-    PROVED holds for all sizes and was also evaluated on random walks. VIOLATED comes with a step
-    that breaks the claim on plain ints too; `counterexample` tells whether it can be reached.
-    """
-    walked = broken_claims(name, rules)
-    settled: dict[str, list[Settled]] = {c.claim: [] for c in claims}
-    for step in steps(name):
-        for found in settle(step, list(settled), rules, timeout_s):
-            settled[found.claim].append(found)
-    return [_induction(c, settled[c.claim], rules, walked.get(c.claim, "")) for c in claims]
-
-
-def _induction(claimed: Claimed, settled: Sequence[Settled], rules: Rules, walked: str) -> Proof:
-    """What the cases of an induction amount to."""
-    refuted = [s for s in settled if s.answer.result == "sat"]
-    unknown = [
-        f"{s.step.action}: {s.answer.reason}" for s in settled if s.answer.result == "unknown"
-    ]
-    verdict, reason, numbers, told = Verdict.PROVED, "", {}, None
-    if refuted:
-        first = refuted[0]
-        numbers = first.answer.numbers
-        if first.step.broken_by(rules, claimed.claim, numbers):
-            verdict = Verdict.VIOLATED
-            told = counterexample(first.step, claimed.claim, rules, numbers)
-        else:
-            verdict, reason = Verdict.UNKNOWN, f"Z3 refutes it, but plain ints keep it: {numbers}"
-    elif open_:
-        verdict, reason = Verdict.UNKNOWN, "; ".join(open_)
-    elif walked:
-        verdict, reason = Verdict.UNKNOWN, f"Z3 proves it, but a walk breaks it: {walked}"
-    return Proof(
-        claimed.id,
-        claimed.name,
-        verdict,
-        numbers if verdict is Verdict.VIOLATED else {},
-        sum(s.seconds for s in settled),
-        reason,
-        "induction",
-        len(settled),
-        max(s.seconds for s in settled),
-        told,
-    )
-
-
 def prove(
     rules: Rules,
     names: Sequence[str] | None = None,
@@ -209,7 +126,7 @@ def _proofs(names: Sequence[str], rules: Rules, timeout_s: float) -> Iterator[Pr
         if name in claimed():
             by_system.setdefault(claimed()[name].system, []).append(claimed()[name])
     for system, claims in by_system.items():
-        yield from prove_system(system, claims, rules, timeout_s)
+        yield from prove_system(system, tuple(claims), relevant(system, rules), timeout_s)
 
 
 def outcome(proofs: Sequence[Proof]) -> Outcome:

@@ -87,7 +87,7 @@ def trim_covers_both(
         "kernel_tokens": at_least(1),
     },
     born_of="vllm#42554",
-    teeth="front_trim_across_ratios",
+    teeth="end_trim_across_ratios",
 )
 def trim_equal_tokens(
     rules: Rules,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvproof.model.rules import Rules
-from kvproof.model.system import System, flat
+from kvproof.model.system import System
 from kvproof.model.tally.registry import systems
 
 WALKS = 30
@@ -56,11 +56,11 @@ def visited(name: str, rules: Rules) -> Iterator[tuple[Any, Any]]:
                 break
 
 
-def broken_claims(name: str, rules: Rules) -> dict[str, str]:
+def broken_claims(name: str, rules: Rules) -> dict[str, tuple[Any, Any]]:
     """The claims about a system that some walk breaks, each with the sizes and the counts."""
-    found: dict[str, str] = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for sizes, state in visited(name, rules):
         for claim, holds in systems(rules)[name].invariants.items():
             if claim not in found and not holds(sizes, state):
-                found[claim] = f"sizes {tuple(flat(sizes))}, counts {tuple(flat(state))}"
+                found[claim] = sizes, state
     return found

@@ -1,0 +1,34 @@
+"""What vLLM 0.32.0 does, found by kvproof on the live connector. Without Mamba groups P's list is
+cut to the length of D's from its end, whatever the numbers of kernel blocks to a block are. Where a
+block of P is wider than one of D, the end of P's list is the padding of its last block: D's blocks
+are filled from later tokens, hit or not."""
+
+from kvproof.model.algebra import Num, Truth, max_, min_
+from kvproof.model.faults.fault import Fault
+
+
+def by_count(
+    local_first: Num,  # noqa: ARG001
+    local_slots: Num,
+    remote_first: Num,  # noqa: ARG001
+    remote_slots: Num,
+    equal_ratios: Truth = True,  # noqa: ARG001
+) -> tuple[Num, Num, Num, Num]:
+    """The end of P's list where D's is shorter, else the front of both."""
+    have = min_(local_slots, remote_slots)
+    start = max_(remote_slots - local_slots, 0)
+    return (0, have, start, start + have)
+
+
+FAULT = Fault(
+    name="end_trim_across_ratios",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="with unequal kernel blocks per block, the padding of P's last block is paired",
+    replaces=("trim", by_count),
+    breaks=(
+        "paired_offsets_are_equal",
+        "cached_block_holds_its_key",
+        "request_reads_its_own_prefix",
+    ),
+    cluster="pd-ratio",
+)

@@ -1,0 +1,23 @@
+"""What vLLM 0.32.0 does, found by kvproof on the live connector. Without Mamba groups D's worker
+asserts that its list is no longer than P's. Where a block of D is wider than one of P, the padding
+of D's last block makes it longer, and the engine dies. (Where P's is wider, see
+`end_trim_across_ratios`.)"""
+
+from kvproof.model.faults.fault import Fault
+
+
+def no_longer_than_remote(
+    local_slots: int, remote_slots: int, local_ratio: int, remote_ratio: int
+) -> bool:
+    """Where ratios are unequal; equal ones never make D's list longer."""
+    return local_ratio == remote_ratio or local_slots <= remote_slots
+
+
+FAULT = Fault(
+    name="longer_list_dies_across_ratios",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="with unequal kernel blocks per block, D's list may not be longer than P's",
+    replaces=("lists_can_be_paired", no_longer_than_remote),
+    breaks=("engine_survives",),
+    cluster="pd-ratio-decode",
+)

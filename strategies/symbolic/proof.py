@@ -1,0 +1,39 @@
+"""What became of one obligation."""
+
+from dataclasses import dataclass, field
+
+from kvproof.invariants.invariant import Finding
+from kvproof.strategies.symbolic.cti import Counterexample
+from kvproof.strategies.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What became of one obligation.
+
+    `id` and `name` are the obligation's. `numbers` are values of all its variables that break it,
+    where the verdict is VIOLATED. `reason` says why it is UNKNOWN. `cases` counts the questions to
+    Z3 (of an induction one for each action, and one for the start), and `slowest_s` is the longest
+    of them. `counterexample` is the step that refutes an induction.
+    """
+
+    id: str
+    name: str
+    verdict: Verdict
+    numbers: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    reason: str = ""
+    method: str = "arithmetic"
+    cases: int = 1
+    slowest_s: float = 0.0
+    counterexample: Counterexample | None = None
+
+    @property
+    def finding(self) -> Finding | None:
+        """The violation as a finding: the numbers, and what they break. None if there is none."""
+        if self.verdict is not Verdict.VIOLATED:
+            return None
+        numbers = tuple(f"{name} = {value}" for name, value in self.numbers.items())
+        if self.counterexample is not None:
+            numbers = self.counterexample.facts
+        return Finding(self.id, (*numbers, f"this must be true: {self.name}"))

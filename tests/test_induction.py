@@ -1,0 +1,231 @@
+"""Every claim about counts is proved by induction, and refuted where a rule or a step is wrong."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.rules import SPEC
+from kvproof.model.system import System
+from kvproof.model.tally import registry
+from kvproof.model.tally.registry import MAKERS, relevant, rules_used, systems
+from kvproof.model.tally.table import LOADING, PREEMPTED, RUNNING, WAITING
+from kvproof.strategies.symbolic import walks
+from kvproof.strategies.symbolic.by_induction import prove_system
+from kvproof.strategies.symbolic.induction import Step, claimed, steps
+from kvproof.strategies.symbolic.proof import Proof
+from kvproof.strategies.symbolic.prove import prove
+from kvproof.strategies.symbolic.walks import broken_claims, visited
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.proof
+
+TABLES = ("full", "window", "mamba", "state")
+HANDOVERS = ("handover_of_full", "handover_of_window", "handover_of_mamba")
+
+REFUTED = {
+    "null_blocks_counted_as_cached": {
+        f"{kind}.counter_counts_full_blocks" for kind in TABLES if kind != "full"
+    },
+    "decode_loads_whole_prompt": {
+        *(f"{kind}.loads_what_is_offered" for kind in TABLES),
+        *(f"{kind}.delivered_is_loaded" for kind in HANDOVERS),
+    },
+    "truncation_without_guard": {f"{kind}.truncated_once" for kind in TABLES},
+    "ssm_placeholders_not_trimmed": {
+        "handover_of_mamba.all_is_offered",
+        "handover_of_mamba.lists_are_equally_long",
+    },
+    "last_zero_blocks_yield_all": {
+        f"{kind}.{claim}"
+        for kind in HANDOVERS[:2]
+        for claim in ("lists_are_equally_long", "lists_start_together")
+    },
+    "front_trim": {f"{kind}.lists_start_together" for kind in HANDOVERS[:2]},
+    "end_trim_across_ratios": {f"{kind}.lists_start_together" for kind in HANDOVERS[:2]},
+    "double_free": {"pool.held_is_referenced"},
+    "window_of_loaded_tokens": {"window.null_is_not_needed"},
+}
+"""The claims that each fault refutes, and no others."""
+
+WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "counts_are_none_when_gone": ("leave", lambda t: t._replace(length=1)),
+    "computes_known_tokens": ("compute", lambda t: t._replace(computed=t.computed + 1)),
+    "loads_all_or_nothing": ("loaded", lambda t: t._replace(computed=t.computed - 1)),
+    "no_blocks_without_tokens": ("preempt", lambda t: t._replace(computed=1)),
+    "table_fits_its_tokens": ("compute", lambda t: t._replace(length=t.length + 1)),
+    "counter_counts_full_blocks": ("compute", lambda t: t._replace(counted=t.counted + 1)),
+    "hashed_are_counted": ("compute", lambda t: t._replace(hashed=t.hashed + 1)),
+    "delivered_is_counted": ("sample", lambda t: t._replace(computed=t.computed - 1)),
+    "null_is_not_needed": ("compute", lambda t: t._replace(null=t.null + 1)),
+    "full_attention_keeps_all": ("compute", lambda t: t._replace(null=t.null + 1)),
+    "state_is_there": ("compute", lambda t: t._replace(null=t.length)),
+    "counts_are_none_when_over": ("done", lambda h: h._replace(local=1)),
+    "all_is_offered": ("offer", lambda h: h._replace(remote=h.remote - 1)),
+    "blocks_outlive_their_readers": ("load", lambda h: h._replace(pinned=0)),
+    "pool_adds_up": ("move", lambda p: p._replace(free=p.free + 1)),
+}
+"""For each claim that no named fault refutes in every system: an action, and what is planted."""
+
+
+def with_action(system: System, name: str, change: Callable[[Any], Any]) -> System:
+    """The system with something else done by one action."""
+
+    def wrong(then: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: change(then(*args))
+
+    actions = [
+        dataclasses.replace(a, then=wrong(a.then)) if a.name == name else a for a in system.actions
+    ]
+    return dataclasses.replace(system, actions=tuple(actions))
+
+
+@functools.cache
+def of_the_spec() -> dict[str, Proof]:
+    return {p.id: p for p in prove(SPEC, list(claimed()))}
+
+
+@pytest.mark.parametrize("name", list(claimed()))
+def test_proved_of_the_spec(name: str) -> None:
+    proof = of_the_spec()[name]
+    assert (proof.verdict, proof.reason, proof.numbers) == (Verdict.PROVED, "", {})
+    assert proof.cases == len(steps(claimed()[name].system)) > 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
+    rules = rules_with([FAULTS[fault]])
+    proofs = prove(rules, list(claimed()))
+    broken = {p.id: p for p in proofs if p.verdict is not Verdict.PROVED}
+    assert {n: p.verdict for n, p in broken.items()} == dict.fromkeys(
+        REFUTED.get(fault, set()), Verdict.VIOLATED
+    )
+    for name, proof in broken.items():
+        told = proof.counterexample
+        assert told is not None, name
+        assert told.run, name
+        assert proof.finding is not None
+
+
+def test_every_claim_has_something_that_refutes_it() -> None:
+    named = set().union(*REFUTED.values())
+    assert all(c.claim in WRONG for name, c in claimed().items() if name not in named)
+    assert set(WRONG) <= {c.claim for c in claimed().values()}
+
+
+NOT_BY_NAME = [n for n, c in claimed().items() if c.claim in WRONG]
+
+
+@pytest.mark.parametrize("name", NOT_BY_NAME)
+def test_a_planted_mistake_in_an_action_is_refuted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = claimed()[name]
+    action, change = WRONG[about.claim]
+    make = MAKERS[about.system]
+    monkeypatch.setitem(
+        MAKERS, about.system, lambda rules: with_action(make(rules), action, change)
+    )
+    systems.cache_clear()
+    try:
+        step = Step(about.system, action)
+        (proof,) = prove_system.__wrapped__(about.system, (about,), SPEC, 10.0)
+        assert proof.verdict is Verdict.VIOLATED, proof
+        if proof.numbers:
+            assert any(
+                s.broken_by(SPEC, about.claim, proof.numbers)
+                for s in steps(about.system)
+                if set(s.variables) == set(proof.numbers)
+            )
+    finally:
+        monkeypatch.undo()
+        systems.cache_clear()
+    if proof.numbers and set(step.variables) == set(proof.numbers):
+        assert not step.broken_by(SPEC, about.claim, proof.numbers)
+
+
+def test_a_counterexample_shows_both_states_and_a_run() -> None:
+    rules = rules_with([FAULTS["truncation_without_guard"]])
+    (proof,) = prove(rules, ["mamba.truncated_once"])
+    told = proof.counterexample
+    assert told is not None
+    assert "prompt" in told.before
+    assert told.step.startswith("admit")
+    assert told.run[0].startswith("submit")
+    assert "preempt" in told.run
+    assert proof.finding is not None
+    assert "it is reachable: submit" in proof.finding.sentence
+
+
+def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = MAKERS["full"]
+
+    def weaker(rules: Any) -> System:
+        system = make(rules)
+        kept = {n: c for n, c in system.invariants.items() if n != "loads_all_or_nothing"}
+        return dataclasses.replace(system, invariants=kept)
+
+    monkeypatch.setitem(MAKERS, "full", weaker)
+    systems.cache_clear()
+    try:
+        about = claimed()["full.table_fits_its_tokens"]
+        (proof,) = prove_system.__wrapped__("full", (about,), SPEC, 10.0)
+    finally:
+        monkeypatch.undo()
+        systems.cache_clear()
+    assert proof.verdict is Verdict.VIOLATED
+    assert proof.counterexample is not None
+    assert proof.counterexample.run == ()
+    assert "a claim is missing" in proof.counterexample.sentence
+
+
+def test_what_z3_gives_up_on_is_unknown() -> None:
+    about = claimed()["window.table_fits_its_tokens"]
+    (proof,) = prove_system.__wrapped__("window", (about,), SPEC, 1e-6)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert "Z3 gave up" in proof.reason
+
+
+def test_a_rule_z3_cannot_follow_is_unknown() -> None:
+    rules = SPEC.with_rule(
+        "needed_from_load", lambda loaded, prompt: loaded if loaded < prompt else prompt - 1
+    )
+    (proof,) = prove(rules, ["window.null_is_not_needed"])
+    assert proof.verdict is Verdict.UNKNOWN
+
+
+def test_walks_are_long_enough_to_mean_something() -> None:
+    for name, system in systems(SPEC).items():
+        seen = [state for _, state in visited(name, SPEC)]
+        assert len(set(seen)) > 20, name
+        if name in TABLES:
+            assert {s.status for s in seen} >= {WAITING, RUNNING, PREEMPTED, LOADING}, name
+            assert any(s.external for s in seen), name
+        assert broken_claims(name, SPEC) == {}
+        assert set(system.invariants)
+
+
+def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "kvproof.strategies.symbolic.by_induction.broken_claims",
+        lambda _name, _rules: {"pool_adds_up": (1, 2)},
+    )
+    about = claimed()["pool.pool_adds_up"]
+    (proof,) = prove_system.__wrapped__("pool", (about,), SPEC, 10.0)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert "a walk breaks it" in proof.reason
+    assert walks.broken_claims("pool", SPEC) == {}
+
+
+def test_rules_that_a_system_does_not_use_make_no_difference() -> None:
+    assert "trim" in rules_used("handover of full")
+    assert "trim" not in rules_used("full")
+    assert relevant("full", rules_with([FAULTS["front_trim"]])) == SPEC
+    assert relevant("handover of full", rules_with([FAULTS["front_trim"]])) != SPEC
+    assert registry.systems(SPEC).keys() == MAKERS.keys()

@@ -1,0 +1,153 @@
+"""What ties the proofs to what runs: a step outside the relation is red, and says where."""
+
+import pytest
+
+from kvproof.model.events import Compute, Schedule
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.state import NULL
+from kvproof.model.tally import project_handover, project_pool, project_table, relation
+from kvproof.model.tally.handover import Handover
+from kvproof.model.tally.pool import Pool
+from kvproof.model.tally.table import Group, Table
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.refinement import Shadowed
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.stateful import sample
+from kvproof.strategies.tie import TIE, ties
+from kvproof.strategies.verdict import Verdict
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What was worked out with a planted mistake is not kept."""
+    relation._reaches.cache_clear()
+    yield
+    relation._reaches.cache_clear()
+
+
+def assert_red(name: str, *words: str) -> None:
+    outcome = explore(CLUSTERS[name])
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant == TIE
+    for word in words:
+        assert word in outcome.finding.sentence, outcome.finding.sentence
+
+
+@pytest.mark.exhaustive
+def test_a_wrong_relation_turns_the_explorer_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = Group.grown
+
+    def too_much(self: Group, sizes, table: Table, end: int) -> Table:
+        after = grown(self, sizes, table, end)
+        return after._replace(length=table.length - (after.length - table.length))
+
+    monkeypatch.setattr(Group, "grown", too_much)
+    assert_red("full", "r0 on E, group 0 (full)", "compute(tokens", "length")
+
+
+@pytest.mark.exhaustive
+def test_a_wrong_projection_of_tables_turns_the_explorer_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = project_table.counted
+
+    def signless(engine, request, index: int) -> Table:
+        table = counted(engine, request, index)
+        return table._replace(null=-table.null)
+
+    monkeypatch.setattr(project_table, "counted", signless)
+    assert_red("window", "null -1")
+
+
+@pytest.mark.exhaustive
+def test_a_wrong_projection_of_pools_turns_the_explorer_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        project_pool, "counted", lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached), 0)
+    )
+    assert_red("full", "the pool of E")
+
+
+@pytest.mark.exhaustive
+def test_a_wrong_projection_of_hand_overs_turns_the_explorer_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = project_handover.counted
+
+    def shifted(*args) -> Handover:
+        found = counted(*args)
+        return found._replace(first_remote=found.first_remote + found.pairs_remote)
+
+    monkeypatch.setattr(project_handover, "counted", shifted)
+    assert_red("pd-full", "the hand-over of", "load(hit 0", "first_remote")
+
+
+@pytest.mark.stateful
+def test_a_wrong_relation_turns_a_sampled_run_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
+    outcome = sample(ModelMachine, CLUSTERS["full"], examples=20)
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant == TIE
+
+
+def test_a_step_nobody_takes_is_outside() -> None:
+    cluster = CLUSTERS["full"]
+    machine = ModelMachine(cluster)
+    machine.take(machine.stimuli()[0])
+    step = machine.take(Schedule("E"))
+    assert not [reasons for tie in ties(SPEC) for reasons in tie.check(cluster, step)]
+    chose = step.event.chose or ()
+    fewer = tuple(c._replace(tokens=1) if isinstance(c, Compute) else c for c in chose)
+    wrong = step._replace(event=Schedule("E", fewer))
+    [reasons] = [reasons for tie in ties(SPEC) for reasons in tie.check(cluster, wrong)]
+    assert "compute(tokens 1)" in reasons[2]
+    assert "which the proofs do not allow" in reasons[3]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
+    found = explore(CLUSTERS[FAULTS[fault].cluster], rules_with([FAULTS[fault]])).finding
+    assert found is not None
+    assert found.invariant in FAULTS[fault].breaks
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "fault", ["truncation_without_guard", "window_of_loaded_tokens", "front_trim", "double_free"]
+)
+def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
+    each = FAULTS[fault]
+    outcome = explore(CLUSTERS[each.cluster], rules_with([each]), list(ties(SPEC)))
+    assert outcome.finding is not None
+    assert outcome.finding.invariant == TIE
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["pd", "pd-window", "hybrid"])
+def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.live import availability
+    from kvproof.live.deviations import deviations
+    from kvproof.live.machine import LiveMachine
+
+    known = deviations(availability.check())
+
+    def driven() -> None:
+        run = Run(Shadowed(LiveMachine(CLUSTERS[name]), known), ())
+        for _ in range(12):
+            if not run.stimuli:
+                break
+            run.take(run.stimuli[-1])
+
+    driven()
+    monkeypatch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
+    relation._reaches.cache_clear()
+    with pytest.raises(Violated, match=TIE):
+        driven()
