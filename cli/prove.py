@@ -1,4 +1,4 @@
-"""`kvproof prove`: the arithmetic of the spec, for all sizes."""
+"""`kvproof prove`: the arithmetic and the counts of the spec, for all sizes."""
 
 import argparse
 import dataclasses
@@ -10,12 +10,14 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.rules import Rules
+from kvproof.reports.new_file import write_new
+from kvproof.reports.obligations import table
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "prove the arithmetic for all sizes, or find numbers that break it"
+HELP = "prove arithmetic and counts for all sizes, or find numbers that break it"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="settle this obligation only (repeatable)",
     )
     parser.add_argument(
-        "--timeout-s", type=seconds, default=10.0, help="time limit of one obligation, in seconds"
+        "--timeout-s", type=seconds, default=10.0, help="time limit of one question, in seconds"
+    )
+    parser.add_argument(
+        "--table",
+        type=options.new_file,
+        metavar="FILE",
+        help="write what was proved to a new Markdown file",
     )
 
 
@@ -50,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     """Prove, and print one line per obligation."""
     rules = rules_with(fault_named(name) for name in args.fault)
     found, proofs = proved(rules, args.obligation or None, args.timeout_s)
+    if args.table is not None:
+        write_new(args.table, table(proofs))
     if args.json:
         print_json(_object(args, found, proofs))
         return found.verdict.exit_code

@@ -19,38 +19,11 @@ from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import prove
+from kvproof.strategies.symbolic.teeth import REFUTES, TABLES
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.proof
-
-TABLES = ("full", "window", "mamba", "state")
-HANDOVERS = ("handover_of_full", "handover_of_window", "handover_of_mamba")
-
-REFUTED = {
-    "null_blocks_counted_as_cached": {
-        f"{kind}.counter_counts_full_blocks" for kind in TABLES if kind != "full"
-    },
-    "decode_loads_whole_prompt": {
-        *(f"{kind}.loads_what_is_offered" for kind in TABLES),
-        *(f"{kind}.delivered_is_loaded" for kind in HANDOVERS),
-    },
-    "truncation_without_guard": {f"{kind}.truncated_once" for kind in TABLES},
-    "ssm_placeholders_not_trimmed": {
-        "handover_of_mamba.all_is_offered",
-        "handover_of_mamba.lists_are_equally_long",
-    },
-    "last_zero_blocks_yield_all": {
-        f"{kind}.{claim}"
-        for kind in HANDOVERS[:2]
-        for claim in ("lists_are_equally_long", "lists_start_together")
-    },
-    "front_trim": {f"{kind}.lists_start_together" for kind in HANDOVERS[:2]},
-    "end_trim_across_ratios": {f"{kind}.lists_start_together" for kind in HANDOVERS[:2]},
-    "double_free": {"pool.held_is_referenced"},
-    "window_of_loaded_tokens": {"window.null_is_not_needed"},
-}
-"""The claims that each fault refutes, and no others."""
 
 WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "counts_are_none_when_gone": ("leave", lambda t: t._replace(length=1)),
@@ -102,7 +75,7 @@ def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     proofs = prove(rules, list(claimed()))
     broken = {p.id: p for p in proofs if p.verdict is not Verdict.PROVED}
     assert {n: p.verdict for n, p in broken.items()} == dict.fromkeys(
-        REFUTED.get(fault, set()), Verdict.VIOLATED
+        REFUTES.get(fault, frozenset()), Verdict.VIOLATED
     )
     for name, proof in broken.items():
         told = proof.counterexample
@@ -112,7 +85,7 @@ def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
 
 
 def test_every_claim_has_something_that_refutes_it() -> None:
-    named = set().union(*REFUTED.values())
+    named = set().union(*REFUTES.values())
     assert all(c.claim in WRONG for name, c in claimed().items() if name not in named)
     assert set(WRONG) <= {c.claim for c in claimed().values()}
 

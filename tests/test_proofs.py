@@ -47,6 +47,10 @@ MUTANTS: Mapping[str, tuple[str, Callable[..., Num]]] = {
         "window_blocks_offered",
         lambda window, size: counts.blocks_for_tokens(window, size),
     ),
+    "null_in_a_hit_is_what_is_skipped": (
+        "window_blocks_for_hit",
+        lambda window, size: div(window - 1, size),
+    ),
     "running_state_is_kept": ("tokens_skipped_by_state", lambda computed: computed),
     "growth_is_exact": (
         "attention_blocks_predicted",
@@ -80,6 +84,9 @@ RULE_MUTANTS: Mapping[str, Rules] = {
         ),
     ),
 }
+
+
+TRIMMING = ("trim_equal_positions", "trim_covers_both", "trim_equal_tokens")
 
 
 @functools.cache
@@ -129,13 +136,14 @@ def test_refuted_by_an_invented_mistake(each: Obligation, monkeypatch: pytest.Mo
         ("embeddings_not_truncated", {"same_backoff"}),
         (
             "null_blocks_counted_as_cached",
-            {"counter_is_the_local_hit", "every_full_block_cached_once"},
+            {
+                "counter_is_the_local_hit",
+                "every_full_block_cached_once",
+                "counting_before_slicing_is_no_change_where",
+            },
         ),
-        ("front_trim", {"trim_equal_positions", "trim_covers_both", "trim_equal_tokens"}),
-        (
-            "end_trim_across_ratios",
-            {"trim_equal_positions", "trim_covers_both", "trim_equal_tokens"},
-        ),
+        ("front_trim", {*TRIMMING, "end_trim_is_right_where"}),
+        ("end_trim_across_ratios", {*TRIMMING, "end_trim_is_right_where"}),
         ("ssm_placeholders_not_trimmed", {"one_state_is_paired"}),
         ("window_of_loaded_tokens", {"window_of_a_load_is_enough"}),
         ("double_free", set()),

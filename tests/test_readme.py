@@ -9,6 +9,7 @@ from kvproof.cli.main import main, parser
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.remedies import table
+from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +35,8 @@ def test_the_counterexample_is_the_one_that_is_printed(
 def test_counts() -> None:
     assert f"the {len(INVARIANTS)} invariants" in README
     assert f"the {len(FAULTS)} faults" in README
-    assert f"{len(OBLIGATIONS)} obligations" in README
+    assert f"{len(OBLIGATIONS)} obligations and {len(claimed())} claims" in README
+    assert f"{len(OBLIGATIONS)} obligations of arithmetic, and {len(claimed())} claims" in README
 
 
 def test_the_table_of_remedies_is_what_is_measured() -> None:

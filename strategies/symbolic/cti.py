@@ -8,18 +8,22 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kvproof.model.algebra import Num, Truth, all_of, both
 from kvproof.model.ranges import Range, between
 from kvproof.model.rules import Rules
-from kvproof.model.system import Action, System
+from kvproof.model.system import Action, System, flat
 from kvproof.model.tally.registry import systems
-from kvproof.strategies.plain_system import search
+from kvproof.strategies.columns import ColumnSearch
 from kvproof.strategies.symbolic.induction import Step
 
-STATES_MAX = 400
+STATES_MAX = 20_000
 """States looked at from the start."""
 
 CHOICES_MAX = 6
 """Choices are tried up to this number, at most."""
+
+LOWEST, COUNTS_MAX = -64, 63
+"""Counts are followed as far as these."""
 
 
 class Counterexample(NamedTuple):
@@ -61,7 +65,7 @@ def told(counts: Any) -> str:
 
 
 def _bounded(action: Action, highest: int) -> Action:
-    """The action with choices up to a number. A junction matters to the policy only."""
+    """The action with choices and counts up to a number. A junction matters to the policy only."""
 
     def choices(parameters: Any) -> Mapping[str, Range]:
         return {
@@ -69,17 +73,24 @@ def _bounded(action: Action, highest: int) -> Action:
             for name, r in action.choices(parameters).items()
         }
 
-    return dataclasses.replace(action, choices=choices)
+    def allowed(parameters: Any, state: Any, *chosen: Num) -> Truth:
+        after = flat(action.then(parameters, state, *chosen))
+        small = all_of(*(n <= COUNTS_MAX for n in after))
+        return both(small, action.allowed(parameters, state, *chosen))
+
+    return dataclasses.replace(action, choices=choices, allowed=allowed)
 
 
 def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[str, ...], int]:
-    highest = min(highest, CHOICES_MAX)
+    """A shortest run to where the claim is broken, and the number of states looked at."""
+    start = system.initial(sizes)
     small = dataclasses.replace(
         system,
-        actions=tuple(_bounded(a, highest) for a in system.actions),
+        ranges=lambda _sizes: type(start)(*(between(LOWEST, COUNTS_MAX) for _ in start)),
+        actions=tuple(_bounded(a, min(highest, CHOICES_MAX)) for a in system.actions),
         invariants={claim: system.invariants[claim]},
     )
-    reached, _ = search(small, sizes, STATES_MAX)
+    reached = ColumnSearch(small, sizes).run(STATES_MAX)
     steps = tuple(f"{taken.action}{taken.choices or ''}" for taken in reached.trace)
     return steps if reached.broken else (), reached.states
 

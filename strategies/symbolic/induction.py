@@ -110,10 +110,11 @@ def steps(system: str) -> tuple[Step, ...]:
 
 
 def sentence(system: System, claim: str) -> str:
-    """What a claim says, in words."""
+    """What a claim says, in words; P and D keep their capitals."""
     words = " ".join((system.invariants[claim].__doc__ or claim).split()).rstrip(".")
     about = f"{system.name} table" if system.name in TABLES else system.name
-    return f"{about}: {words[:1].lower()}{words[1:]}"
+    first = words[:1] if words[1:2] == " " else words[:1].lower()
+    return f"{about}: {first}{words[1:]}"
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from kvproof.strategies.symbolic import (
     caching,
     growth,
     handover,
+    regions,
     trimming,
     windows,
 )
@@ -43,5 +44,10 @@ OBLIGATIONS: dict[str, Obligation] = {
         growth.growth_is_exact,
         growth.room_is_used_first,
         growth.state_growth_is_one,
+        regions.end_trim_is_right_where,
+        regions.counting_before_slicing_is_no_change_where,
+        regions.null_in_a_hit_is_what_is_skipped,
+        regions.attention_takes_what_is_predicted,
+        regions.state_takes_what_is_predicted,
     )
 }

@@ -1,0 +1,110 @@
+"""Numbers that refute a claim, read as a sketch of a cluster.
+
+A variable is read by its name, whichever obligation or count-level system it is of. What a list of
+blocks leaves open is read as vLLM makes lists: both are of one prompt, and P offers it from its
+start, so it is D's that begins later, after a hit.
+"""
+
+from collections.abc import Mapping
+
+from kvproof.model.tally import table
+from kvproof.strategies.symbolic.sketch import STATE, Sketch
+
+FLAGS = ("full", "window", "mamba")
+"""Kinds of groups, as variables that are 0 or 1."""
+
+CHUNKS = ("chunk_limit", "chunk")
+"""The token budget of a step."""
+
+Numbers = Mapping[str, int]
+
+
+def sketched(numbers: Numbers, system: str = "") -> Sketch:
+    """The cluster that numbers speak of. `system` names the count-level system they are of."""
+    kind = system.removeprefix("handover of ")
+    kinds = _kinds(numbers, kind)
+    backoff = int("mamba" in kinds or STATE in kinds)
+    shared, prompt = _tokens(numbers, backoff)
+    chunk = next((numbers[n] for n in CHUNKS if n in numbers), max(2 * prompt, 8))
+    return Sketch(
+        kinds=kinds,
+        kernel=_kernel(numbers),
+        p_ratio=_first(numbers, ("p_ratio", "remote_ratio"), 1),
+        d_ratio=_first(numbers, ("d_ratio", "local_ratio"), 1),
+        window=1 if "mamba" in numbers else numbers.get("window", 1),
+        chunk=chunk,
+        prompt=max(prompt, 1),
+        shared=shared,
+        max_tokens=_outputs(numbers),
+        total=numbers.get("total"),
+        connected=_connected(numbers, kind),
+        caching=numbers.get("caching", 1) == 1,
+        embeds=numbers.get("embeds", 0) == 1,
+        crowded=numbers.get("status") == table.PREEMPTED and numbers.get("sends") == 1,
+        recomputes=numbers.get("recomputes", 0) == 1,
+    )
+
+
+def _first(numbers: Numbers, names: tuple[str, ...], otherwise: int) -> int:
+    return next((numbers[n] for n in names if n in numbers), otherwise)
+
+
+def _kernel(numbers: Numbers) -> int:
+    """Tokens of a kernel block. Where there is no ratio, a block is one kernel block."""
+    return max(_first(numbers, ("kernel", "kernel_tokens", "block_size"), 1), 1)
+
+
+def _kinds(numbers: Numbers, kind: str) -> tuple[str, ...]:
+    """The kinds of groups: those named, and a Mamba group where a token is left to D."""
+    if "mamba" in numbers:
+        return tuple(k for k in FLAGS if numbers[k])
+    if kind == STATE:
+        return ("full", STATE)
+    backoff = _first(numbers, ("backoff", "d_backoff"), 0)
+    # One slot each, and no position: lists of a Mamba group. A split is made for one too.
+    slots_only = "local_slots" in numbers and not {"local_first", "local_ratio"} & set(numbers)
+    state = kind == "mamba" or backoff >= 1 or slots_only or "chunk_limit" in numbers
+    window = kind == "window" or (not kind and "window" in numbers)
+    return ("full", *(("window",) if window else ()), *(("mamba",) if state else ()))
+
+
+def _tokens(numbers: Numbers, backoff: int) -> tuple[int, int]:
+    """Tokens of a prompt that were seen before, and of the whole prompt."""
+    size = _kernel(numbers)
+    if "hit_blocks" in numbers:
+        hit = numbers["hit_blocks"] * size
+        return hit, hit + numbers["external"] + backoff
+    if "local_slots" in numbers:
+        return _of_lists(numbers, size, backoff)
+    if "junction_blocks" in numbers:
+        return numbers["junction_blocks"] * size, numbers["known"]
+    asked = _first(numbers, ("chosen_asked", "asked", "prompt"), 1)
+    if "chosen_units" in numbers:
+        return numbers["chosen_units"] * numbers["units"] * size, asked
+    return _first(numbers, ("chosen_hit", "hit"), 0), asked
+
+
+def _of_lists(numbers: Numbers, size: int, backoff: int) -> tuple[int, int]:
+    """The tokens that two lists of slots stand for; the later start is read as D's hit."""
+
+    def first(side: str, ratio: int) -> int:
+        return numbers.get(f"{side}_first", numbers.get(f"{side}_blocks_before", 0) * ratio)
+
+    starts = (
+        first("local", numbers.get("local_ratio", 1)),
+        first("remote", numbers.get("remote_ratio", 1)),
+    )
+    ends = (starts[0] + numbers["local_slots"], starts[1] + numbers["remote_slots"])
+    return abs(starts[0] - starts[1]) * size, max(ends) * size + backoff
+
+
+def _outputs(numbers: Numbers) -> int:
+    """Tokens to sample. P samples one, whatever D is to do."""
+    return 1 if numbers.get("sends") == 1 else numbers.get("max_tokens", 1)
+
+
+def _connected(numbers: Numbers, kind: str) -> bool:
+    """Whether there are a P and a D. A pool and the chunks of a prefill need one engine only."""
+    if kind == "pool" or "chunk_limit" in numbers:
+        return False
+    return numbers.get("connected", 1) == 1

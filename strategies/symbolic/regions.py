@@ -1,0 +1,138 @@
+"""Where a rule that was released, or proposed, is right: the exact region, and no more.
+
+Each claim compares it with the spec and says for which numbers the two agree.
+"""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, all_of, both, either, if_, implies, max_, not_
+from kvproof.model.faults.end_trim_across_ratios import by_count
+from kvproof.model.faults.null_blocks_counted_as_cached import counts_placeholders
+from kvproof.model.ranges import at_least, between
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.obligation import Claim, obligation
+
+
+@obligation(
+    "lists cut by count from the end are right exactly where both tables end at the same token",
+    for_all={
+        "tokens": at_least(1),
+        "hit_blocks": at_least(0),
+        "local_ratio": at_least(1),
+        "remote_ratio": at_least(1),
+    },
+    born_of="vllm#50558",
+    teeth="front_trim",
+)
+def end_trim_is_right_where(
+    rules: Rules, tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
+) -> Claim:
+    """`tokens` and both ratios count kernel blocks. D hits `hit_blocks` blocks and loads the rest;
+    P lists all its blocks. Equal ratios always end together; unequal ones do where no block has
+    padding that the other side has not. The released rule asks for a list on D that is no longer
+    than P's."""
+    ends = tuple(
+        counts.blocks_for_tokens(tokens, ratio) * ratio for ratio in (local_ratio, remote_ratio)
+    )
+    first = hit_blocks * local_ratio
+    local = ends[0] - first
+    ours = rules.trim(first, local, 0, ends[1], local_ratio == remote_ratio)
+    released = by_count(first, local, 0, ends[1], local_ratio == remote_ratio)
+    same = all_of(*(a == b for a, b in zip(ours, released, strict=True)))
+    return Claim(same == (ends[0] == ends[1]), given=both(local > 0, local <= ends[1]))
+
+
+@obligation(
+    "the number of hit blocks before slicing is the table's length for full attention, and for a "
+    "window exactly where no more than block size + window - 2 tokens come from the connector",
+    for_all={
+        "hit_blocks": at_least(0),
+        "external": at_least(0),
+        "block_size": at_least(1),
+        "window": at_least(1),
+    },
+    born_of="vllm#42547",
+    teeth="null_blocks_counted_as_cached",
+)
+def counting_before_slicing_is_no_change_where(
+    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
+) -> Claim:
+    """The pull request says it is no change for full attention and for sliding windows. For full
+    attention that is so. For a window it is not, once a load is longer than that."""
+    total = hit_blocks * block_size + external
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(total, window), block_size)
+    full = rules.counted_after_hit(hit_blocks, 0) == counts_placeholders(hit_blocks, 0)
+    slid = rules.counted_after_hit(hit_blocks, skipped) == counts_placeholders(hit_blocks, skipped)
+    return Claim(both(full, slid == (external <= block_size + window - 2)))
+
+
+@obligation(
+    "without a connector a window's hit has null entries exactly where its tokens are left behind",
+    for_all={"hit_blocks": at_least(0), "block_size": at_least(1), "window": at_least(1)},
+    born_of="vllm#42547",
+)
+def null_in_a_hit_is_what_is_skipped(
+    rules: Rules,  # noqa: ARG001
+    hit_blocks: Num,
+    block_size: Num,
+    window: Num,
+) -> Claim:
+    """The other half of what the pull request says, and true."""
+    need = counts.window_blocks_for_hit(window, block_size)
+    skipped = counts.tokens_skipped_by_window(hit_blocks * block_size, window)
+    return Claim(max_(hit_blocks - need, 0) == counts.full_blocks(skipped, block_size))
+
+
+@obligation(
+    "an attention group takes what is predicted, for every mix of hit and external tokens",
+    for_all={
+        "hit_blocks": at_least(0),
+        "external": at_least(1),
+        "block_size": at_least(1),
+        "left_behind": at_least(0),
+        "idle": at_least(0),
+    },
+    born_of="vllm#46892",
+    teeth="prediction_forgets_hits",
+)
+def attention_takes_what_is_predicted(
+    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, left_behind: Num, idle: Num
+) -> Claim:
+    """The first `left_behind` blocks are null, so far as the tokens go; of the hit blocks that are
+    kept, `idle` are free now and leave the queue too."""
+    total = hit_blocks * block_size + external
+    kept = max_(hit_blocks - left_behind, 0)
+    table = max_(hit_blocks, left_behind)
+    taken = counts.blocks_for_tokens(total, block_size) - table + idle
+    predicted = counts.attention_blocks_predicted(total, block_size, hit_blocks, left_behind)
+    sound = both(left_behind * block_size < total, idle <= kept)
+    return Claim(predicted + rules.evictable_hit_blocks(idle) == taken, given=sound)
+
+
+@obligation(
+    "a Mamba group takes what is predicted, for every mix of hit and external tokens",
+    for_all={
+        "own_blocks": at_least(0),
+        "beyond": at_least(1),
+        "block_size": at_least(1),
+        "idle": between(0, 1),
+    },
+    born_of="vllm#46892",
+    teeth="superseded_state_reserved",
+)
+def state_takes_what_is_predicted(
+    rules: Rules, own_blocks: Num, beyond: Num, block_size: Num, idle: Num
+) -> Claim:
+    """Of `own_blocks` that the group hit itself the last has a state; the request ends `beyond`
+    them. Where that state is superseded by the one a load brings it is not taken, and counting it
+    (as the released rule does) is one block too many: exactly where it is free now."""
+    total = own_blocks * block_size + beyond
+    left = counts.full_blocks(counts.tokens_skipped_by_state(total), block_size)
+    has_state = own_blocks > 0
+    kept = both(has_state, own_blocks - 1 >= left)
+    table = max_(own_blocks, left)
+    new = counts.blocks_for_tokens(total, block_size) - table
+    taken = new + if_(kept, idle, 0)
+    reserved = either(kept, both(has_state, rules.reserves_superseded_state()))
+    predicted = counts.state_blocks_predicted(total, block_size, own_blocks)
+    predicted = predicted + if_(reserved, rules.evictable_hit_blocks(idle), 0)
+    return Claim(predicted == taken, given=implies(not_(has_state), idle == 0))

@@ -1,0 +1,43 @@
+"""The table of obligations in reports/ is what is proved, but for the times."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.rules import SPEC
+from kvproof.reports.obligations import table
+from kvproof.strategies.symbolic.prove import prove
+
+pytestmark = pytest.mark.proof
+
+COMMITTED = Path(__file__).parent.parent / "reports" / "obligations.md"
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"\| \d+ \| (?=\S+ >=|\d+ <=|`|a planted)", "| ms | ", text)
+
+
+def test_the_committed_table_is_what_is_proved() -> None:
+    made = table(prove(SPEC))
+    assert without_times(made) == without_times(COMMITTED.read_text(encoding="utf-8"))
+    assert without_times(made) != made
+
+
+def test_a_refuted_claim_shows() -> None:
+    rules = rules_with([FAULTS["window_of_loaded_tokens"]])
+    made = table(prove(rules, ["window.null_is_not_needed", "window_of_a_load_is_enough"]))
+    assert "VIOLATED: window.null_is_not_needed" in made
+    assert "VIOLATED: window_of_a_load_is_enough" in made
+    assert "PROVED |" not in made
+
+
+def test_the_program_writes_it_once(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    command = ["prove", "--obligation", "pool.pool_adds_up", "--table", str(path)]
+    assert main(command) == 0
+    assert "| `pool_adds_up` |" in path.read_text(encoding="utf-8")
+    assert main(command) == 2
