@@ -17,7 +17,7 @@ from kvproof.cli.main import COMMANDS, main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.packed import PackedSearch
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from kvproof.strategies.symbolic.prove import everything
 
 SMALL = ["--config", "pd-full"]
 BROKEN = ["--fault", "front_trim"]
@@ -139,7 +139,7 @@ def test_prove_refutes_a_fault_with_numbers(run: Any, as_json: Any) -> None:
     assert code == 1
     assert record["invariant"] == refuted[0]["name"]
     assert refuted[0]["numbers"]
-    assert len(record["obligations"]) == len(OBLIGATIONS)
+    assert len(record["obligations"]) == len(everything())
     code, out, _ = run("prove", *BROKEN)
     assert code == 1
     assert sum(line.startswith("VIOLATED") for line in out.splitlines()) == len(refuted) + 1
