@@ -17,6 +17,7 @@ from kvproof.model.events import (
     TransferFail,
     TransferLost,
 )
+from kvproof.model.greedy import Greedy
 from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import ABORTED, LOADING, SENDING, WAITING, Block, Engine, Request, State
 from kvproof.model.step import Effects, Step
@@ -151,7 +152,7 @@ def _reset(
 def _schedule(
     cluster: config.Cluster, rules: Rules, state: State, event: Schedule
 ) -> tuple[Event, State, Effects]:
-    work = scheduler.Scheduling(cluster, rules, state, event.engine)
+    work = Greedy(cluster, rules, state, event.engine)
     if event.chose is None:
         work.choose()
     else:

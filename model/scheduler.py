@@ -1,8 +1,8 @@
-"""The scheduler: what a step may choose, and a greedy choice for the explorer.
+"""The scheduler: what a step may choose.
 
 `Scheduling` is the work of one step. Each of its methods is one choice with its guard: it raises
 `NotAllowed` where the spec forbids it. The order of requests, the size of chunks below the limit
-and the refusal to admit are policy: a recorded run may choose otherwise than `choose` does.
+and the refusal to admit are policy: a recorded run may choose otherwise than `greedy` does.
 
 Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
@@ -18,7 +18,6 @@ from kvproof.model.state import (
     PREEMPTED,
     RUNNING,
     WAITING,
-    Engine,
     Request,
     State,
 )
@@ -149,7 +148,7 @@ class Scheduling:
         limit = min(len(request.tokens) - start, self.budget)
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
-        if self._chunk(request, start, choice.tokens, hit) != choice.tokens:
+        if self.chunk(request, start, choice.tokens, hit) != choice.tokens:
             raise NotAllowed(f"{request.id} gets a chunk that the align split would cut")
         if not admitted:
             self.engine, request = coordinator.release_skipped(
@@ -168,7 +167,7 @@ class Scheduling:
         self.pending = None
         self.chose.append(choice)
 
-    def _chunk(self, request: Request, start: int, tokens: int, hit: coordinator.Hit | None) -> int:
+    def chunk(self, request: Request, start: int, tokens: int, hit: coordinator.Hit | None) -> int:
         """The tokens of a chunk after the align split."""
         group = self.cfg.aligned_group
         if group is None:
@@ -194,7 +193,7 @@ class Scheduling:
         self.engine, needy = coordinator.release_skipped(self.cfg, self.engine, needy, self.rules)
         start = needy.computed
         wanted = min(len(needy.tokens) - start, self.budget)
-        wanted = self._chunk(needy, start, wanted, None)
+        wanted = self.chunk(needy, start, wanted, None)
         needed = coordinator.predicted(
             self.cfg, self.engine, needy, None, start + wanted, self.rules
         )
@@ -230,94 +229,6 @@ class Scheduling:
         engine = engine._replace(step=tuple(self.scheduled) or None)
         effects = Effects(reads, tuple(self.admissions), tuple(self.allocations))
         return self.state.putting(engine), effects
-
-    # A greedy choice, for the explorer and for sampling the model.
-
-    def choose(self) -> None:
-        """Running requests first, then waiting ones in turn while they fit, each as far as it can:
-        those with blocks, those that were preempted, and the others, in the order of arrival."""
-        preempted = False
-        for name in self.engine.running:
-            if name in self.engine.running and self.budget:
-                preempted |= not self._run_on(name)
-        if not preempted:
-            self._admit_waiting()
-
-    def _wanted(self, name: str, start: int, hit: coordinator.Hit | None) -> int:
-        request = self.engine.request(name)
-        return self._chunk(request, start, min(len(request.tokens) - start, self.budget), hit)
-
-    def _run_on(self, name: str) -> bool:
-        """Schedule a running request, preempting from the tail; False if anyone lost blocks."""
-        undisturbed = True
-        while name in self.engine.running:
-            tokens = self._wanted(name, self.engine.request(name).computed, None)
-            if not tokens:
-                break
-            before = self.engine
-            try:
-                self.compute(Compute(name, tokens))
-                break
-            except NotAllowed:
-                self.engine = before
-            undisturbed = False
-            victim = next(r for r in reversed(before.running) if r not in dict(self.scheduled))
-            self.preempt(Preempt(victim, name))
-        return undisturbed
-
-    def _admit_waiting(self) -> None:
-        for request in self.engine.requests:
-            if request.status in (LOADED, FAILED):
-                self.adopt(Adopt(request.id))
-        held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
-        held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
-        for request in held:
-            if not self.budget or self.engine.dead or not self._try(request.id):
-                break
-
-    def _leaves_room(self, before: Engine, name: str) -> bool:
-        """Whether a load leaves the blocks that requests begun before it still need. One that waits
-        with its blocks cannot be preempted, and several of them could wait for each other."""
-        if not self.rules.loads_leave_room() or self.engine.dead:
-            return True
-        promised = sum(
-            coordinator.predicted(self.cfg, before, r, None, len(r.tokens), self.rules)
-            for r in before.requests
-            if r.tables and r.computed < len(r.tokens)
-        )
-        request = self.engine.request(name)
-        rest = coordinator.predicted(
-            self.cfg, self.engine, request, None, len(request.tokens), self.rules
-        )
-        if promised + rest > len(self.engine.free):
-            raise NotAllowed(f"{name} would take blocks that others need to finish")
-        return True
-
-    def _try(self, name: str) -> bool:
-        """Admit and schedule a waiting request if it fits; all or nothing."""
-        saved = (self.engine, self.state, len(self.chose))
-        saved_logs = (len(self.admissions), len(self.allocations))
-        try:
-            request = self.engine.request(name)
-            if not request.tables:
-                hit, external = connector.best_admission(
-                    self.cluster, self.cfg, self.state, self.engine, request, self.rules
-                )
-                self.admit(Admit(name, hit, external))
-                if external:
-                    return self._leaves_room(saved[0], name)
-            pending = self.pending[1] if self.pending else None
-            start = pending.tokens if pending else self.engine.request(name).computed
-            tokens = self._wanted(name, start, pending)
-            self.compute(Compute(name, tokens))
-        except NotAllowed:
-            self.engine, self.state, chosen = saved
-            del self.chose[chosen:]
-            del self.admissions[saved_logs[0] :]
-            del self.allocations[saved_logs[1] :]
-            self.pending = None
-            return False
-        return True
 
 
 def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> State:

@@ -32,7 +32,7 @@ def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:
             yield action.then(sizes, at, *chosen)
 
 
-@functools.lru_cache(maxsize=100_000)
+@functools.lru_cache(maxsize=20_000)
 def _reaches(
     rules: Rules, system: str, sizes: Any, before: Any, moves: tuple[Move, ...]
 ) -> set[Any]:
