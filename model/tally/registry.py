@@ -7,7 +7,15 @@ from typing import Any
 
 from kvproof.model.rules import SPEC, Rules
 from kvproof.model.system import System
-from kvproof.model.tally import handover, handover_claims, pool, pool_claims, table, table_claims
+from kvproof.model.tally import (
+    handover,
+    handover_claims,
+    pool,
+    pool_claims,
+    table,
+    table_claims,
+    table_system,
+)
 
 TABLES = ("full", "window", "mamba", "state")
 HANDOVERS = ("full", "window", "mamba")
@@ -15,7 +23,7 @@ HANDOVERS = ("full", "window", "mamba")
 
 def _table(kind: str, rules: Rules) -> System:
     return dataclasses.replace(
-        table.table_system(kind, rules),
+        table_system.table_system(kind, rules),
         invariants=table_claims.table_claims(kind),
         parameters=table.Sizes,
         given=functools.partial(table_claims.sizes_allowed, kind),
