@@ -12,13 +12,13 @@ from kvproof.model.algebra import all_of
 from kvproof.model.errors import UsageError
 from kvproof.model.ranges import at_least, between
 from kvproof.model.system import Action, System
-from kvproof.strategies import column_steps, layout, visited
-from kvproof.strategies import columns as on_columns
-from kvproof.strategies.columns import ColumnSearch
-from kvproof.strategies.gates import alike_differs, columns_differ
-from kvproof.strategies.plain_system import replay, search
+from kvproof.strategies.systems import column_steps, layout, visited
+from kvproof.strategies.systems import columns as on_columns
+from kvproof.strategies.systems.columns import ColumnSearch
+from kvproof.strategies.systems.gates import alike_differs, columns_differ
+from kvproof.strategies.systems.plain import replay, search
+from kvproof.strategies.systems.visited import Visited
 from kvproof.strategies.verdict import Verdict
-from kvproof.strategies.visited import Visited
 
 pytestmark = pytest.mark.exhaustive
 

@@ -10,8 +10,8 @@ import sys
 
 from handover import HANDOVER, Sizes
 
-from kvproof.strategies.columns import ColumnSearch
-from kvproof.strategies.plain_system import search
+from kvproof.strategies.systems.columns import ColumnSearch
+from kvproof.strategies.systems.plain import search
 from kvproof.strategies.verdict import Verdict
 
 

@@ -9,7 +9,7 @@ up to 16 for each word of a state.
 import numpy as np
 from numpy.typing import NDArray
 
-from kvproof.strategies.codec import Words
+from kvproof.strategies.systems.codec import Words
 
 Rows = NDArray[np.intp]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kvproof.model.errors import UsageError
 from kvproof.model.system import Numbers, System, flat, shaped
-from kvproof.strategies.layout import BITS, Piece, Place, laid_out
+from kvproof.strategies.systems.layout import BITS, Piece, Place, laid_out
 
 Words = NDArray[np.uint64]
 """Packed states: a row for each word, a column for each state."""

@@ -2,7 +2,7 @@
 
 The formulas of the system are evaluated as they are, on columns of its numbers, in slices that fit
 the cache. Guarantee: every reachable state is visited once, and a trace is a shortest one;
-`columns_differ` compares it with `plain_system`. Cost: some array operations for each action and
+`columns_differ` compares it with `plain`. Cost: some array operations for each action and
 slice, and a hash look-up a step. Memory: see `visited`.
 """
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from kvproof.model.errors import UsageError
 from kvproof.model.system import Numbers, System
-from kvproof.strategies.codec import Codec, Column, Words
-from kvproof.strategies.column_steps import ColumnSteps
-from kvproof.strategies.plain_system import Reached, Stepper, Taken
-from kvproof.strategies.visited import Visited
+from kvproof.strategies.systems.codec import Codec, Column, Words
+from kvproof.strategies.systems.column_steps import ColumnSteps
+from kvproof.strategies.systems.plain import Reached, Stepper, Taken
+from kvproof.strategies.systems.visited import Visited
 
 SLICE = 1 << 14
 """States that are expanded at once."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from kvproof.model.errors import UsageError
 from kvproof.model.system import Action, Numbers, System, flat
-from kvproof.strategies.codec import Codec, Column, Words
-from kvproof.strategies.plain_system import choices
-from kvproof.strategies.shape import Shape
-from kvproof.strategies.visited import Rows
+from kvproof.strategies.systems.codec import Codec, Column, Words
+from kvproof.strategies.systems.plain import choices
+from kvproof.strategies.systems.shape import Shape
+from kvproof.strategies.systems.visited import Rows
 
 PAIRS_MAX = 1 << 20
 """Pairs of a state and a choice that are looked at at once."""

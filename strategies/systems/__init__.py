@@ -1,0 +1,1 @@
+"""Search of transition systems over whole numbers: plainly, and quickly on columns."""
