@@ -4,7 +4,8 @@ So the formulas that are proved are the ones that run, and they speak of states 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kvproof.model.rules import Rules
@@ -24,9 +25,10 @@ def _number(source: random.Random) -> int:
     return source.choice((0, 1, source.randint(0, 4), source.randint(0, HIGHEST)))
 
 
-def _sizes(system: System, source: random.Random) -> Any:
+def _sizes(system: System, source: random.Random, fixed: Mapping[str, int]) -> Any:
     while True:
-        sizes = system.parameters(*(_number(source) for _ in system.parameters._fields))
+        drawn = {name: _number(source) for name in system.parameters._fields}
+        sizes = system.parameters(**{**drawn, **fixed})
         if system.given(sizes):
             return sizes
 
@@ -42,12 +44,15 @@ def _step(system: System, sizes: Any, state: Any, source: random.Random) -> Any:
     return None
 
 
-def visited(name: str, rules: Rules) -> Iterator[tuple[Any, Any]]:
-    """Sizes and counts of states on random walks, the same ones each time."""
+def visited(
+    name: str, rules: Rules, fixed: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[tuple[Any, Any]]:
+    """Sizes and counts of states on random walks, the same ones each time. Sizes that are `fixed`
+    are not drawn; some sizes the system allows must be left."""
     system = systems(rules)[name]
     source = random.Random(name)
     for _ in range(WALKS):
-        sizes = _sizes(system, source)
+        sizes = _sizes(system, source, fixed)
         state = system.initial(sizes)
         for _ in range(STEPS):
             yield sizes, state

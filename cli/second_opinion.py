@@ -1,0 +1,102 @@
+"""`kvproof prove` with a second opinion: certificates written, and asked of cvc5."""
+
+import argparse
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kvproof.model.rules import Rules
+from kvproof.strategies.symbolic.certificate import write_certificates
+from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
+from kvproof.strategies.symbolic.proof import Proof
+from kvproof.strategies.symbolic.second_opinion import (
+    FINDING,
+    Checked,
+    counted,
+    cross_check,
+    with_opinions,
+)
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--certificates",
+        type=Path,
+        metavar="DIR",
+        help="write each question to Z3 as an SMT-LIB file into this new folder",
+    )
+    parser.add_argument(
+        "--cross",
+        action="store_true",
+        help="ask cvc5 too about all that Z3 proves (needs kvproof[cross])",
+    )
+
+
+def prepare(args: argparse.Namespace, rules: Rules) -> int:
+    """Write the certificates that are asked for, and say how many. Raises UsageError, before
+    anything is proved, where that or the second opinion cannot be had."""
+    if args.cross:
+        solver_library()
+    if args.certificates is None:
+        return 0
+    return write_certificates(args.certificates, rules, args.obligation or None)
+
+
+def opinions(
+    args: argparse.Namespace, rules: Rules, found: Outcome, proofs: Sequence[Proof]
+) -> tuple[Outcome, dict[str, Checked]]:
+    """The outcome with what cvc5 says, and that by the id of the proof; empty if not asked for."""
+    checked: list[Checked] = []
+    if args.cross and found.reason != INTERRUPTED:
+        try:
+            cross_check(proofs, rules, args.timeout_s, checked.append)
+        except KeyboardInterrupt:
+            if found.verdict is not Verdict.VIOLATED:
+                found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
+    return with_opinions(found, checked), {each.id: each for each in checked}
+
+
+def lines(
+    args: argparse.Namespace, written: int, found: Outcome, checked: Mapping[str, Checked]
+) -> Iterator[str]:
+    """What is said after the obligations, of what was asked for."""
+    if args.certificates is not None:
+        yield f"{written} certificates are in {args.certificates}"
+    if args.cross:
+        yield summary(checked)
+    if found.finding is not None and found.finding.invariant == FINDING:
+        yield found.finding.sentence
+
+
+def summary(checked: Mapping[str, Checked]) -> str:
+    """One line about all questions."""
+    said = counted(list(checked.values()))
+    seconds = sum(o.seconds for each in checked.values() for o in each.opinions.values())
+    return (
+        f"second opinion: of {said['questions']} questions cvc5 agrees on {said[AGREES]}, "
+        f"disagrees on {said[DISAGREES]}, does not know {said[UNKNOWN]} ({seconds:.1f} s)"
+    )
+
+
+def totals(
+    args: argparse.Namespace, written: int, checked: Mapping[str, Checked]
+) -> dict[str, object]:
+    """What was asked for as plain data: the files written, and the questions by cvc5's answer."""
+    files = {} if args.certificates is None else {"certificates": written}
+    return files | ({"second_opinion": counted(list(checked.values()))} if args.cross else {})
+
+
+def as_object(checked: Checked | None) -> dict[str, object] | None:
+    """What cvc5 says of one proof, as plain data; null where it was not asked."""
+    if checked is None:
+        return None
+    return {
+        "solver": "cvc5",
+        "answer": checked.answer,
+        "questions": len(checked.opinions),
+        UNKNOWN: checked.names(UNKNOWN),
+        DISAGREES: checked.names(DISAGREES),
+        "seconds": round(sum(o.seconds for o in checked.opinions.values()), 3),
+    }

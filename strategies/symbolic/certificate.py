@@ -1,0 +1,136 @@
+"""Certificates: every question put to Z3 as a text that another solver can answer.
+
+A certificate is one SMT-LIB 2 file: what is given, the claim denied, and `(check-sat)`. The answer
+that proves the claim is `unsat`. An obligation of arithmetic is one question; a claim proved by
+induction is one for the start and one for each action. Terms live in a Z3 context of their own, as
+in `solve`, so a text does not depend on what was asked before.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import z3
+
+import kvproof
+from kvproof.model.algebra import Truth
+from kvproof.model.errors import UsageError
+from kvproof.model.rules import Rules
+from kvproof.reports.new_file import write_new
+from kvproof.strategies.symbolic.induction import Claimed, Step, steps
+from kvproof.strategies.symbolic.obligation import Obligation
+from kvproof.strategies.symbolic.prove import everything, everything_named
+
+
+class Question(NamedTuple):
+    """One question: the obligation or claim it is about, and the step, None for arithmetic."""
+
+    about: Obligation | Claimed
+    step: Step | None = None
+
+    @property
+    def name(self) -> str:
+        """The id, with the action where there is one: letters, digits, `_` and dots."""
+        return self.about.id if self.step is None else f"{self.about.id}.{self.step.action}"
+
+
+def questions(names: Iterable[str] | None = None) -> Iterator[Question]:
+    """The questions of the obligations and claims with these ids, or of all. Raises UsageError for
+    an id that there is not."""
+    for name in everything() if names is None else names:
+        about = everything_named(name)
+        if isinstance(about, Claimed):
+            yield from (Question(about, step) for step in steps(about.system))
+        else:
+            yield Question(about)
+
+
+def certificate(question: Question, rules: Rules) -> str:
+    """The question as SMT-LIB 2 text, the same one each time. Raises UsageError where a rule does
+    not run on Z3 terms."""
+    about, step = question
+    try:
+        variables, given, denied = _asked(question, rules)
+    except (z3.Z3Exception, TypeError) as error:
+        raise UsageError(
+            f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
+            "Write it in the algebra of kvproof.model.algebra."
+        ) from error
+    return "\n".join(
+        (
+            f"; kvproof {kvproof.__version__}",
+            f"; {about.id}" + (f", step {step.action}" if step else ""),
+            f"; claimed: {' '.join(about.name.split())}",
+            "; expected: unsat, that is, no numbers meet what is given and break the claim",
+            "(set-logic ALL)",
+            *(f"(declare-const {name} Int)" for name in variables),
+            "; given",
+            f"(assert {given})",
+            "; the claim, denied",
+            f"(assert {denied})",
+            "(check-sat)",
+            "",
+        )
+    )
+
+
+def _asked(question: Question, rules: Rules) -> tuple[Iterable[str], str, str]:
+    """The variables, what is given, and the claim denied."""
+    about, step = question
+    context = z3.Context()
+    if isinstance(about, Obligation):
+        claim = about.on(rules, _variables(about.for_all, context))
+        return about.for_all, _text(claim.given, context), _denied(claim.holds, context)
+    assert step is not None
+    holds = step.holds(rules, about.claim, _variables(step.variables, context))
+    return step.variables, _given_before(step, rules), _denied(holds, context)
+
+
+@functools.lru_cache(maxsize=32)
+def _given_before(step: Step, rules: Rules) -> str:
+    """What is given before a step, the same for all claims."""
+    context = z3.Context()
+    return _text(step.given(rules, _variables(step.variables, context)), context)
+
+
+def _variables(names: Iterable[str], context: z3.Context) -> dict[str, Any]:
+    return {name: z3.Int(name, context) for name in names}
+
+
+def _text(truth: Truth, context: z3.Context) -> str:
+    term = z3.BoolVal(truth, context) if isinstance(truth, bool) else truth
+    return str(term.sexpr())
+
+
+def _denied(truth: Truth, context: z3.Context) -> str:
+    return _text(not truth if isinstance(truth, bool) else z3.Not(truth), context)
+
+
+def write_certificates(folder: Path, rules: Rules, names: Sequence[str] | None = None) -> int:
+    """Write one file for each question into a new or empty folder, and say how many.
+
+    Raises UsageError for an id that there is not, and, before anything is written, for a folder
+    that is not empty or cannot be written.
+    """
+    asked = list(questions(names))
+    _make_empty(folder)
+    for question in asked:
+        write_new(folder / f"{question.name}.smt2", certificate(question, rules))
+    return len(asked)
+
+
+def _make_empty(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        empty = not any(folder.iterdir())
+    except OSError as error:
+        raise UsageError(
+            f"The folder {folder} cannot be made ({error.strerror}). "
+            "Write the name of a new folder where you may write."
+        ) from error
+    if not empty:
+        raise UsageError(
+            f"The folder {folder} is not empty, and nothing in it is overwritten. "
+            "Write the name of a new folder."
+        )

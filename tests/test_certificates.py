@@ -1,0 +1,309 @@
+"""Certificates say what was asked, two solvers agree on them, and a wrong claim passes neither."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import z3
+
+from kvproof.cli.main import main
+from kvproof.model.algebra import Num, div
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.ranges import at_least
+from kvproof.model.rules import SPEC, Rules
+from kvproof.strategies.symbolic import cross, second_opinion
+from kvproof.strategies.symbolic.certificate import (
+    Question,
+    certificate,
+    questions,
+    write_certificates,
+)
+from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN
+from kvproof.strategies.symbolic.induction import claimed, steps
+from kvproof.strategies.symbolic.obligation import Claim, obligation
+from kvproof.strategies.symbolic.proof import Proof
+from kvproof.strategies.symbolic.prove import everything
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.proof
+
+HANDFUL = (
+    "truncated_once",
+    "trim_equal_positions",
+    "window_offer_is_enough",
+    "growth_is_exact",
+    "pool.held_is_referenced",
+    "handover_of_mamba.lists_are_equally_long",
+)
+NOTHING_WRONG = "(set-logic ALL)\n(declare-const n Int)\n(assert (= n 7))\n(check-sat)\n"
+
+
+def z3_says(text: str) -> str:
+    solver = z3.Solver(ctx=z3.Context())
+    solver.from_string(text)
+    solver.set("timeout", 10_000)
+    return str(solver.check())
+
+
+def asked(name: str) -> list[str]:
+    return [certificate(q, SPEC) for q in questions([name])]
+
+
+@obligation("half of a number is below it", for_all={"n": at_least(0)}, born_of="this test")
+def wrong(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
+    """It is not, of 0."""
+    return Claim(div(n, 2) < n)
+
+
+@obligation("a quotient is one", for_all={n: at_least(0) for n in "xy"}, born_of="this test")
+def divided_by_none(rules: Rules, x: Num, y: Num) -> Claim:  # noqa: ARG001
+    """The same dividend has one quotient only, whatever the divisor."""
+    return Claim(div(x, y) == div(x + 0, y))
+
+
+def test_there_is_one_question_for_each_step_of_each_claim() -> None:
+    names = [q.name for q in questions()]
+    of_steps = sum(len(steps(c.system)) for c in claimed().values())
+    assert len(names) == len(set(names)) == len(OBLIGATIONS) + of_steps > 700
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz_0123456789.") for name in names)
+
+
+@pytest.mark.parametrize("name", HANDFUL)
+def test_both_solvers_find_nothing_that_breaks_the_spec(name: str) -> None:
+    pytest.importorskip("cvc5")
+    texts = asked(name)
+    assert len(texts) == (1 if name in OBLIGATIONS else len(steps(claimed()[name].system)))
+    for text in texts:
+        assert z3_says(text) == "unsat"
+        assert cross.second_opinion(text, 10.0).answer == AGREES
+
+
+def test_a_certificate_says_what_it_is_about() -> None:
+    start, move = asked("pool.held_is_referenced")
+    head = move.splitlines()[:5]
+    assert head[0].startswith("; kvproof ")
+    assert head[1] == "; pool.held_is_referenced, step move"
+    assert head[2] == f"; claimed: {claimed()['pool.held_is_referenced'].name}"
+    assert "expected: unsat" in head[3]
+    assert head[4] == "(set-logic ALL)"
+    assert move.endswith("(check-sat)\n")
+    assert "(declare-const chosen_taken Int)" in move
+    assert "chosen" not in start
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("front_trim", "trim_equal_positions"),
+        ("decode_loads_whole_prompt", "delivered_is_counted"),
+        ("double_free", "pool.held_is_referenced"),
+        ("truncation_without_guard", "full.truncated_once"),
+    ],
+)
+def test_both_solvers_refute_a_wrong_rule(fault: str, name: str) -> None:
+    pytest.importorskip("cvc5")
+    rules = rules_with([FAULTS[fault]])
+    texts = [certificate(q, rules) for q in questions([name])]
+    said = [(z3_says(text), cross.second_opinion(text, 10.0).answer) for text in texts]
+    assert ("sat", DISAGREES) in said
+    assert set(said) <= {("sat", DISAGREES), ("unsat", AGREES)}
+
+
+def test_both_solvers_refute_a_wrong_claim() -> None:
+    pytest.importorskip("cvc5")
+    text = certificate(Question(wrong), SPEC)
+    assert z3_says(text) == "sat"
+    said = cross.second_opinion(text, 10.0)
+    assert (said.answer, said.numbers) == (DISAGREES, {"n": 0})
+
+
+def test_a_divisor_of_0_divides_the_same_number_alike() -> None:
+    """Without division quotients by 0 are any numbers, so cvc5 must look at the text again."""
+    pytest.importorskip("cvc5")
+    text = certificate(Question(divided_by_none), SPEC)
+    assert z3_says(text) == "unsat"
+    assert cross.second_opinion(text, 10.0).answer == AGREES
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "q"), [(7, 2, 3), (6, 2, 3), (0, 5, 0), (-7, 2, -4), (7, -2, 9)]
+)
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_division_is_rewritten_to_what_it_means(x: int, y: int, q: int, off: int) -> None:
+    """Only a divisor above 0 settles the quotient."""
+    cvc5 = pytest.importorskip("cvc5")
+    text = "(declare-const x Int) (declare-const y Int)" + "".join(
+        f"(assert (= {term} (- {value} 10)))"
+        for term, value in (("x", x + 10), ("y", y + 10), ("(div x y)", q + off + 10))
+    )
+    question = cross.Asked(cvc5, text)
+    weaker = cross.without_division(cvc5, question.terms, question.assertions)
+    assert not any("div" in str(a) for a in weaker)
+    result, _ = question.ask(weaker, 10.0)
+    assert result.isSat() == (off == 0 or y < 0)
+
+
+def test_a_larger_dividend_has_no_smaller_quotient() -> None:
+    cvc5 = pytest.importorskip("cvc5")
+    wide = "(declare-const a Int) (declare-const b Int) (declare-const y Int) (assert (> y 0))"
+    for sign, possible in ((">", False), ("<=", True)):
+        text = f"{wide} (assert (<= a b)) (assert ({sign} (div a y) (div b y)))"
+        question = cross.Asked(cvc5, text)
+        weaker = cross.without_division(cvc5, question.terms, question.assertions)
+        result, _ = question.ask(weaker, 10.0)
+        assert result.isSat() == possible
+
+
+def test_what_cvc5_gives_up_on_is_unknown() -> None:
+    pytest.importorskip("cvc5")
+    fermat = "".join(f"(declare-const {n} Int) (assert (> {n} 0))" for n in "abc")
+    cubes = "(assert (= (+ (* a a a) (* b b b)) (* c c c)))"
+    said = cross.second_opinion(f"(set-logic ALL) {fermat} {cubes} (check-sat)", 0.2)
+    assert said.answer == UNKNOWN
+    assert said.reason.startswith("cvc5 gave up: ")
+
+
+def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(("prove", *argv))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_prove_with_a_second_opinion(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cvc5")
+    some = ("--obligation", "truncated_once", "--obligation", "pool.pool_adds_up", "--cross")
+    code, out, _ = call(capsys, *some)
+    assert code == 0
+    assert [line.rsplit("; ", 1)[-1] for line in out.splitlines()[:2]] == ["cvc5 agrees"] * 2
+    assert "of 3 questions cvc5 agrees on 3, disagrees on 0, does not know 0" in out
+    _, out, _ = call(capsys, *some, "--json")
+    record = json.loads(out)
+    assert record["second_opinion"] == {"questions": 3, AGREES: 3, UNKNOWN: 0, DISAGREES: 0}
+    assert [o["second_opinion"]["answer"] for o in record["obligations"]] == [AGREES, AGREES]
+
+
+def test_only_what_is_proved_is_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cvc5")
+    some = ("--obligation", "trim_equal_positions", "--obligation", "truncated_once")
+    code, out, _ = call(capsys, *some, "--fault", "front_trim", "--cross", "--json")
+    said = [o["second_opinion"] for o in json.loads(out)["obligations"]]
+    assert code == 1
+    assert said[0] is None
+    assert said[1]["answer"] == AGREES
+
+
+def test_a_disagreement_is_red(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cvc5")
+    monkeypatch.setattr(second_opinion, "certificate", lambda *_: NOTHING_WRONG)
+    code, out, _ = call(capsys, "--obligation", "truncated_once", "--cross")
+    assert code == 1
+    assert "cvc5 DISAGREES on 1 of 1 (truncated_once)" in out
+    assert "cvc5 says that this does: n = 7" in out
+    assert "one of the two solvers is wrong" in out
+    assert out.splitlines()[-1].startswith("VIOLATED")
+    code, out, _ = call(capsys, "--obligation", "truncated_once", "--cross", "--json")
+    record = json.loads(out)
+    assert (code, record["verdict"], record["invariant"]) == (1, "VIOLATED", "second_opinion")
+    assert record["obligations"][0]["second_opinion"][DISAGREES] == ["truncated_once"]
+
+
+def test_an_unknown_opinion_is_told_and_changes_no_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cvc5")
+    gave_up = cross.Opinion(UNKNOWN, "cvc5 gave up: timeout", {}, 0.0)
+    monkeypatch.setattr(second_opinion, "second_opinion", lambda *_: gave_up)
+    code, out, _ = call(capsys, "--obligation", "pool.pool_adds_up", "--cross")
+    assert code == 0
+    assert "PROVED   pool.pool_adds_up" in out
+    assert "second opinion: unknown for 2 of 2 (pool.pool_adds_up.start, " in out
+    assert "agrees on 0, disagrees on 0, does not know 2" in out
+
+
+def test_without_cvc5_nothing_is_proved_or_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "cvc5", None)
+    monkeypatch.setattr("kvproof.cli.prove.prove", lambda *_: pytest.fail("it proved"))
+    code, out, err = call(capsys, "--cross", "--certificates", str(tmp_path / "new"))
+    assert (code, out) == (2, "")
+    assert "pip install 'kvproof[cross]'" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_certificates_are_written_and_nothing_is_overwritten(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "deep" / "certificates"
+    some = ("--obligation", "truncated_once", "--obligation", "pool.pool_adds_up")
+    code, out, _ = call(capsys, *some, "--certificates", str(folder))
+    assert code == 0
+    assert f"3 certificates are in {folder}" in out
+    names = ["pool.pool_adds_up.move", "pool.pool_adds_up.start", "truncated_once"]
+    files = sorted(folder.iterdir())
+    assert [path.name for path in files] == [f"{name}.smt2" for name in names]
+    assert files[2].read_text() == asked("truncated_once")[0]
+    before = [path.stat().st_mtime_ns for path in files]
+    for wanted in (folder, files[0]):
+        code, out, err = call(capsys, *some, "--certificates", str(wanted))
+        assert (code, out) == (2, "")
+        assert "Write the name of a new folder" in err
+    assert [path.stat().st_mtime_ns for path in files] == before
+    assert sorted(folder.iterdir()) == files
+
+
+def test_a_misspelt_id_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="truncated_twice"):
+        write_certificates(tmp_path / "new", SPEC, ["truncated_once", "truncated_twice"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_rule_that_does_not_run_on_terms_is_refused() -> None:
+    rules = SPEC.with_rule(
+        "tokens_loaded_by_decode", lambda prompt, off: prompt - off if prompt > off else prompt
+    )
+    with pytest.raises(UsageError, match="does not run on Z3 terms"):
+        certificate(next(questions(["delivered_is_counted"])), rules)
+
+
+def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
+    names = ["trim_equal_tokens", "window.null_is_not_needed"]
+    code = (
+        "import pathlib, sys\n"
+        "from kvproof.model.rules import SPEC\n"
+        "from kvproof.strategies.symbolic.certificate import write_certificates\n"
+        "write_certificates(pathlib.Path(sys.argv[1]), SPEC, sys.argv[2:])\n"
+    )
+    folder = tmp_path / "other"
+    subprocess.run([sys.executable, "-c", code, str(folder), *reversed(names)], check=True)
+    write_certificates(tmp_path / "this", SPEC, names)
+    texts = [
+        {path.name: path.read_text() for path in (tmp_path / which).iterdir()}
+        for which in ("this", "other")
+    ]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) > 10
+
+
+def test_a_proof_that_is_none_is_not_asked_about() -> None:
+    pytest.importorskip("cvc5")
+    proof = Proof("truncated_once", "", Verdict.UNKNOWN)
+    assert second_opinion.cross_check([proof], SPEC) == []
+    (checked,) = second_opinion.cross_check(
+        [dataclasses.replace(proof, verdict=Verdict.PROVED)], SPEC
+    )
+    assert (checked.id, checked.answer) == ("truncated_once", AGREES)
+    assert set(HANDFUL) < set(everything())
+
+
+def test_cvc5_is_not_imported_without_need() -> None:
+    code = "import sys, kvproof.cli.main, kvproof.cli.prove; assert 'cvc5' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
