@@ -2,8 +2,9 @@
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.model.errors import UsageError
@@ -15,6 +16,7 @@ from kvproof.reports.obligations import table
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
+from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "prove arithmetic and counts for all sizes, or find numbers that break it"
@@ -39,6 +41,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write what was proved to a new Markdown file",
     )
+    second_opinion.add_options(parser)
+    discover.add_options(parser)
+    witness.add_options(parser)
 
 
 def seconds(text: str) -> float:
@@ -57,14 +62,26 @@ def seconds(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Prove, and print one line per obligation."""
     rules = rules_with(fault_named(name) for name in args.fault)
+    witness.prepare(args)
+    if args.discover is not None or args.size:
+        return discover.run(args, rules)
+    written = second_opinion.prepare(args, rules)
     found, proofs = proved(rules, args.obligation or None, args.timeout_s)
+    found, said = second_opinion.opinions(args, rules, found, proofs)
     if args.table is not None:
         write_new(args.table, table(proofs))
+    runs = witness.run(args, proofs)
     if args.json:
-        print_json(_object(args, found, proofs))
+        record = _object(args, found, proofs, said)
+        record |= {"witnesses": witness.as_objects(runs)} if args.witness else {}
+        print_json(record | second_opinion.totals(args, written, said))
         return found.verdict.exit_code
     for proof in proofs:
-        print(line(proof))
+        print(line(proof) + (f"; {said[proof.id].text}" if proof.id in said else ""))
+    for told in second_opinion.lines(args, written, found, said):
+        print(told)
+    for told in witness.lines(runs):
+        print(told)
     print(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
     return found.verdict.exit_code
 
@@ -102,7 +119,9 @@ def covered(found: Outcome) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
-def _object(args: argparse.Namespace, found: Outcome, proofs: list[Proof]) -> dict[str, object]:
+def _object(
+    args: argparse.Namespace, found: Outcome, proofs: list[Proof], said: Mapping[str, Checked]
+) -> dict[str, object]:
     record = verdict_object("prove", found, faults=args.fault, machine="none", seed=args.seed)
     record["obligations"] = [
         {
@@ -116,6 +135,7 @@ def _object(args: argparse.Namespace, found: Outcome, proofs: list[Proof]) -> di
             "seconds": round(proof.seconds, 3),
             "slowest_s": round(proof.slowest_s, 3),
             "reason": proof.reason,
+            "second_opinion": second_opinion.as_object(said.get(proof.id)),
         }
         for proof in proofs
     ]

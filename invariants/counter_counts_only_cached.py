@@ -12,15 +12,16 @@ from kvproof.model.state import FAILED, LOADED, LOADING, Engine
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """The counter is at most the blocks of the local hit during a load, at most the full blocks of
-    the computed tokens otherwise."""
+    the tokens held otherwise: the last token of a load is held, and computed again."""
     for request in engine.requests:
         loading = request.status in (LOADING, LOADED, FAILED)
-        tokens = request.hit if loading else request.computed
+        held = max(request.computed, request.hit + request.external)
+        tokens = request.hit if loading else held
         for index, counted in enumerate(request.counted):
             size = cluster.engine(engine.name).groups[index].block_size
             most = counts.full_blocks(tokens, size)
             if counted > most:
-                what = "its local hit has" if loading else "its computed tokens fill"
+                what = "its local hit has" if loading else "the tokens it holds fill"
                 yield (
                     f"{request.id} on {engine.name} counts {counted} blocks of group {index} "
                     "as cached",

@@ -13,8 +13,8 @@ from kvproof.model.ranges import Range, between
 from kvproof.model.rules import Rules
 from kvproof.model.system import Action, System, flat
 from kvproof.model.tally.registry import systems
-from kvproof.strategies.systems.columns import ColumnSearch
 from kvproof.strategies.symbolic.induction import Step
+from kvproof.strategies.systems.columns import ColumnSearch
 
 STATES_MAX = 20_000
 """States looked at from the start."""

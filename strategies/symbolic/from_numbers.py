@@ -61,9 +61,11 @@ def _kinds(numbers: Numbers, kind: str) -> tuple[str, ...]:
     if kind == STATE:
         return ("full", STATE)
     backoff = _first(numbers, ("backoff", "d_backoff"), 0)
-    # One slot each, and no position: lists of a Mamba group. A split is made for one too.
+    # Slots without positions are those of a Mamba group's lists; a split, and a hit of a group's
+    # own, are matters of one too.
     slots_only = "local_slots" in numbers and not {"local_first", "local_ratio"} & set(numbers)
-    state = kind == "mamba" or backoff >= 1 or slots_only or "chunk_limit" in numbers
+    state = slots_only or bool({"chunk_limit", "own_blocks"} & set(numbers))
+    state = state or kind == "mamba" or backoff >= 1
     window = kind == "window" or (not kind and "window" in numbers)
     return ("full", *(("window",) if window else ()), *(("mamba",) if state else ()))
 
@@ -71,9 +73,12 @@ def _kinds(numbers: Numbers, kind: str) -> tuple[str, ...]:
 def _tokens(numbers: Numbers, backoff: int) -> tuple[int, int]:
     """Tokens of a prompt that were seen before, and of the whole prompt."""
     size = _kernel(numbers)
-    if "hit_blocks" in numbers:
-        hit = numbers["hit_blocks"] * size
-        return hit, hit + numbers["external"] + backoff
+    blocks = _first(numbers, ("hit_blocks", "own_blocks"), -1)
+    if blocks >= 0:
+        hit = blocks * numbers.get("local_ratio", 1) * size
+        beyond = _first(numbers, ("external", "beyond"), 1)
+        end = numbers["tokens"] * size if "tokens" in numbers else hit + beyond
+        return hit, end + backoff
     if "local_slots" in numbers:
         return _of_lists(numbers, size, backoff)
     if "junction_blocks" in numbers:

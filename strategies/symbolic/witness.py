@@ -6,6 +6,7 @@ happens, the clusters nearest to them are searched. A run found for a claim abou
 claim too, read off its states.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,22 @@ from kvproof.strategies.verdict import Outcome, Verdict
 SKETCHES_MAX = 300
 """Sketches looked at: the one of the numbers, and those nearest to it."""
 
-STATES_MAX = 2_000
+STATES_MAX = 1_000
 """States searched of each cluster. Clusters of one or two small jobs have few."""
+
+PAIRED_COUNTS = "paired_lists_are_equal"
+PAIRED_POSITIONS = "paired_offsets_are_equal"
+MATCHING = {
+    "trim_equal_counts": PAIRED_COUNTS,
+    "trim_equal_positions": PAIRED_POSITIONS,
+    "trim_covers_both": PAIRED_POSITIONS,
+    "trim_equal_tokens": PAIRED_POSITIONS,
+    "end_trim_is_right_where": PAIRED_POSITIONS,
+    "lists_are_equally_long": PAIRED_COUNTS,
+    "lists_start_together": PAIRED_POSITIONS,
+}
+"""What a claim about lists says of a run. One trim can break either, whichever invariant its fault
+is known for."""
 
 
 @dataclass(frozen=True)
@@ -60,32 +75,86 @@ class Witness:
         return Outcome(verdict, coverage, self.events, self.finding, self.reason, 0.0, self.cluster)
 
 
-def witness(proof: Proof, faults: Sequence[Fault], sketches_max: int = SKETCHES_MAX) -> Witness:
-    """A run of the model with these faults, near the numbers that refute a claim under them, that
-    breaks an invariant the faults are said to break. The same proof gives the same run."""
+def witness(
+    proof: Proof,
+    faults: Sequence[Fault],
+    beside: Sequence[Fault] = (),
+    sketches_max: int = SKETCHES_MAX,
+) -> Witness:
+    """The run nearest to the numbers that refute a claim under these faults, which breaks a
+    matching invariant; or why there is none. The same proof gives the same run."""
     if proof.verdict is not Verdict.VIOLATED:
         return Witness(reason=f"{proof.id} is {proof.verdict.value}, not VIOLATED")
-    rules = rules_with(faults)
+    found = next(witnesses(proof, faults, beside, sketches_max), None)
+    if found is not None:
+        return found
+    told = _told(proof, faults)
+    names = " or ".join(i.id for i in matching(proof, faults))
+    where = f"the clusters of the {sketches_max} sketches nearest to the numbers"
+    return Witness(
+        impossible=_impossible(told, proof.id), reason=f"no run breaks {names} in {where}"
+    )
+
+
+def witnesses(
+    proof: Proof,
+    faults: Sequence[Fault],
+    beside: Sequence[Fault] = (),
+    sketches_max: int = SKETCHES_MAX,
+) -> Iterator[Witness]:
+    """Runs of the model with these faults that break a matching invariant, ever further from the
+    numbers that refute a claim under them, one a cluster. Faults `beside` them are in the model
+    too, as live vLLM has its own."""
+    rules = _with(faults, beside)
     about = claimed().get(proof.id)
-    breaks = [INVARIANTS[i] for i in dict.fromkeys(i for f in faults for i in f.breaks)]
-    told = sketched(_numbers(proof, about, rules), about.system if about else "")
-    searched, impossible = 0, ""
+    breaks = matching(proof, faults)
+    told = _told(proof, faults)
+    impossible = _impossible(told, proof.id)
+    searched: set[Cluster] = set()
     for sketch in _around(told, sketches_max):
-        fitting = clusters(sketch, proof.id)
-        try:
-            for cluster in fitting:
-                searched += 1
-                found = _run(cluster, rules, breaks, about)
-                if found is not None:
-                    changes = sketch.changes(told)
-                    run = (cluster, found.events, found.finding)
-                    return Witness(*run, changes, impossible, searched=searched)
-        except UsageError as error:
-            if sketch == told:
-                impossible = str(error)
-    names = " or ".join(i.id for i in breaks)
-    reason = f"no run breaks {names} in {searched} clusters near the numbers"
-    return Witness(impossible=impossible, reason=reason, searched=searched)
+        for cluster in _possible(sketch, proof.id):
+            if cluster in searched:
+                continue
+            searched.add(cluster)
+            found = _run(cluster, rules, breaks, about)
+            if found is not None:
+                run = (cluster, found.events, found.finding, sketch.changes(told))
+                yield Witness(*run, impossible, searched=len(searched))
+
+
+def _told(proof: Proof, faults: Sequence[Fault]) -> Sketch:
+    about = claimed().get(proof.id)
+    return sketched(_numbers(proof, about, rules_with(faults)), about.system if about else "")
+
+
+def _possible(sketch: Sketch, name: str) -> Iterator[Cluster]:
+    """The clusters that fit a sketch, none where it is impossible."""
+    with contextlib.suppress(UsageError):
+        yield from clusters(sketch, name)
+
+
+def _impossible(sketch: Sketch, name: str) -> str:
+    """Why no cluster fits a sketch; empty where one does."""
+    try:
+        next(clusters(sketch, name))
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _with(faults: Sequence[Fault], beside: Sequence[Fault]) -> Rules:
+    """The rules with both, the former where they replace the same one."""
+    replaced = {fault.replaces[0] for fault in faults}
+    return rules_with([*faults, *(f for f in beside if f.replaces[0] not in replaced)])
+
+
+def matching(proof: Proof, faults: Sequence[Fault]) -> list[Invariant]:
+    """The invariants that a run should break: those the faults are said to break, and the one that
+    says of a run what the claim says of numbers, where that is another."""
+    names = [i for fault in faults for i in fault.breaks]
+    claim = proof.id.rpartition(".")[2]
+    names += [MATCHING[claim]] if claim in MATCHING else []
+    return [INVARIANTS[i] for i in dict.fromkeys(names)]
 
 
 def _numbers(proof: Proof, about: Claimed | None, rules: Rules) -> dict[str, int]:
@@ -113,18 +182,18 @@ def _run(
     cluster: Cluster, rules: Rules, breaks: Sequence[Invariant], about: Claimed | None
 ) -> Outcome | None:
     """A run that breaks one of the invariants, and the claim on the way."""
-    for invariant in breaks:
-        found = explore(cluster, rules, [invariant], STATES_MAX)
-        if found.verdict is not Verdict.VIOLATED:
-            continue
+    left = list(breaks)
+    while left:
+        found = explore(cluster, rules, left, STATES_MAX)
+        if found.finding is None:
+            return None
         if about is None or breaks_claim(cluster, rules, found.events, about):
             return found
+        left = [i for i in left if i.id != found.finding.invariant]
     return None
 
 
-def breaks_claim(
-    cluster: Cluster, rules: Rules, events: Sequence[Event], about: Claimed
-) -> bool:
+def breaks_claim(cluster: Cluster, rules: Rules, events: Sequence[Event], about: Claimed) -> bool:
     """Whether the counts read off the states of a run break a claim about them."""
     machine = ModelMachine(cluster, rules)
     holds = systems(rules)[about.system].invariants[about.claim]

@@ -1,0 +1,249 @@
+"""Numbers that refute a claim, turned into runs: of the model, and of live vLLM with the mistake
+put back."""
+
+import functools
+import importlib.util
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import stimulus
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.rules import SPEC
+from kvproof.reports.trace import Trace
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.replay import record, replay
+from kvproof.strategies.symbolic.from_numbers import sketched
+from kvproof.strategies.symbolic.induction import claimed
+from kvproof.strategies.symbolic.proof import Proof
+from kvproof.strategies.symbolic.prove import prove
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from kvproof.strategies.symbolic.sketch import Sketch, clusters
+from kvproof.strategies.symbolic.teeth import REFUTES
+from kvproof.strategies.symbolic.witness import (
+    Witness,
+    breaks_claim,
+    matching,
+    witness,
+    witnesses,
+)
+from kvproof.strategies.verdict import Verdict
+
+pytestmark = pytest.mark.proof
+
+ON_LIVE_MAX = 12
+"""Runs of the model that live vLLM is asked to take, the nearest first. It admits a request only
+where the whole prompt fits, so that it does not take every run that the model takes."""
+
+NOT_ON_LIVE = {
+    "state.truncated_once": "without a prefix cache P computes a prompt it admits to its end: the "
+    "whole prompt fitted, and no other request grows meanwhile"
+}
+"""Claims whose numbers live vLLM cannot be driven to, and why."""
+
+
+def beside(name: str) -> Any:
+    """A test module of this folder."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"beside_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _refuted() -> list[tuple[str, str]]:
+    """Each fault with each obligation and claim that it refutes by name."""
+    by_teeth = {(o.teeth, o.id) for o in OBLIGATIONS.values() if o.teeth}
+    by_induction = {(f, c) for f, ids in REFUTES.items() for c in ids}
+    return sorted(by_teeth | by_induction)
+
+
+REFUTED = _refuted()
+MISTAKES: dict[str, Any] = beside("test_live_faults").MISTAKES
+KNOWN_OF_LIVE = (
+    "null_blocks_counted_as_cached",
+    "window_of_loaded_tokens",
+    "end_trim_across_ratios",
+    "superseded_state_reserved",
+)
+"""Faults that vLLM 0.32.0 has: nothing need be put back."""
+
+LIVE = [
+    (f, o) for f, o in REFUTED if (f in MISTAKES or f in KNOWN_OF_LIVE) and o not in NOT_ON_LIVE
+]
+
+
+@functools.cache
+def proofs_of(fault: str) -> dict[str, Proof]:
+    """What a fault refutes, settled together: what a walk breaks is known by what else is false."""
+    names = [name for by, name in REFUTED if by == fault]
+    return {p.id: p for p in prove(rules_with([FAULTS[fault]]), names)}
+
+
+def proof_of(fault: str, name: str) -> Proof:
+    return proofs_of(fault)[name]
+
+
+@functools.cache
+def of(fault: str, name: str) -> Witness:
+    return witness(proof_of(fault, name), [FAULTS[fault]])
+
+
+@pytest.mark.parametrize(("fault", "name"), REFUTED)
+def test_refuting_numbers_break_a_matching_invariant_in_a_run(fault: str, name: str) -> None:
+    found = of(fault, name)
+    assert found.finding is not None, found.reason
+    assert found.cluster is not None
+    allowed = {i.id for i in matching(proof_of(fault, name), [FAULTS[fault]])}
+    assert found.finding.invariant in allowed
+    rules = rules_with([FAULTS[fault]])
+    changes = record(ModelMachine(found.cluster, rules), found.events)
+    assert changes is not None
+    trace = Trace(found.cluster, found.events, changes, found.finding, (fault,))
+    again = replay(ModelMachine(found.cluster, rules), trace)
+    assert (again.differs, again.outcome.finding) == (None, found.finding)
+
+
+@pytest.mark.parametrize(("fault", "name"), [r for r in REFUTED if r[1] in claimed()])
+def test_the_run_breaks_the_claim_about_counts_too(fault: str, name: str) -> None:
+    found = of(fault, name)
+    assert found.cluster is not None
+    about = claimed()[name]
+    assert breaks_claim(found.cluster, rules_with([FAULTS[fault]]), found.events, about)
+
+
+@pytest.mark.parametrize(("fault", "name"), REFUTED)
+def test_without_the_fault_the_same_cluster_is_clean(fault: str, name: str) -> None:
+    found = of(fault, name)
+    assert found.cluster is not None
+    assert explore(found.cluster, SPEC, states_max=20_000).verdict is Verdict.EXHAUSTED
+
+
+def test_every_fault_that_refutes_anything_is_asked() -> None:
+    assert {f for f, _ in REFUTED} == {
+        *(o.teeth for o in OBLIGATIONS.values() if o.teeth),
+        *REFUTES,
+    }
+    assert set(NOT_ON_LIVE) <= {name for _, name in REFUTED}
+
+
+def test_most_numbers_are_a_cluster_as_they_are() -> None:
+    as_they_are = [r for r in REFUTED if not of(*r).changes]
+    assert len(as_they_are) > len(REFUTED) / 2
+
+
+def test_what_is_not_refuted_has_no_run() -> None:
+    (proof,) = prove(SPEC, ["truncated_once"])
+    assert witness(proof, []).reason == "truncated_once is PROVED, not VIOLATED"
+
+
+def test_numbers_that_break_nothing_have_no_run() -> None:
+    fault = FAULTS["front_trim"]
+    proof = Proof("truncated_once", "", Verdict.VIOLATED, {"asked": 2, "backoff": 1})
+    found = witness(proof, [fault], sketches_max=3)
+    assert found.finding is None
+    assert found.outcome.verdict is Verdict.UNKNOWN
+    assert found.reason == (
+        "no run breaks paired_offsets_are_equal or request_reads_its_own_prefix in the clusters of "
+        "the 3 sketches nearest to the numbers"
+    )
+
+
+def test_numbers_that_no_cluster_can_have_say_why() -> None:
+    found = of("decode_loads_whole_prompt", "handover_of_mamba.delivered_is_loaded")
+    assert found.impossible.startswith("P and D have unequal physical_per_logical")
+    assert found.changes == ("p_ratio 1 for 2",)
+    crowded = of("truncation_without_guard", "truncated_once")
+    assert (crowded.impossible, crowded.changes) == ("", ("crowded",))
+
+
+def test_numbers_are_read_by_their_names() -> None:
+    assert sketched({"asked": 3, "backoff": 1}) == Sketch(kinds=("full", "mamba"), prompt=3)
+    lists = {"local_first": 2, "local_slots": 1, "remote_first": 0, "remote_slots": 3}
+    assert sketched(lists) == Sketch(prompt=3, shared=2)
+    hit = {"hit_blocks": 2, "external": 3, "block_size": 4, "window": 5}
+    expected = Sketch(kinds=("full", "window"), kernel=4, window=5, chunk=22, prompt=11, shared=8)
+    assert sketched(hit) == expected
+    assert sketched({"total": 2}, "pool") == Sketch(total=2, connected=False)
+
+
+def test_same_proof_same_run() -> None:
+    proof = proof_of("front_trim", "trim_equal_positions")
+    assert witness(proof, [FAULTS["front_trim"]]) == of("front_trim", "trim_equal_positions")
+
+
+def test_what_is_open_is_filled_with_the_simplest_first() -> None:
+    found = list(clusters(Sketch(prompt=2), "n"))
+    assert [[j.prompt for j in c.jobs] for c in found] == [["ab"], ["ab", "ab"]]
+    crowded = list(clusters(Sketch(prompt=2, crowded=True), "n"))
+    assert {tuple(j.prompt for j in c.jobs) for c in crowded} == {("AB", "ab")}
+    blocks = [c.prefill.num_blocks for c in crowded]
+    assert blocks[1:] == sorted(blocks[1:])
+
+
+def test_the_command_keeps_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["prove", "--fault", "front_trim", "--obligation", "trim_equal_counts"]
+    command += ["--obligation", "trim_equal_positions", "--witness", "--traces", str(tmp_path)]
+    assert main(command) == 1
+    said = capsys.readouterr().out
+    (path,) = tmp_path.iterdir()
+    assert str(path) in said
+    assert "paired_offsets_are_equal" in said
+    assert read(path).finding == of("front_trim", "trim_equal_positions").finding
+    assert main(["replay", str(path)]) == 1
+
+
+def test_a_witness_needs_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", "--witness"]) == 2
+    assert "Write --fault NAME beside --witness." in capsys.readouterr().err
+
+
+def on_live(found: Witness) -> bool:
+    """Whether live vLLM, given the events of a run, breaks the same invariant."""
+    from kvproof.live.machine import LiveMachine
+
+    assert found.cluster is not None
+    assert found.finding is not None
+    machine = LiveMachine(found.cluster)
+    try:
+        for event in found.events:
+            step = machine.take(stimulus(event))
+            asked = INVARIANTS[found.finding.invariant]
+            if any(True for _ in broken(found.cluster, step, [asked])):
+                return True
+    except NotAllowed:
+        pass
+    finally:
+        machine.close()
+    return False
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("fault", "name"), LIVE)
+def test_the_same_run_breaks_it_on_live_vllm(
+    fault: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kvproof.live import availability
+    from kvproof.live.deviations import deviations
+
+    known = deviations(availability.check())
+    runs = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
+    if fault in MISTAKES:
+        MISTAKES[fault].patch(monkeypatch)
+    shown = next((w for w in itertools.islice(runs, ON_LIVE_MAX) if on_live(w)), None)
+    assert shown is not None
+    monkeypatch.undo()
+    released = fault in {f.name for f in known}
+    assert on_live(shown) == released
+    assert released == (fault not in MISTAKES)
