@@ -22,6 +22,7 @@ from kvproof.invariants import (
     repeated_prompt_hits,
     request_reads_its_own_prefix,
     state_read_is_state_at_computed,
+    table_fits_its_tokens,
     truncated_at_most_once,
 )
 from kvproof.invariants.invariant import Invariant
@@ -42,6 +43,7 @@ INVARIANTS: dict[str, Invariant] = {
         hit_is_the_longest,
         repeated_prompt_hits,
         predicted_is_taken,
+        table_fits_its_tokens,
         truncated_at_most_once,
         prefill_and_decode_agree,
         handed_over_is_loaded,

@@ -17,6 +17,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "superseded_state_reserved",
         "full_hit_gives_up_load",
         "embeddings_not_loaded",
+        "deeper_state_gives_up_hit",
     ),
 }
 

@@ -77,7 +77,7 @@ def check_external(
     rest = max(offered - choice.local_hit, 0)
     if choice.external == rest:
         return
-    full = coordinator.longest_full(cluster.decode, engine, request.tokens)
+    full = coordinator.longest_full(cluster.decode, engine, request.tokens, rules)
     if choice.external == 0 and full >= offered and rules.full_hit_gives_up_load():
         return
     raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
@@ -100,10 +100,14 @@ def best_admission(
     hit = together
     if together < offered and cfg.prefix_caching and not rules.decode_hit_needs_every_group():
         # At least one token is left to the connector: the states come with it.
-        full = coordinator.longest_full(cfg, engine, request.tokens)
+        full = coordinator.longest_full(cfg, engine, request.tokens, rules)
         if full >= offered and rules.full_hit_gives_up_load():
             return together, 0
-        hit = max(together, min(full, counts.longest_hit_tokens(offered, cfg.hit_unit)))
+        if rules.deeper_hit_gives_up_local() and coordinator.deeper(
+            cfg, engine, request.tokens, rules
+        ):
+            full = together
+        hit = max(together, min(full, rules.longest_hit_tokens(offered, cfg.hit_unit)))
     return hit, max(offered - hit, 0)
 
 
@@ -118,7 +122,7 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
             continue
         table = table[: counts.blocks_for_tokens(request.computed, group.block_size)]
         if group.kind == "window":
-            table = table[-int(counts.window_blocks_offered(group.window, group.block_size)) :]
+            table = table[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
         lists.append(table)
     return tuple(lists)
 
@@ -151,7 +155,7 @@ def paired(
             local.append(fresh)
             continue
         if group.kind == "window":
-            fresh = fresh[-int(counts.window_blocks_offered(group.window, group.block_size)) :]
+            fresh = fresh[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
         ours = _kernel(fresh, d.physical_per_logical)
         theirs = _kernel(remote, p.physical_per_logical)
         remote_blocks = counts.blocks_for_tokens(transfer.tokens, p.groups[index].block_size)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvproof.model import config, counts, groups, pool
 from kvproof.model.errors import NotAllowed
-from kvproof.model.rules import Rules
+from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import NULL, Engine, Request, Table
 
 
@@ -19,34 +19,46 @@ class Hit(NamedTuple):
     junction: int
 
 
-def _lengths(cfg: config.Engine, tokens: str) -> range:
+def _lengths(cfg: config.Engine, tokens: str, rules: Rules) -> range:
     """Candidate hit lengths, longest first."""
-    return range(counts.longest_hit_tokens(len(tokens), cfg.hit_unit), -1, -cfg.hit_unit)
+    return range(rules.longest_hit_tokens(len(tokens), cfg.hit_unit), -1, -cfg.hit_unit)
 
 
-def longest_alone(cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int) -> int:
+def longest_alone(
+    cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int, rules: Rules = SPEC
+) -> int:
     """The longest hit, up to `limit` tokens, that one group could serve by itself."""
     group = cfg.groups[index]
-    for length in _lengths(cfg, tokens):
-        if length <= limit and groups.resident(group, index, engine, tokens, length):
+    for length in _lengths(cfg, tokens, rules):
+        if length <= limit and groups.resident(group, index, engine, tokens, length, rules):
             return length
     return 0
 
 
 def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
     """The longest hit that holds in every group."""
-    for length in _lengths(cfg, tokens):
+    for length in _lengths(cfg, tokens, rules):
         if length == 0 or rules.hit_holds(
-            groups.resident(g, i, engine, tokens, length) for i, g in enumerate(cfg.groups)
+            groups.resident(g, i, engine, tokens, length, rules) for i, g in enumerate(cfg.groups)
         ):
             return rules.settled_hit(length, len(cfg.groups))
     return 0
 
 
-def longest_full(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+def longest_full(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules = SPEC) -> int:
     """The longest hit of the full-attention groups by themselves; 0 where there are none."""
     full = [i for i, g in enumerate(cfg.groups) if g.kind == "full"]
-    return min((longest_alone(cfg, engine, tokens, i, len(tokens)) for i in full), default=0)
+    return min((longest_alone(cfg, engine, tokens, i, len(tokens), rules) for i in full), default=0)
+
+
+def deeper(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules = SPEC) -> bool:
+    """Whether some group alone could serve a longer hit than full attention, part of which was
+    evicted."""
+    full = longest_full(cfg, engine, tokens, rules)
+    return any(
+        longest_alone(cfg, engine, tokens, i, len(tokens), rules) > full
+        for i in range(len(cfg.groups))
+    )
 
 
 def look_up(
@@ -62,14 +74,15 @@ def look_up(
         raise NotAllowed("prefix caching is off and there is a hit")
     brought = external > 0 and not rules.decode_hit_needs_every_group()
     whole = hit == 0 or rules.hit_holds(
-        groups.resident(g, i, engine, tokens, hit) for i, g in enumerate(cfg.groups)
+        groups.resident(g, i, engine, tokens, hit, rules) for i, g in enumerate(cfg.groups)
     )
-    if not whole and not (brought and hit <= longest_full(cfg, engine, tokens)):
+    if not whole and not (brought and hit <= longest_full(cfg, engine, tokens, rules)):
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
-    if hit % cfg.hit_unit or hit > counts.longest_hit_tokens(len(tokens), cfg.hit_unit):
+    if hit % cfg.hit_unit or hit > rules.longest_hit_tokens(len(tokens), cfg.hit_unit):
         raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
     own = tuple(
-        hit if whole else longest_alone(cfg, engine, tokens, i, hit) for i in range(len(cfg.groups))
+        hit if whole else longest_alone(cfg, engine, tokens, i, hit, rules)
+        for i in range(len(cfg.groups))
     )
     return Hit(hit, own, _junction(cfg, engine, tokens, hit, external, rules))
 
@@ -81,11 +94,9 @@ def _junction(
     that takes the hit of full attention and gets the state from its connector looks no further."""
     if cfg.aligned_group is None or not cfg.prefix_caching:
         return 0
-    full = longest_full(cfg, engine, tokens)
-    deeper = any(
-        longest_alone(cfg, engine, tokens, i, len(tokens)) > full for i in range(len(cfg.groups))
-    )
-    return rules.junction(full, hit) if deeper or not external else 0
+    full = longest_full(cfg, engine, tokens, rules)
+    looks = not external or deeper(cfg, engine, tokens, rules)
+    return rules.junction(full, hit) if looks else 0
 
 
 def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) -> int:
@@ -94,7 +105,7 @@ def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) 
     total = hit.tokens + request.external
     if request.external and group.kind == "window":
         total = int(rules.needed_from_load(total, len(request.prompt)))
-    return groups.skipped_blocks(group, total)
+    return groups.skipped_blocks(group, total, rules)
 
 
 def predicted(
@@ -104,19 +115,19 @@ def predicted(
     total = 0
     for index, group in enumerate(cfg.groups):
         if hit is None:
-            total += groups.grown(group, request.tables[index], end)
+            total += groups.grown(group, request.tables[index], end, rules)
             continue
-        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
+        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
         held = blocks[skipped:]
         if group.aligned and rules.reserves_superseded_state():
             held = blocks
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
-            total += int(counts.state_blocks_predicted(end, group.block_size, len(blocks)))
+            total += int(rules.state_blocks_predicted(end, group.block_size, len(blocks)))
         else:
             total += int(
-                counts.attention_blocks_predicted(end, group.block_size, len(blocks), skipped)
+                rules.attention_blocks_predicted(end, group.block_size, len(blocks), skipped)
             )
         total += rules.evictable_hit_blocks(evictable)
     return total
@@ -131,7 +142,7 @@ def admit(
     tables: list[Table] = []
     counted = []
     for index, group in enumerate(cfg.groups):
-        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index])
+        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
         counted.append(int(rules.counted_after_hit(len(blocks), skipped)))
@@ -158,7 +169,7 @@ def grow(
     """Take the blocks a request needs to reach `end` tokens."""
     tables = []
     for index, group in enumerate(cfg.groups):
-        count = groups.grown(group, request.tables[index], end)
+        count = groups.grown(group, request.tables[index], end, rules)
         table = padded = request.tables[index]
         if count:
             padded = groups.padded(group, table, end)
@@ -181,7 +192,7 @@ def cache(
         for position in range(counted[index], full):
             block = request.tables[index][position]
             key = (index, request.tokens[: (position + 1) * group.block_size])
-            if group.kind == "window" and not counts.serves_a_hit(
+            if group.kind == "window" and not rules.serves_a_hit(
                 position, group.window, group.block_size, cfg.hit_unit
             ):
                 continue
@@ -202,7 +213,7 @@ def release_skipped(
     tables = list(request.tables)
     for index, group in enumerate(cfg.groups[: len(tables)]):
         table = tables[index]
-        behind = min(groups.skipped_blocks(group, computed), len(table))
+        behind = min(groups.skipped_blocks(group, computed, rules), len(table))
         engine = pool.release(engine, reversed(table[:behind]), rules)
         tables[index] = (*([NULL] * behind), *table[behind:])
     request = request._replace(tables=tuple(tables))

@@ -4,30 +4,31 @@ One function a question, for the three kinds alike: full attention, sliding wind
 """
 
 from kvproof.model import config, counts
+from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import NULL, Engine, Table
 
 
-def skipped_tokens(group: config.Group, computed: int) -> int:
+def skipped_tokens(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
     """Leading tokens whose blocks the group no longer needs after `computed` tokens."""
     if group.kind == "window":
-        return int(counts.tokens_skipped_by_window(computed, group.window))
+        return int(rules.tokens_skipped_by_window(computed, group.window))
     if group.kind == "mamba":
-        return int(counts.tokens_skipped_by_state(computed))
+        return int(rules.tokens_skipped_by_state(computed))
     return 0
 
 
-def skipped_blocks(group: config.Group, computed: int) -> int:
+def skipped_blocks(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
     """Leading blocks the group no longer needs after `computed` tokens."""
-    return int(counts.full_blocks(skipped_tokens(group, computed), group.block_size))
+    return int(counts.full_blocks(skipped_tokens(group, computed, rules), group.block_size))
 
 
-def blocks_needed(group: config.Group, length: int) -> range:
+def blocks_needed(group: config.Group, length: int, rules: Rules = SPEC) -> range:
     """Positions of the blocks that must be resident for a hit of `length` tokens."""
     end = int(counts.full_blocks(length, group.block_size))
     if group.kind == "full":
         return range(end)
     if group.kind == "window":
-        need = counts.window_blocks_for_hit(group.window, group.block_size)
+        need = rules.window_blocks_for_hit(group.window, group.block_size)
         return range(max(end - need, 0), end)
     return range(end - 1, end) if end else range(0)
 
@@ -39,32 +40,44 @@ def block_at(group: config.Group, index: int, engine: Engine, tokens: str, posit
     return blocks[0] if blocks else NULL
 
 
-def resident(group: config.Group, index: int, engine: Engine, tokens: str, length: int) -> bool:
+def resident(
+    group: config.Group,
+    index: int,
+    engine: Engine,
+    tokens: str,
+    length: int,
+    rules: Rules = SPEC,
+) -> bool:
     """Whether the group alone could serve a hit of `length` tokens."""
     if length and group.kind == "mamba" and not group.aligned:
         return False
     return all(
         bool(engine.blocks_for((index, tokens[: (p + 1) * group.block_size])))
-        for p in blocks_needed(group, length)
+        for p in blocks_needed(group, length, rules)
     )
 
 
 def hit_blocks(
-    group: config.Group, index: int, engine: Engine, tokens: str, length: int
+    group: config.Group,
+    index: int,
+    engine: Engine,
+    tokens: str,
+    length: int,
+    rules: Rules = SPEC,
 ) -> tuple[int, ...]:
     """The table a hit of `length` tokens begins with: null where nothing is needed."""
-    needed = blocks_needed(group, length)
+    needed = blocks_needed(group, length, rules)
     return tuple(
         block_at(group, index, engine, tokens, p) if p in needed else NULL
         for p in range(int(counts.full_blocks(length, group.block_size)))
     )
 
 
-def grown(group: config.Group, table: Table, end: int) -> int:
+def grown(group: config.Group, table: Table, end: int, rules: Rules = SPEC) -> int:
     """New blocks the table takes to reach `end` tokens."""
     if group.aligned:
-        return int(counts.state_blocks_predicted(end, group.block_size, len(table)))
-    return int(counts.attention_blocks_predicted(end, group.block_size, len(table), 0))
+        return int(rules.state_blocks_predicted(end, group.block_size, len(table)))
+    return int(rules.attention_blocks_predicted(end, group.block_size, len(table), 0))
 
 
 def padded(group: config.Group, table: Table, end: int) -> Table:

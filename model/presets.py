@@ -10,6 +10,8 @@ from kvproof.model.errors import UsageError, unknown
 
 FULL = Group("full", 2)
 WINDOW = Group("window", 2, window=3)
+WIDE = Group("window", 2, window=4)
+NARROW = Group("window", 2, window=2)
 MAMBA = Group("mamba", 2)
 STATE = Group("mamba", 4096, mode="none")
 
@@ -45,12 +47,16 @@ _PRESETS = (
     _one("full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcde")), num_blocks=5),
     _one("full-evicting", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "wxyz", 2)), num_blocks=4),
     _one("window", FULL, WINDOW, jobs=AB, num_blocks=9),
+    _one("window-wide", FULL, WIDE, jobs=(Job("r0", "abcdefg"), Job("r1", "abcdefg"))),
     _one("hybrid", FULL, MAMBA, jobs=(Job("r0", "abcdef", 2), Job("r1", "abcdx", 2))),
     _one(
         "hybrid-chunked",
         *(FULL, MAMBA),
         jobs=(Job("r0", "abcdef", 2), Job("r1", "abcdef")),
         chunk_tokens=3,
+    ),
+    _one(
+        "hybrid-narrow", FULL, MAMBA, jobs=(Job("r0", "abcde"), Job("r1", "abcx")), chunk_tokens=1
     ),
     _one("hybrid-evicting", FULL, MAMBA, jobs=TWICE, evictions=True),
     _one(
@@ -66,6 +72,7 @@ _PRESETS = (
     _pd("pd", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "abcdx", 2))),
     _pd("pd-full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx")), num_blocks=7),
     _pd("pd-window", FULL, WINDOW, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx"))),
+    _pd("pd-window-narrow", FULL, NARROW, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx"))),
     _pd("pd-hitting", FULL, MAMBA, jobs=TWICE),
     _pd(
         "pd-default",
@@ -100,6 +107,13 @@ _PRESETS = (
         *(FULL, MAMBA),
         jobs=(Job("r0", "abcde"), Job("r1", "vwxyz")),
         num_blocks=12,
+        decode_blocks=7,
+    ),
+    _pd(
+        "pd-remnant",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcd"), Job("r1", "abxyz"), Job("r2", "abcde")),
+        num_blocks=16,
         decode_blocks=7,
     ),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),

@@ -47,12 +47,21 @@ class Rules:
     needed_from_load: Callable[..., Any] = counts.needed_from_load
     decode_hit_needs_every_group: Callable[[], bool] = lambda: False
     full_hit_gives_up_load: Callable[[], bool] = lambda: False
+    deeper_hit_gives_up_local: Callable[[], bool] = lambda: False
     loads_embeddings: Callable[[], bool] = lambda: True
     loads_leave_room: Callable[[], bool] = lambda: True
     load_at_align_split: Callable[[], str] = lambda: "passes"
     frees_while_loading: Callable[[], bool] = lambda: False
     frees_after_aborted_load: Callable[[], bool] = lambda: True
     # cache groups
+    tokens_skipped_by_window: Callable[..., Any] = counts.tokens_skipped_by_window
+    tokens_skipped_by_state: Callable[..., Any] = counts.tokens_skipped_by_state
+    window_blocks_for_hit: Callable[..., Any] = counts.window_blocks_for_hit
+    window_blocks_offered: Callable[..., Any] = counts.window_blocks_offered
+    serves_a_hit: Callable[..., Any] = counts.serves_a_hit
+    longest_hit_tokens: Callable[..., Any] = counts.longest_hit_tokens
+    attention_blocks_predicted: Callable[..., Any] = counts.attention_blocks_predicted
+    state_blocks_predicted: Callable[..., Any] = counts.state_blocks_predicted
     align_chunk: Callable[..., Any] = counts.align_chunk
     one_block_per_step: Callable[[], bool] = lambda: False
     junction: Callable[[int, int], int] = junction

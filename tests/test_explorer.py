@@ -23,7 +23,9 @@ STATES = {
     "full": 30,
     "full-evicting": 29,
     "window": 39,
+    "window-wide": 16,
     "hybrid": 45,
+    "hybrid-narrow": 51,
     "hybrid-chunked": 39,
     "hybrid-evicting": 1033,
     "hybrid-siblings": 394,
@@ -32,6 +34,7 @@ STATES = {
     "pd": 267,
     "pd-full": 478,
     "pd-window": 278,
+    "pd-window-narrow": 474,
     "pd-hitting": 222,
     "pd-three": 222,
     "pd-preempting": 466,
@@ -46,6 +49,7 @@ STATES = {
     "pd-default": 6683,
     "pd-tight": 213,
     "pd-losing": 24,
+    "pd-remnant": 5286,
     "pd-ratio": 363,
     "pd-ratio-decode": 335,
 }
@@ -80,6 +84,17 @@ TRACES = {
     "embeddings_not_loaded": 7,
     "longer_list_dies_across_ratios": 5,
     "loads_take_the_last_blocks": 12,
+    "window_let_go_too_soon": 4,
+    "running_state_let_go": 4,
+    "window_hit_one_block_short": 5,
+    "window_offer_one_block_short": 7,
+    "mask_hides_needed_blocks": 7,
+    "hit_covers_whole_prompt": 4,
+    "growth_rounds_down": 2,
+    "placeholders_predicted": 2,
+    "wide_block_never_crossed": 1,
+    "junction_inside_a_block": 6,
+    "deeper_state_gives_up_hit": 19,
 }
 
 

@@ -331,7 +331,7 @@ def test_the_difference_shows_the_numbers(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["window_admission", "state_admission", "counted_after_hit", "trim_beside_state"]
+    "name", ["window_admission", "state_admission", "counted_after_hit", "trim_beside_window"]
 )
 def test_a_deviation_that_is_not_known_explains_nothing(name: str) -> None:
     found = compared(name, faults=())

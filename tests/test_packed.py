@@ -19,9 +19,10 @@ pytestmark = pytest.mark.exhaustive
 
 ALL = list(INVARIANTS.values())
 PD = CLUSTERS["pd"]
+SLOW = ("pd-evicting", "pd-default", "pd-remnant")
 
 
-@pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in ("pd-evicting", "pd-default")])
+@pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
 def test_packed_is_plain(name: str) -> None:
     assert packed_differs(CLUSTERS[name], SPEC, ALL) is None
 

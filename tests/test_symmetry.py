@@ -26,7 +26,7 @@ from kvproof.strategies.verdict import Verdict
 pytestmark = pytest.mark.exhaustive
 
 ALL = list(INVARIANTS.values())
-SLOW = ("pd-evicting", "pd-default", "hybrid-evicting", "pd-recomputing")
+SLOW = ("pd-evicting", "pd-default", "pd-remnant", "hybrid-evicting", "pd-recomputing")
 REDUCED = {
     "full": (30, 30),
     "full-evicting": (29, 15),

@@ -50,6 +50,12 @@ NOT_ON_LIVE = {
 }
 """Claims whose numbers live vLLM cannot be driven to, and why."""
 
+NO_RUN = {
+    ("window_let_go_too_soon", "window.table_fits_its_tokens"): "the table is too long between an "
+    "admission and the first chunk, which are one step"
+}
+"""Claims that are broken inside a step only, where no state shows it."""
+
 
 def beside(name: str) -> Any:
     """A test module of this folder."""
@@ -66,7 +72,7 @@ def _refuted() -> list[tuple[str, str]]:
     """Each fault with each obligation and claim that it refutes by name."""
     by_teeth = {(o.teeth, o.id) for o in OBLIGATIONS.values() if o.teeth}
     by_induction = {(f, c) for f, ids in REFUTES.items() for c in ids}
-    return sorted(by_teeth | by_induction)
+    return sorted((by_teeth | by_induction) - set(NO_RUN))
 
 
 REFUTED = _refuted()
@@ -127,7 +133,8 @@ def test_the_run_breaks_the_claim_about_counts_too(fault: str, name: str) -> Non
 def test_without_the_fault_the_same_cluster_is_clean(fault: str, name: str) -> None:
     found = of(fault, name)
     assert found.cluster is not None
-    assert explore(found.cluster, SPEC, states_max=20_000).verdict is Verdict.EXHAUSTED
+    clean = explore(found.cluster, SPEC, states_max=60_000, symmetric=True)
+    assert clean.verdict is Verdict.EXHAUSTED
 
 
 def test_every_fault_that_refutes_anything_is_asked() -> None:

@@ -361,7 +361,7 @@ FUNCTIONS: dict[str, Function] = {
                 "longer_list_dies_across_ratios": _longer_here,
                 "end_trim_across_ratios": _longer_there,
             },
-            dead=4,
+            dead=3,
         ),
         Function(
             "logical_block",

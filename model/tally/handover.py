@@ -71,7 +71,7 @@ def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num
     if kind == "mamba":
         return rules.state_slots_moved(blocks)
     if kind == "window":
-        return min_(blocks, counts.window_blocks_offered(sizes.window, sizes.p_block))
+        return min_(blocks, rules.window_blocks_offered(sizes.window, sizes.p_block))
     return blocks
 
 
@@ -94,9 +94,9 @@ def handover_system(kind: str, rules: Rules) -> System:
         needed = rules.needed_from_load(total, h.asked) if kind == "window" else total
         skipped: Num = 0
         if kind == "window":
-            skipped = counts.tokens_skipped_by_window(needed, sizes.window)
+            skipped = rules.tokens_skipped_by_window(needed, sizes.window)
         if kind == "mamba":
-            skipped = counts.tokens_skipped_by_state(needed)
+            skipped = rules.tokens_skipped_by_state(needed)
         left = counts.full_blocks(skipped, sizes.d_block)
         table = max_(left, counts.full_blocks(own, sizes.d_block))
         return max_(counts.blocks_for_tokens(total, sizes.d_block) - table, 0)
@@ -119,7 +119,7 @@ def handover_system(kind: str, rules: Rules) -> System:
             return h._replace(local=local, pairs_local=local, pairs_remote=sent)
         local = taken
         if kind == "window":
-            local = min_(taken, counts.window_blocks_offered(sizes.window, sizes.d_block))
+            local = min_(taken, rules.window_blocks_offered(sizes.window, sizes.d_block))
         length = counts.blocks_for_tokens(hit + external, sizes.d_block)
         return trimmed(sizes, h._replace(local=local), length - local)
 

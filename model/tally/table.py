@@ -104,15 +104,15 @@ class Group:
         """Leading blocks no longer needed after `computed` tokens."""
         tokens: Num = 0
         if self.kind == "window":
-            tokens = counts.tokens_skipped_by_window(computed, sizes.window)
+            tokens = self.rules.tokens_skipped_by_window(computed, sizes.window)
         if self.kind in ("mamba", "state"):
-            tokens = counts.tokens_skipped_by_state(computed)
+            tokens = self.rules.tokens_skipped_by_state(computed)
         return counts.full_blocks(tokens, sizes.block_size)
 
     def null_in_hit(self, sizes: Sizes, blocks: Num) -> Num:
         """Null entries of the table that a hit of so many blocks begins with."""
         if self.kind == "window":
-            need = counts.window_blocks_for_hit(sizes.window, sizes.block_size)
+            need = self.rules.window_blocks_for_hit(sizes.window, sizes.block_size)
             return max_(blocks - need, 0)
         return max_(blocks - 1, 0) if self.kind == "mamba" else 0
 
@@ -125,9 +125,9 @@ class Group:
     def grown(self, sizes: Sizes, table: Table, end: Num) -> Table:
         """After blocks were taken to reach `end` tokens."""
         if self.kind != "mamba":
-            taken = counts.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
+            taken = self.rules.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
             return table._replace(length=table.length + taken)
-        taken = counts.state_blocks_predicted(end, sizes.block_size, table.length)
+        taken = self.rules.state_blocks_predicted(end, sizes.block_size, table.length)
         blocks = counts.blocks_for_tokens(end, sizes.block_size)
         padding = if_(taken > 0, max_(blocks - 1 - table.length, 0), 0)
         return table._replace(length=table.length + padding + taken, null=table.null + padding)

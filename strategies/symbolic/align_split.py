@@ -101,6 +101,7 @@ def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     "a chunk that may use the whole budget of a step always makes progress",
     for_all={name: r for name, r in CHUNK.items() if name != "tokens"},
     born_of=SOURCE,
+    teeth="wide_block_never_crossed",
 )
 def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
     """For every block size, also one wider than the budget: a request that goes first in a step
@@ -169,6 +170,7 @@ def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
     "the align split leaves a chunk alone that ends well, passes no stop and stays in its block",
     for_all=CHUNK,
     born_of=SOURCE,
+    teeth="junction_inside_a_block",
 )
 def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
     """So this is all it asks for. What it leaves of a chunk keeps it (the three obligations above),

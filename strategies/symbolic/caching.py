@@ -69,10 +69,11 @@ def every_full_block_cached_once(
     "the longest hit is whole, leaves a token to compute, and no longer hit does",
     for_all={"known": at_least(1), "hit_unit": at_least(1)},
     born_of="KVCacheManager.get_computed_blocks",
+    teeth="hit_covers_whole_prompt",
 )
-def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim:  # noqa: ARG001
+def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim:
     """A hit may not cover the whole prompt: the last token's logits must be computed."""
-    hit = counts.longest_hit_tokens(known, hit_unit)
+    hit = rules.longest_hit_tokens(known, hit_unit)
     whole = counts.full_blocks(hit, hit_unit) * hit_unit == hit
     return Claim(all_of(whole, hit >= 0, hit < known, known <= hit + hit_unit))
 
@@ -87,9 +88,10 @@ def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim
         "blocks_per_unit": at_least(1),
     },
     born_of="SlidingWindowManager.reachable_block_mask",
+    teeth="mask_hides_needed_blocks",
 )
 def hashed_blocks_serve_hits(
-    rules: Rules,  # noqa: ARG001
+    rules: Rules,
     block: Num,
     units: Num,
     window: Num,
@@ -98,7 +100,7 @@ def hashed_blocks_serve_hits(
 ) -> Claim:
     """A hit of any number of `units` needs the blocks before its end that its window reaches. A
     block that any of them needs is needed by the first hit that ends after it."""
-    served = counts.serves_a_hit(block, window, block_size, blocks_per_unit * block_size)
+    served = rules.serves_a_hit(block, window, block_size, blocks_per_unit * block_size)
     need = counts.window_blocks_for_hit(window, block_size)
 
     def needed_at(hit_units: Num) -> Num:

@@ -11,12 +11,13 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
     "a running request takes exactly the blocks between what it holds and what it needs",
     for_all={"start": at_least(0), "tokens": at_least(0), "block_size": at_least(1)},
     born_of="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
+    teeth="growth_rounds_down",
 )
-def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:  # noqa: ARG001
+def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
     """It then holds all its tokens, and its last block is not empty."""
     held = counts.blocks_for_tokens(start, block_size)
     end = start + tokens
-    taken = counts.attention_blocks_predicted(end, block_size, held, 0)
+    taken = rules.attention_blocks_predicted(end, block_size, held, 0)
     blocks = held + taken
     return Claim(
         all_of(
@@ -32,11 +33,12 @@ def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> C
     "a running request takes no block while its last one has room",
     for_all={"start": at_least(0), "tokens": at_least(0), "block_size": at_least(1)},
     born_of="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
+    teeth="growth_rounds_down",
 )
-def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:  # noqa: ARG001
+def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
     """Room is what the held blocks have beyond the computed tokens."""
     held = counts.blocks_for_tokens(start, block_size)
-    taken = counts.attention_blocks_predicted(start + tokens, block_size, held, 0)
+    taken = rules.attention_blocks_predicted(start + tokens, block_size, held, 0)
     return Claim((taken == 0) == (tokens <= held * block_size - start))
 
 
@@ -44,10 +46,11 @@ def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -
     "a Mamba table takes one block where it must grow, none where it need not, and then fits",
     for_all={"end": at_least(1), "held_blocks": at_least(0), "block_size": at_least(1)},
     born_of="MambaManager.get_num_blocks_to_allocate",
+    teeth="placeholders_predicted",
 )
-def state_growth_is_one(rules: Rules, end: Num, held_blocks: Num, block_size: Num) -> Claim:  # noqa: ARG001
+def state_growth_is_one(rules: Rules, end: Num, held_blocks: Num, block_size: Num) -> Claim:
     """Null placeholders fill the table up to the running state, whose block is the last."""
-    taken = counts.state_blocks_predicted(end, block_size, held_blocks)
+    taken = rules.state_blocks_predicted(end, block_size, held_blocks)
     blocks = counts.blocks_for_tokens(end, block_size)
     fits = either(held_blocks >= blocks, max_(held_blocks, blocks - 1) + taken == blocks)
     return Claim(all_of(taken >= 0, taken <= 1, (taken == 1) == (held_blocks < blocks), fits))

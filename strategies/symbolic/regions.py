@@ -59,7 +59,7 @@ def counting_before_slicing_is_no_change_where(
     """The pull request says it is no change for full attention and for sliding windows. For full
     attention that is so. For a window it is not, once a load is longer than that."""
     total = hit_blocks * block_size + external
-    skipped = counts.full_blocks(counts.tokens_skipped_by_window(total, window), block_size)
+    skipped = counts.full_blocks(rules.tokens_skipped_by_window(total, window), block_size)
     full = rules.counted_after_hit(hit_blocks, 0) == counts_placeholders(hit_blocks, 0)
     slid = rules.counted_after_hit(hit_blocks, skipped) == counts_placeholders(hit_blocks, skipped)
     return Claim(both(full, slid == (external <= block_size + window - 2)))
@@ -69,16 +69,17 @@ def counting_before_slicing_is_no_change_where(
     "without a connector a window's hit has null entries exactly where its tokens are left behind",
     for_all={"hit_blocks": at_least(0), "block_size": at_least(1), "window": at_least(1)},
     born_of="vllm#42547",
+    teeth="window_hit_one_block_short",
 )
 def null_in_a_hit_is_what_is_skipped(
-    rules: Rules,  # noqa: ARG001
+    rules: Rules,
     hit_blocks: Num,
     block_size: Num,
     window: Num,
 ) -> Claim:
     """The other half of what the pull request says, and true."""
-    need = counts.window_blocks_for_hit(window, block_size)
-    skipped = counts.tokens_skipped_by_window(hit_blocks * block_size, window)
+    need = rules.window_blocks_for_hit(window, block_size)
+    skipped = rules.tokens_skipped_by_window(hit_blocks * block_size, window)
     return Claim(max_(hit_blocks - need, 0) == counts.full_blocks(skipped, block_size))
 
 
@@ -103,7 +104,7 @@ def attention_takes_what_is_predicted(
     kept = max_(hit_blocks - left_behind, 0)
     table = max_(hit_blocks, left_behind)
     taken = counts.blocks_for_tokens(total, block_size) - table + idle
-    predicted = counts.attention_blocks_predicted(total, block_size, hit_blocks, left_behind)
+    predicted = rules.attention_blocks_predicted(total, block_size, hit_blocks, left_behind)
     sound = both(left_behind * block_size < total, idle <= kept)
     return Claim(predicted + rules.evictable_hit_blocks(idle) == taken, given=sound)
 
@@ -126,13 +127,13 @@ def state_takes_what_is_predicted(
     them. Where that state is superseded by the one a load brings it is not taken, and counting it
     (as the released rule does) is one block too many: exactly where it is free now."""
     total = own_blocks * block_size + beyond
-    left = counts.full_blocks(counts.tokens_skipped_by_state(total), block_size)
+    left = counts.full_blocks(rules.tokens_skipped_by_state(total), block_size)
     has_state = own_blocks > 0
     kept = both(has_state, own_blocks - 1 >= left)
     table = max_(own_blocks, left)
     new = counts.blocks_for_tokens(total, block_size) - table
     taken = new + if_(kept, idle, 0)
     reserved = either(kept, both(has_state, rules.reserves_superseded_state()))
-    predicted = counts.state_blocks_predicted(total, block_size, own_blocks)
+    predicted = rules.state_blocks_predicted(total, block_size, own_blocks)
     predicted = predicted + if_(reserved, rules.evictable_hit_blocks(idle), 0)
     return Claim(predicted == taken, given=implies(not_(has_state), idle == 0))

@@ -124,7 +124,8 @@ def _computed(sketch: Sketch) -> int:
 
 def _traffics(sketch: Sketch) -> Iterator[tuple[Job, ...]]:
     """The job beside one of other tokens where it is crowded. Else alone, or with one that begins
-    with the same tokens; and with the same."""
+    with the same tokens; with the same; and where prompts part a state is kept, with two that part
+    from it."""
 
     def job(name: str, prompt: str) -> Job:
         return Job(name, prompt, sketch.max_tokens, sketch.embeds)
@@ -138,6 +139,9 @@ def _traffics(sketch: Sketch) -> Iterator[tuple[Job, ...]]:
     else:
         yield (job("r0", prompt),)
     yield job("r0", prompt), job("r1", prompt)
+    if sketch.shared and "mamba" in sketch.kinds:
+        parted = (prompt[: sketch.shared] + other * 3 for other in OTHER_LETTERS[:2])
+        yield job("r0", prompt), *(job(f"r{n}", p) for n, p in enumerate(parted, 1))
 
 
 def _tokens(letters: str, count: int) -> str:

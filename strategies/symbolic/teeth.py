@@ -27,4 +27,20 @@ REFUTES: dict[str, frozenset[str]] = {
     "end_trim_across_ratios": frozenset(f"{kind}.lists_start_together" for kind in LISTS),
     "double_free": frozenset(("pool.held_is_referenced",)),
     "window_of_loaded_tokens": frozenset(("window.null_is_not_needed",)),
+    "window_let_go_too_soon": frozenset(
+        ("window.null_is_not_needed", "window.table_fits_its_tokens")
+    ),
+    "running_state_let_go": frozenset(
+        f"{kind}.{claim}"
+        for kind in ("mamba", "state")
+        for claim in ("null_is_not_needed", "state_is_there")
+    ),
+    "window_hit_one_block_short": frozenset(("window.null_is_not_needed",)),
+    "window_offer_one_block_short": frozenset(("handover_of_window.all_is_offered",)),
+    "growth_rounds_down": frozenset(
+        f"{kind}.{claim}"
+        for kind in ("full", "window", "state")
+        for claim in ("no_blocks_without_tokens", "table_fits_its_tokens")
+    ),
+    "placeholders_predicted": frozenset(("mamba.table_fits_its_tokens",)),
 }

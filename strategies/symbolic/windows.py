@@ -13,16 +13,17 @@ SIZES = {"window": at_least(1), "block_size": at_least(1)}
     "a window skips exactly the tokens that the next token does not attend to",
     for_all={"position": at_least(0), "computed": at_least(0), "window": at_least(1)},
     born_of="SlidingWindowManager.get_num_skipped_tokens",
+    teeth="window_let_go_too_soon",
 )
 def skipped_is_unattended(
-    rules: Rules,  # noqa: ARG001
+    rules: Rules,
     position: Num,
     computed: Num,
     window: Num,
 ) -> Claim:
     """The next token stands at `computed` and attends to the `window` positions that end there."""
     attended = position > computed - window
-    skipped = position < counts.tokens_skipped_by_window(computed, window)
+    skipped = position < rules.tokens_skipped_by_window(computed, window)
     return Claim(skipped != attended, given=position <= computed)
 
 
@@ -30,16 +31,17 @@ def skipped_is_unattended(
     "a block behind the window holds no token that the next token attends to",
     for_all={"position": at_least(0), "computed": at_least(0), **SIZES},
     born_of="SlidingWindowManager.get_num_skipped_tokens",
+    teeth="window_let_go_too_soon",
 )
 def skipped_block_is_unattended(
-    rules: Rules,  # noqa: ARG001
+    rules: Rules,
     position: Num,
     computed: Num,
     window: Num,
     block_size: Num,
 ) -> Claim:
     """A block is let go only as a whole."""
-    skipped = counts.full_blocks(counts.tokens_skipped_by_window(computed, window), block_size)
+    skipped = counts.full_blocks(rules.tokens_skipped_by_window(computed, window), block_size)
     attended = both(computed - window < position, position <= computed)
     return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
 
@@ -48,15 +50,16 @@ def skipped_block_is_unattended(
     "the blocks a window hit needs hold what the next token attends to, and none can be spared",
     for_all={"boundary": at_least(0), **SIZES},
     born_of="SlidingWindowManager.find_longest_cache_hit",
+    teeth="window_hit_one_block_short",
 )
 def window_hit_is_enough(
-    rules: Rules,  # noqa: ARG001
+    rules: Rules,
     boundary: Num,
     window: Num,
     block_size: Num,
 ) -> Claim:
     """`boundary` is the hit in blocks."""
-    need = counts.window_blocks_for_hit(window, block_size)
+    need = rules.window_blocks_for_hit(window, block_size)
     first_token = counts.tokens_skipped_by_window(boundary * block_size, window)
     enough = max_(boundary - need, 0) * block_size <= first_token
     fewer = (boundary - need + 1) * block_size > first_token
@@ -67,16 +70,17 @@ def window_hit_is_enough(
     "the blocks P offers of a window hold all tokens that D's next token attends to",
     for_all={"computed": at_least(1), **SIZES},
     born_of="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
+    teeth="window_offer_one_block_short",
 )
 def window_offer_is_enough(
-    rules: Rules,  # noqa: ARG001
+    rules: Rules,
     computed: Num,
     window: Num,
     block_size: Num,
 ) -> Claim:
     """Also where the computed tokens end inside a block."""
     blocks = counts.blocks_for_tokens(computed, block_size)
-    first_block = max_(blocks - counts.window_blocks_offered(window, block_size), 0)
+    first_block = max_(blocks - rules.window_blocks_offered(window, block_size), 0)
     needed = counts.tokens_skipped_by_window(computed, window)
     return Claim(first_block * block_size <= needed)
 
@@ -99,7 +103,7 @@ def window_of_a_load_is_enough(
     token too, its window begins one token earlier than the loaded tokens say."""
     loaded = rules.tokens_loaded_by_decode(prompt, backoff)
     needed = rules.needed_from_load(loaded, prompt)
-    skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
+    skipped = counts.full_blocks(rules.tokens_skipped_by_window(needed, window), block_size)
     resumed = counts.resumed_at(loaded, prompt)
     attended = both(resumed - window < position, position <= resumed)
     return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
@@ -109,9 +113,10 @@ def window_of_a_load_is_enough(
     "the block of the last computed token, which holds the running state, is never let go",
     for_all={"computed": at_least(1), "block_size": at_least(1)},
     born_of="MambaManager.get_num_skipped_tokens",
+    teeth="running_state_let_go",
 )
-def running_state_is_kept(rules: Rules, computed: Num, block_size: Num) -> Claim:  # noqa: ARG001
+def running_state_is_kept(rules: Rules, computed: Num, block_size: Num) -> Claim:
     """All blocks before it are: one state is enough."""
-    skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
+    skipped = counts.full_blocks(rules.tokens_skipped_by_state(computed), block_size)
     blocks = counts.blocks_for_tokens(computed, block_size)
     return Claim(all_of(skipped < blocks, skipped == blocks - 1))

@@ -1,0 +1,33 @@
+"""Blocks beyond the tokens a request holds serve nobody, and positions after them are off by as
+many (the class of vllm#46892). Proved of the spec for all sizes as a claim of the same name."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.model import counts
+from kvproof.model.config import Cluster
+from kvproof.model.state import Engine
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """A table is no longer than the tokens computed, or brought by a hit and a load, need."""
+    for request in engine.requests:
+        held = max(request.computed, request.hit + request.external)
+        for index, table in enumerate(request.tables):
+            size = cluster.engine(engine.name).groups[index].block_size
+            most = int(counts.blocks_for_tokens(held, size))
+            if len(table) > most:
+                yield (
+                    f"{request.id} on {engine.name} holds {held} tokens, which need {most} blocks "
+                    f"of group {index}",
+                    f"its table has {len(table)}",
+                )
+
+
+INVARIANT = Invariant(
+    id="table_fits_its_tokens",
+    name="a block table has no more entries than the tokens it holds need",
+    born_of="vllm#46892",
+    check=EachEngine(check),
+    teeth="placeholders_predicted",
+)

@@ -1,0 +1,20 @@
+"""Too few blocks are counted for a request (the class of vllm#46892), and too few are taken: the
+tokens of its last block are written to the null block."""
+
+from kvproof.model.algebra import Num, div, max_
+from kvproof.model.faults.fault import Fault
+
+
+def rounded_down(end: Num, block_size: Num, held_blocks: Num, skipped_blocks: Num) -> Num:
+    """Blocks that are filled only."""
+    return max_(div(end, block_size) - max_(held_blocks, skipped_blocks), 0)
+
+
+FAULT = Fault(
+    name="growth_rounds_down",
+    born_of="vllm#46892",
+    mistake="no block is taken for tokens that do not fill one",
+    replaces=("attention_blocks_predicted", rounded_down),
+    breaks=("null_block_is_nobody",),
+    cluster="full",
+)

@@ -1,0 +1,20 @@
+"""A hit on the exact boundary leaves no token to sample from: vllm#44599, in the offload
+connector, loaded a state and then computed the last token again."""
+
+from kvproof.model.algebra import Num, round_down
+from kvproof.model.faults.fault import Fault
+
+
+def all_of_it(known: Num, hit_unit: Num) -> Num:
+    """Down to a unit, with the last token."""
+    return round_down(known, hit_unit)
+
+
+FAULT = Fault(
+    name="hit_covers_whole_prompt",
+    born_of="vllm#44599",
+    mistake="a hit may cover the last token, and nothing is left to compute",
+    replaces=("longest_hit_tokens", all_of_it),
+    breaks=("every_request_can_finish",),
+    cluster="full",
+)

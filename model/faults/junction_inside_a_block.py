@@ -1,0 +1,31 @@
+"""Where prompts part, the chunk ends one token before the boundary (the class of vllm#37898, whose
+junction is a boundary). The state there can be cached for nobody, and the token that is left of the
+block is waited for for ever."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def one_token_early(
+    start: Num,
+    tokens: Num,
+    prefill_end: Num,
+    known: Num,
+    block_size: Num,
+    chunk_limit: Num,
+    junction: Num,
+) -> Num:
+    """With the junction one token too early."""
+    early = junction - 1
+    return counts.align_chunk(start, tokens, prefill_end, known, block_size, chunk_limit, early)
+
+
+FAULT = Fault(
+    name="junction_inside_a_block",
+    born_of="vllm#37898",
+    mistake="a chunk stops one token before the junction, inside a block",
+    replaces=("align_chunk", one_token_early),
+    breaks=("every_request_can_finish",),
+    cluster="hybrid-siblings",
+)

@@ -1,0 +1,21 @@
+"""The class of vllm#46892 the other way round: placeholders in front of the running state are
+counted among the blocks a request will take."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, max_
+from kvproof.model.faults.fault import Fault
+
+
+def one_for_each(end: Num, block_size: Num, held_blocks: Num) -> Num:
+    """A block for each entry of the table."""
+    return max_(counts.blocks_for_tokens(end, block_size) - held_blocks, 0)
+
+
+FAULT = Fault(
+    name="placeholders_predicted",
+    born_of="vllm#46892",
+    mistake="null placeholders of a Mamba table are counted as blocks to take",
+    replaces=("state_blocks_predicted", one_for_each),
+    breaks=("table_fits_its_tokens", "predicted_is_taken"),
+    cluster="hybrid",
+)

@@ -1,0 +1,20 @@
+"""A bound on the blocks of a window was off by one (vllm#56709, in the offload connector). Here a
+hit is served though the first block the next token looks at is not there."""
+
+from kvproof.model.algebra import Num, div
+from kvproof.model.faults.fault import Fault
+
+
+def rounded_down(window: Num, block_size: Num) -> Num:
+    """Whole blocks of the window only."""
+    return div(window - 1, block_size)
+
+
+FAULT = Fault(
+    name="window_hit_one_block_short",
+    born_of="vllm#56709",
+    mistake="a hit needs one block of the window too few",
+    replaces=("window_blocks_for_hit", rounded_down),
+    breaks=("null_block_is_nobody",),
+    cluster="window-wide",
+)

@@ -1,0 +1,20 @@
+"""Blocks were let go by the tokens that were scheduled, not by those that were processed
+(vllm#47728). Here the window moves on one token early."""
+
+from kvproof.model.algebra import Num, max_
+from kvproof.model.faults.fault import Fault
+
+
+def one_more(computed: Num, window: Num) -> Num:
+    """As if one more token had been computed."""
+    return max_(computed - window + 2, 0)
+
+
+FAULT = Fault(
+    name="window_let_go_too_soon",
+    born_of="vllm#47728",
+    mistake="blocks behind the window are let go one token early",
+    replaces=("tokens_skipped_by_window", one_more),
+    breaks=("null_block_is_nobody", "table_fits_its_tokens"),
+    cluster="window",
+)

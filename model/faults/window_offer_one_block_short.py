@@ -1,0 +1,21 @@
+"""A bound on the blocks of a window was off by one (vllm#56709, in the offload connector). Here P
+offers, and D loads, no block for the unaligned start of the window."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def aligned(window: Num, block_size: Num) -> Num:
+    """As if a window began at a block's start."""
+    return counts.blocks_for_tokens(window, block_size)
+
+
+FAULT = Fault(
+    name="window_offer_one_block_short",
+    born_of="vllm#56709",
+    mistake="of a window P offers one block too few, where it begins inside a block",
+    replaces=("window_blocks_offered", aligned),
+    breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
+    cluster="pd-window-narrow",
+)
