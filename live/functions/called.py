@@ -1,0 +1,172 @@
+"""Our rules as vLLM's functions are called: which numbers go in, which come out, and where vLLM
+never gets. Nothing is computed here that the rules do not compute."""
+
+from typing import Any
+
+from kvproof.live.functions import handover
+from kvproof.model import counts
+from kvproof.model.algebra import (
+    Num,
+    Truth,
+    all_of,
+    both,
+    ceil_div,
+    either,
+    if_,
+    max_,
+    min_,
+    not_,
+)
+from kvproof.model.rules import Rules
+
+
+def grown(_rules: Rules, end: Num, block_size: Num, held_blocks: Num) -> Num:
+    return counts.attention_blocks_predicted(end, block_size, held_blocks, 0)
+
+
+def fits(end: Num, block_size: Num, held_blocks: Num) -> Truth:
+    """A table is never longer than its tokens need: no draft tokens are modelled."""
+    return held_blocks <= counts.blocks_for_tokens(end, block_size)
+
+
+def one_way(loaded: Num, computing: Num) -> Truth:
+    """A request is admitted to compute, or to load and compute nothing yet."""
+    return either(both(loaded == 0, computing >= 1), both(loaded >= 1, computing == 0))
+
+
+def window_admission(
+    rules: Rules,
+    window: Num,
+    block_size: Num,
+    hit_blocks: Num,
+    loaded: Num,
+    computing: Num,
+    prompt: Num,
+    idle: Num,
+) -> Num:
+    computed = hit_blocks * block_size + loaded
+    needed = if_(loaded > 0, rules.needed_from_load(computed, prompt), computed)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
+    new = counts.attention_blocks_predicted(computed + computing, block_size, hit_blocks, skipped)
+    return new + if_(idle == 1, max_(hit_blocks - skipped, 0), 0)
+
+
+def within_prompt(
+    block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, prompt: Num, **_: Num
+) -> Truth:
+    """A local hit leaves a token of the prompt; a load need not."""
+    hit = hit_blocks * block_size
+    inside = both(hit < prompt, hit + loaded + computing <= prompt)
+    return both(one_way(loaded, computing), inside)
+
+
+def state_admission(
+    rules: Rules, block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, idle: Num
+) -> Num:
+    computed = hit_blocks * block_size + loaded
+    skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
+    used = either(hit_blocks > skipped, rules.reserves_superseded_state())
+    new = counts.state_blocks_predicted(computed + computing, block_size, hit_blocks)
+    return new + if_(all_of(idle == 1, hit_blocks >= 1, used), 1, 0)
+
+
+def counted(rules: Rules, block_size: Num, hit_blocks: Num, loaded: Num) -> Num:
+    computed = hit_blocks * block_size + loaded
+    skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
+    return rules.counted_after_hit(hit_blocks, skipped)
+
+
+def loads_the_whole_prompt(
+    block_size: Num, hit_blocks: Num, loaded: Num, prompt: Num, **_: Num
+) -> Truth:
+    return both(loaded > 0, hit_blocks * block_size + loaded == prompt)
+
+
+def loads_beyond_a_state(hit_blocks: Num, loaded: Num, idle: Num, **_: Num) -> Truth:
+    return all_of(hit_blocks > 0, loaded > 0, idle == 1)
+
+
+def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
+    """Whether a block before the state, which ends the load, is left null."""
+    return loaded > block_size
+
+
+def aligned_chunk(
+    rules: Rules, block_size: Num, junction_blocks: Num, **rest: Num
+) -> tuple[Num, Num, Num]:
+    chunk = rules.align_chunk(block_size=block_size, junction=junction_blocks * block_size, **rest)
+    return chunk, chunk, chunk
+
+
+def schedulable(
+    start: Num, tokens: Num, prefill_end: Num, known: Num, chunk_limit: Num, **_: Num
+) -> Truth:
+    """A prefill ends with the prompt, or before the last token of a request that goes on."""
+    ends = either(prefill_end == known, prefill_end == known - 1)
+    return all_of(start < known, start + tokens <= known, tokens <= chunk_limit, ends)
+
+
+def truncated(
+    rules: Rules,
+    prompt: Num,
+    backoff: Num,
+    asked: Num,
+    embeds: Num,  # noqa: ARG001
+) -> tuple[Num, Num, Num]:
+    length = prompt
+    for times in (1, 2, 3):
+        again = rules.prompt_after_truncation(length, backoff, length < prompt)
+        length = if_(asked >= times, again, length)
+    return length, length, length
+
+
+def last(blocks: Num, kept: Num) -> tuple[Num, Num]:
+    """The first of the last so many blocks of a list, 0 for none, and how many."""
+    kept = min_(blocks, kept)
+    return if_(kept > 0, blocks - kept, 0), kept
+
+
+def window_offer(_rules: Rules, blocks: Num, window: Num, block_size: Num) -> tuple[Num, Num]:
+    return last(blocks, counts.window_blocks_offered(window, block_size))
+
+
+def state_offer(rules: Rules, blocks: Num) -> tuple[Num, Num]:
+    return last(blocks, rules.state_slots_moved(blocks))
+
+
+def paired(
+    rules: Rules, tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
+) -> tuple[Any, ...]:
+    first = hit_blocks * local_ratio
+    local = counts.blocks_for_tokens(tokens, local_ratio) * local_ratio - first
+    remote = counts.blocks_for_tokens(tokens, remote_ratio) * remote_ratio
+    a, b, c, d = rules.trim(first, local, 0, remote, local_ratio == remote_ratio)
+    lives = rules.lists_can_be_paired(local, remote, local_ratio, remote_ratio)
+    parts = (if_(b > a, part, 0) for part in (a, b, c, d))
+    return tuple(if_(lives, part, handover.DIES) for part in parts)
+
+
+def longer_here(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
+    """Whether ratios are unequal and D's list is longer than P's."""
+    fresh = ceil_div(tokens, local_ratio) * local_ratio - hit_blocks * local_ratio
+    longer = fresh > ceil_div(tokens, remote_ratio) * remote_ratio
+    return both(longer, not_(local_ratio == remote_ratio))
+
+
+def longer_there(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
+    """Whether ratios are unequal and P's list is as long as D's, or longer."""
+    longer = longer_here(tokens, hit_blocks, local_ratio, remote_ratio)
+    return both(not_(longer), not_(local_ratio == remote_ratio))
+
+
+def accepted_beside_state(
+    tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
+) -> Truth:
+    """vLLM's handshake accepts unequal ratios beside Mamba only where D caches no prefixes."""
+    loads = something_to_load(tokens, hit_blocks, local_ratio)
+    return both(loads, either(local_ratio == remote_ratio, hit_blocks == 0))
+
+
+def something_to_load(tokens: Num, hit_blocks: Num, local_ratio: Num, **_: Num) -> Truth:
+    """D, having hit all, does not read."""
+    return hit_blocks * local_ratio < tokens
