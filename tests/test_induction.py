@@ -19,7 +19,7 @@ from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import prove
-from kvproof.strategies.symbolic.teeth import REFUTES, TABLES
+from kvproof.strategies.symbolic.teeth import FALL_WITH, REFUTES, TABLES
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 
@@ -73,10 +73,15 @@ def test_proved_of_the_spec(name: str) -> None:
 def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     rules = rules_with([FAULTS[fault]])
     proofs = prove(rules, list(claimed()))
-    broken = {p.id: p for p in proofs if p.verdict is not Verdict.PROVED}
-    assert {n: p.verdict for n, p in broken.items()} == dict.fromkeys(
-        REFUTES.get(fault, frozenset()), Verdict.VIOLATED
-    )
+    broken = {p.id: p for p in proofs if p.verdict is Verdict.VIOLATED}
+    none: frozenset[str] = frozenset()
+    assert set(broken) == REFUTES.get(fault, none) | FALL_WITH.get(fault, none)
+    shaken = {claimed()[n].system for n in broken}
+    for proof in proofs:
+        if proof.verdict is Verdict.UNKNOWN:
+            # It falls only where another claim has fallen.
+            assert claimed()[proof.id].system in shaken
+            assert proof.reason.startswith("without ")
     for name, proof in broken.items():
         told = proof.counterexample
         assert told is not None, name
@@ -156,6 +161,17 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
     assert proof.counterexample is not None
     assert proof.counterexample.run == ()
     assert "a claim is missing" in proof.counterexample.sentence
+
+
+def test_what_stands_on_a_false_claim_is_not_proved() -> None:
+    """P hands over what D loads only because it truncates once: that is found, with its run."""
+    rules = rules_with([FAULTS["truncation_without_guard"]])
+    (proof,) = prove(rules, ["full.delivered_is_counted"])
+    assert proof.verdict is Verdict.VIOLATED
+    assert proof.counterexample is not None
+    assert proof.counterexample.run[-1].startswith("sample")
+    (other,) = prove(rules, ["full.table_fits_its_tokens"])
+    assert other.verdict is Verdict.PROVED
 
 
 def test_what_z3_gives_up_on_is_unknown() -> None:

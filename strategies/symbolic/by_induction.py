@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kvproof.model.rules import Rules
 from kvproof.model.tally.registry import systems
-from kvproof.strategies.symbolic.cti import counterexample, walked_into
+from kvproof.strategies.symbolic.cti import counterexample, run_to, walked_into
 from kvproof.strategies.symbolic.induction import Claimed, steps
 from kvproof.strategies.symbolic.inductive import Settled, settle
 from kvproof.strategies.symbolic.proof import Proof
@@ -19,40 +19,86 @@ from kvproof.strategies.verdict import Verdict
 def prove_system(
     name: str, claims: tuple[Claimed, ...], rules: Rules, timeout_s: float = 10.0
 ) -> tuple[Proof, ...]:
-    """Settle claims about one count-level system by induction, `timeout_s` for each question.
+    """Settle claims about one count-level system by induction, `timeout_s` for each question. Other
+    claims about it are assumed.
 
-    PROVED holds for all sizes and was also evaluated on random walks. VIOLATED comes with a step
-    that breaks the claim on plain ints too; `counterexample` tells whether it can be reached. The
-    same question is not asked twice.
+    A claim that falls is assumed no more, and the rest is asked again, until all that are left
+    stand by themselves (Houdini). PROVED holds for all sizes and was also evaluated on random
+    walks. VIOLATED comes with a step that breaks the claim on plain ints too; `counterexample`
+    tells whether it can be reached. What falls only for want of another claim, with no run to where
+    it is broken, is UNKNOWN. The same question is not asked twice.
     """
     walked = broken_claims(name, rules)
+    proofs: dict[str, Proof] = {}
+    without: frozenset[str] = frozenset()
+    left = list(claims)
+    while left:
+        round_ = _round(name, left, rules, timeout_s, without)
+        fallen = [c for c in left if round_[c.claim].verdict is not Verdict.PROVED]
+        for each in fallen or left:
+            proofs[each.claim] = _among(round_[each.claim], each, rules, proofs.values(), without)
+        if not fallen:
+            break
+        without |= {c.claim for c in fallen}
+        left = [c for c in left if c not in fallen]
+    return tuple(_beside(proofs[c.claim], c, walked.get(c.claim), rules) for c in claims)
+
+
+def _round(
+    name: str,
+    claims: Sequence[Claimed],
+    rules: Rules,
+    timeout_s: float,
+    without: frozenset[str],
+) -> dict[str, Proof]:
+    """What becomes of each claim where some are not assumed."""
     settled: dict[str, list[Settled]] = {c.claim: [] for c in claims}
     for step in steps(name):
-        for found in settle(step, list(settled), rules, timeout_s):
+        for found in settle(step, list(settled), rules, timeout_s, without):
             settled[found.claim].append(found)
-    proofs = [_induction(c, settled[c.claim], rules) for c in claims]
-    false = any(p.verdict is Verdict.VIOLATED for p in proofs)
-    return tuple(
-        _beside(p, c, walked[c.claim], rules, false) if c.claim in walked else p
-        for c, p in zip(claims, proofs, strict=True)
+    return {c.claim: _induction(c, settled[c.claim], rules, without) for c in claims}
+
+
+def _among(
+    proof: Proof,
+    claimed: Claimed,
+    rules: Rules,
+    before: Iterable[Proof],
+    without: frozenset[str],
+) -> Proof:
+    """A refutation that assumes less than all claims may be of a state that cannot be: it counts
+    only with a run, with these sizes or those that refuted one `before`."""
+    told = proof.counterexample
+    if not without or told is None or told.run:
+        return proof
+    system = systems(rules)[claimed.system]
+    for other in before:
+        if other.numbers:
+            sizes = system.parameters(*(other.numbers[n] for n in system.parameters._fields))
+            run = run_to(system, claimed.claim, sizes)
+            if run is not None:
+                return dataclasses.replace(proof, numbers=other.numbers, counterexample=run)
+    reason = f"without {', '.join(sorted(without))} a step breaks it; {told.sentence}"
+    return dataclasses.replace(
+        proof, verdict=Verdict.UNKNOWN, reason=reason, numbers={}, counterexample=None
     )
 
 
-def _beside(
-    proof: Proof, claimed: Claimed, walked: tuple[Any, Any], rules: Rules, false: bool
-) -> Proof:
-    """A proof of what a walk breaks. It stands on claims that are `false`, or it is a mistake of
-    ours: then nobody knows."""
-    if proof.verdict is not Verdict.PROVED:
+def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None, rules: Rules) -> Proof:
+    """A proof beside a walk that breaks the claim, where there is one: the claim is false, or, if
+    Z3 proves it, one of the two is a mistake of ours."""
+    if walked is None or proof.verdict is Verdict.VIOLATED:
         return proof
-    if not false:
+    if proof.verdict is Verdict.PROVED:
         reason = f"Z3 proves it, but a walk breaks it: {walked}"
         return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
     told = walked_into(systems(rules)[claimed.system], claimed.claim, *walked)
-    return dataclasses.replace(proof, verdict=Verdict.VIOLATED, counterexample=told)
+    return dataclasses.replace(proof, verdict=Verdict.VIOLATED, reason="", counterexample=told)
 
 
-def _induction(claimed: Claimed, settled: Sequence[Settled], rules: Rules) -> Proof:
+def _induction(
+    claimed: Claimed, settled: Sequence[Settled], rules: Rules, without: frozenset[str]
+) -> Proof:
     """What the cases of an induction amount to."""
     refuted = [s for s in settled if s.answer.result == "sat"]
     open_ = [s for s in settled if s.answer.result == "unknown"]
@@ -67,7 +113,7 @@ def _induction(claimed: Claimed, settled: Sequence[Settled], rules: Rules) -> Pr
     )
     if refuted:
         step, numbers = refuted[0].step, refuted[0].answer.numbers
-        if not step.broken_by(rules, claimed.claim, numbers):
+        if not step.broken_by(rules, claimed.claim, numbers, without):
             reason = f"Z3 refutes it, but plain ints keep it: {numbers}"
             return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
         told = counterexample(step, claimed.claim, rules, numbers)

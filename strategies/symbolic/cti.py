@@ -107,6 +107,14 @@ def counterexample(
     return Counterexample(told(sizes), told(state), does, after, run, looked_at)
 
 
+def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
+    """A run that breaks a claim with these sizes, told; None where none is found."""
+    run, looked_at = _run(system, claim, sizes, CHOICES_MAX)
+    if not run:
+        return None
+    return Counterexample(told(sizes), "the start", "some steps", "it is broken", run, looked_at)
+
+
 def walked_into(system: System, claim: str, sizes: Any, state: Any) -> Counterexample:
     """Counts on a walk that break a claim, told: it is false, though a step of induction keeps it
     where the other claims hold."""

@@ -72,8 +72,8 @@ class Step(NamedTuple):
         state = type(start)(*(values[n] for n in start._fields))
         return Before(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
 
-    def given(self, rules: Rules, values: Values) -> Truth:
-        """Whether the step is possible and all claims hold before it."""
+    def given(self, rules: Rules, values: Values, without: frozenset[str] = frozenset()) -> Truth:
+        """Whether the step is possible and all claims but these hold before it."""
         system, action = self._of(rules)
         sizes, state, chosen = self.before(rules, values)
         ranges = (r.has(values[name]) for name, r in self.variables.items())
@@ -82,7 +82,7 @@ class Step(NamedTuple):
         return all_of(
             *ranges,
             system.given(sizes),
-            *(holds(sizes, state) for holds in system.invariants.values()),
+            *(holds(sizes, state) for n, holds in system.invariants.items() if n not in without),
             action.enabled(sizes, state),
             action.allowed(sizes, state, *chosen),
         )
@@ -99,9 +99,16 @@ class Step(NamedTuple):
         sizes = self.before(rules, values).sizes
         return system.invariants[claim](sizes, self.after(rules, values))
 
-    def broken_by(self, rules: Rules, claim: str, numbers: Mapping[str, int]) -> bool:
+    def broken_by(
+        self,
+        rules: Rules,
+        claim: str,
+        numbers: Mapping[str, int],
+        without: frozenset[str] = frozenset(),
+    ) -> bool:
         """Whether these ints allow the step and break the claim."""
-        return bool(self.given(rules, numbers)) and not self.holds(rules, claim, numbers)
+        given = bool(self.given(rules, numbers, without))
+        return given and not self.holds(rules, claim, numbers)
 
 
 def steps(system: str) -> tuple[Step, ...]:

@@ -28,12 +28,12 @@ class Settled(NamedTuple):
 class _Question:
     """The assumptions of a step, and the claims to ask for after it."""
 
-    def __init__(self, step: Step, rules: Rules) -> None:
+    def __init__(self, step: Step, rules: Rules, without: frozenset[str]) -> None:
         self.step, self.rules = step, rules
         self.context = z3.Context()
         self.variables = {name: z3.Int(name, self.context) for name in step.variables}
         self.true = z3.BoolVal(True, self.context)
-        self.given = self.true == step.given(rules, self.variables)
+        self.given = self.true == step.given(rules, self.variables, without)
 
     def _solver(self, claim: str) -> z3.Solver:
         solver = z3.Solver(ctx=self.context)
@@ -72,10 +72,17 @@ class _Question:
         }
 
 
-def settle(step: Step, claims: Sequence[str], rules: Rules, timeout_s: float) -> list[Settled]:
-    """What becomes of these claims after a step, each in `timeout_s` seconds at most."""
+def settle(
+    step: Step,
+    claims: Sequence[str],
+    rules: Rules,
+    timeout_s: float,
+    without: frozenset[str] = frozenset(),
+) -> list[Settled]:
+    """What becomes of these claims after a step, each in `timeout_s` seconds at most. Before it all
+    claims hold but those it is to do `without`."""
     try:
-        question = _Question(step, rules)
+        question = _Question(step, rules, without)
     except (z3.Z3Exception, TypeError) as error:
         answer = Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
         return [Settled(step, claim, answer, 0.0) for claim in claims]

@@ -121,12 +121,11 @@ def _proofs(names: Sequence[str], rules: Rules, timeout_s: float) -> Iterator[Pr
     for name in names:
         if name in OBLIGATIONS:
             yield prove_one(OBLIGATIONS[name], rules, timeout_s)
-    by_system: dict[str, list[Claimed]] = {}
-    for name in names:
-        if name in claimed():
-            by_system.setdefault(claimed()[name].system, []).append(claimed()[name])
-    for system, claims in by_system.items():
-        yield from prove_system(system, tuple(claims), relevant(system, rules), timeout_s)
+    # A claim is proved with the others about its system, whether they were asked for or not.
+    for system in dict.fromkeys(claimed()[n].system for n in names if n in claimed()):
+        claims = tuple(c for c in claimed().values() if c.system == system)
+        proofs = prove_system(system, claims, relevant(system, rules), timeout_s)
+        yield from (proof for proof in proofs if proof.id in names)
 
 
 def outcome(proofs: Sequence[Proof]) -> Outcome:

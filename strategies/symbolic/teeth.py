@@ -4,43 +4,38 @@ by mistakes planted in tests."""
 TABLES = ("full", "window", "mamba", "state")
 LISTS = ("handover_of_full", "handover_of_window")
 
+
+def _all(kinds: tuple[str, ...], *claims: str) -> frozenset[str]:
+    return frozenset(f"{kind}.{claim}" for kind in kinds for claim in claims)
+
+
 REFUTES: dict[str, frozenset[str]] = {
-    "null_blocks_counted_as_cached": frozenset(
-        f"{kind}.counter_counts_full_blocks" for kind in TABLES[1:]
+    "null_blocks_counted_as_cached": _all(TABLES[1:], "counter_counts_full_blocks"),
+    "decode_loads_whole_prompt": _all(TABLES, "loads_what_is_offered")
+    | _all((*LISTS, "handover_of_mamba"), "delivered_is_loaded"),
+    "truncation_without_guard": _all(TABLES, "truncated_once"),
+    "ssm_placeholders_not_trimmed": _all(
+        ("handover_of_mamba",), "all_is_offered", "lists_are_equally_long"
     ),
-    "decode_loads_whole_prompt": frozenset(
-        (
-            *(f"{kind}.loads_what_is_offered" for kind in TABLES),
-            *(f"{kind}.delivered_is_loaded" for kind in (*LISTS, "handover_of_mamba")),
-        )
+    "last_zero_blocks_yield_all": _all(LISTS, "lists_are_equally_long", "lists_start_together"),
+    "front_trim": _all(LISTS, "lists_start_together"),
+    "end_trim_across_ratios": _all(LISTS, "lists_start_together"),
+    "double_free": _all(("pool",), "held_is_referenced"),
+    "window_of_loaded_tokens": _all(("window",), "null_is_not_needed"),
+    "window_let_go_too_soon": _all(("window",), "null_is_not_needed", "table_fits_its_tokens"),
+    "running_state_let_go": _all(("mamba", "state"), "null_is_not_needed", "state_is_there"),
+    "window_hit_one_block_short": _all(("window",), "null_is_not_needed"),
+    "window_offer_one_block_short": _all(("handover_of_window",), "all_is_offered"),
+    "growth_rounds_down": _all(
+        ("full", "window", "state"), "no_blocks_without_tokens", "table_fits_its_tokens"
     ),
-    "truncation_without_guard": frozenset(f"{kind}.truncated_once" for kind in TABLES),
-    "ssm_placeholders_not_trimmed": frozenset(
-        ("handover_of_mamba.all_is_offered", "handover_of_mamba.lists_are_equally_long")
-    ),
-    "last_zero_blocks_yield_all": frozenset(
-        f"{kind}.{claim}"
-        for kind in LISTS
-        for claim in ("lists_are_equally_long", "lists_start_together")
-    ),
-    "front_trim": frozenset(f"{kind}.lists_start_together" for kind in LISTS),
-    "end_trim_across_ratios": frozenset(f"{kind}.lists_start_together" for kind in LISTS),
-    "double_free": frozenset(("pool.held_is_referenced",)),
-    "window_of_loaded_tokens": frozenset(("window.null_is_not_needed",)),
-    "window_let_go_too_soon": frozenset(
-        ("window.null_is_not_needed", "window.table_fits_its_tokens")
-    ),
-    "running_state_let_go": frozenset(
-        f"{kind}.{claim}"
-        for kind in ("mamba", "state")
-        for claim in ("null_is_not_needed", "state_is_there")
-    ),
-    "window_hit_one_block_short": frozenset(("window.null_is_not_needed",)),
-    "window_offer_one_block_short": frozenset(("handover_of_window.all_is_offered",)),
-    "growth_rounds_down": frozenset(
-        f"{kind}.{claim}"
-        for kind in ("full", "window", "state")
-        for claim in ("no_blocks_without_tokens", "table_fits_its_tokens")
-    ),
-    "placeholders_predicted": frozenset(("mamba.table_fits_its_tokens",)),
+    "placeholders_predicted": _all(("mamba",), "table_fits_its_tokens"),
 }
+
+FALL_WITH: dict[str, frozenset[str]] = {
+    "decode_loads_whole_prompt": _all(("mamba", "state"), "null_is_not_needed"),
+    "truncation_without_guard": _all(TABLES, "delivered_is_counted"),
+    "growth_rounds_down": _all(("state",), "state_is_there"),
+}
+"""Claims that each step keeps where all the others hold, and that fall because one of those does:
+a run of the counts breaks them."""
