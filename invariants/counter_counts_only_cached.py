@@ -7,26 +7,43 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model import counts
 from kvproof.model.config import Cluster
-from kvproof.model.state import FAILED, LOADED, LOADING, Engine
+from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
-    """The counter is at most the blocks of the local hit during a load, at most the full blocks of
-    the tokens held otherwise: the last token of a load is held, and computed again."""
+def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, int, int, bool]]:
+    """Each counter: its request, group and count, the most it may be, and whether a load is under
+    way. That is the blocks of the local hit during a load, the full blocks of the tokens held
+    otherwise: the last token of a load is held, and computed again."""
     for request in engine.requests:
         loading = request.status in (LOADING, LOADED, FAILED)
         held = max(request.computed, request.hit + request.external)
         tokens = request.hit if loading else held
         for index, counted in enumerate(request.counted):
             size = cluster.engine(engine.name).groups[index].block_size
-            most = counts.full_blocks(tokens, size)
-            if counted > most:
-                what = "its local hit has" if loading else "the tokens it holds fill"
-                yield (
-                    f"{request.id} on {engine.name} counts {counted} blocks of group {index} "
-                    "as cached",
-                    f"{what} {most}",
-                )
+            yield request, index, counted, int(counts.full_blocks(tokens, size)), loading
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """No counter is more than it may be."""
+    for request, index, counted, most, loading in _counters(cluster, engine):
+        if counted > most:
+            what = "its local hit has" if loading else "the tokens it holds fill"
+            yield (
+                f"{request.id} on {engine.name} counts {counted} blocks of group {index} as cached",
+                f"{what} {most}",
+            )
+
+
+def margin(cluster: Cluster, state: State) -> int | None:
+    """Full blocks of a request that are not counted yet."""
+    return min(
+        (
+            most - counted
+            for engine in state.engines
+            for _, _, counted, most, _ in _counters(cluster, engine)
+        ),
+        default=None,
+    )
 
 
 INVARIANT = Invariant(
@@ -34,5 +51,6 @@ INVARIANT = Invariant(
     name="the cached-block counter counts only what is hashed or was skipped by a hit",
     born_of="vllm#42547",
     check=EachEngine(check),
+    margin=margin,
     teeth="null_blocks_counted_as_cached",
 )

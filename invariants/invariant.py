@@ -53,8 +53,8 @@ class EachState:
         return self.judge(cluster, step.after)
 
 
-Margin: TypeAlias = Callable[[Cluster, State], int]
-"""How far a state is from breaking the invariant, as a count."""
+Margin: TypeAlias = Callable[[Cluster, State], int | None]
+"""How far a state is from breaking the invariant, as a count; None where nothing can break it."""
 
 
 @dataclass(frozen=True)

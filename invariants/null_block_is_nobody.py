@@ -4,9 +4,9 @@ something: #42547 registered it under hashes so that lookups would go through.""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts
+from kvproof.model import counts, groups
 from kvproof.model.config import Cluster
-from kvproof.model.state import NULL
+from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
 from kvproof.model.step import Step
 
 
@@ -41,10 +41,29 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             )
 
 
+def margin(cluster: Cluster, state: State) -> int | None:
+    """Tokens between the last null entry in front of a table and the first that the next token
+    looks at."""
+    found = []
+    for engine in state.engines:
+        for request in engine.requests:
+            if request.status not in (WAITING, RUNNING, PREEMPTED):
+                continue
+            for group, table in zip(
+                cluster.engine(engine.name).groups, request.tables, strict=False
+            ):
+                null = next((i for i, block in enumerate(table) if block != NULL), len(table))
+                if null:
+                    needed = groups.skipped_tokens(group, request.computed)
+                    found.append(needed - null * group.block_size)
+    return min(found, default=None)
+
+
 INVARIANT = Invariant(
     id="null_block_is_nobody",
     name="the null block is never cached, free, transferred or read",
     born_of="vllm#42547",
     check=check,
+    margin=margin,
     teeth="null_blocks_registered",
 )

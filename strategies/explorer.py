@@ -19,6 +19,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.invariants.sometimes import SOMETIMES
 from kvproof.model.config import Cluster
+from kvproof.model.events import describe
 from kvproof.model.rules import SPEC, Rules
 from kvproof.strategies import checkpoint
 from kvproof.strategies.fairness import no_progress
@@ -96,7 +97,7 @@ def explored(
             finding, events = blocked[0], blocked[1].prefix
             reached.finding, reached.events = finding, events
     seconds = time.perf_counter() - start
-    coverage = _coverage(reached)
+    coverage = _coverage(reached, whole)
     if whole is not None:
         coverage["renamings"] = whole.size
     if finding is not None:
@@ -171,9 +172,14 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _coverage(reached: Reached) -> dict[str, Any]:
-    """What a search has looked at. `margins` tells how close an invariant came to being broken, and
-    after how many events; `goals` after how many events each was first reached."""
+def _coverage(reached: Reached, whole: Unfolded | None) -> dict[str, Any]:
+    """What a search has looked at. `margins` tells how close an invariant came to being broken,
+    after how many events, and after which; `goals` after how many events each was first reached."""
+
+    def trace(state: int) -> list[str]:
+        events = reached.trace(state) if whole is None else whole.trace(state * whole.size)
+        return [describe(event) for event in events]
+
     return {
         "states_distinct": len(reached.packed),
         "states_generated": reached.generated,
@@ -181,7 +187,7 @@ def _coverage(reached: Reached) -> dict[str, Any]:
         "events": dict(sorted(reached.fired.items())),
         "events_new": dict(sorted(reached.new.items())),
         "margins": {
-            name: {"smallest": smallest, "after_events": reached.depths[at]}
+            name: {"smallest": smallest, "after_events": reached.depths[at], "trace": trace(at)}
             for name, (smallest, at) in sorted(reached.margins.items())
         },
         "goals": {g: reached.depths[at] + 1 for g, at in sorted(reached.goals.items())},

@@ -112,6 +112,8 @@ class PackedSearch:
         state = reached.collapse.state(reached.parts(number))
         for name, margin in self.margins:
             found = margin(self.cluster, state)
+            if found is None:
+                continue
             if name not in reached.margins or found < reached.margins[name][0]:
                 reached.margins[name] = (found, number)
 

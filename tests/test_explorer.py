@@ -119,6 +119,17 @@ def test_every_fault_is_found_by_a_shortest_trace(name: str) -> None:
     assert len(outcome.events) == TRACES[name]
 
 
+def test_the_trace_that_came_nearest_is_told() -> None:
+    coverage = explore(CLUSTERS["pd-window"]).coverage["margins"]
+    assert set(coverage) == {"pool_adds_up", "null_block_is_nobody", "counter_counts_only_cached"}
+    for margin in coverage.values():
+        assert len(margin["trace"]) == margin["after_events"]
+        assert margin["smallest"] >= 0
+    one_token_more = coverage["null_block_is_nobody"]
+    assert one_token_more["smallest"] == 1
+    assert one_token_more["trace"][0].startswith("Submit(P")
+
+
 def test_every_fault_has_a_length() -> None:
     assert set(TRACES) == set(FAULTS)
 
