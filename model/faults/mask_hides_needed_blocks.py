@@ -2,15 +2,13 @@
 EAGLE): no hit of that group ever holds."""
 
 from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth, div
+from kvproof.model.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 
 def one_fewer(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
-    """Whether it is among the blocks that a hit needs, but for the first of them."""
-    blocks_per_unit = div(hit_unit, block_size)
-    blocks_after = blocks_per_unit - 1 - (block - div(block, blocks_per_unit) * blocks_per_unit)
-    return blocks_after < counts.window_blocks_for_hit(window, block_size) - 1
+    """As if the window were a block narrower."""
+    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit)
 
 
 FAULT = Fault(

@@ -13,6 +13,7 @@ from kvproof.model.ranges import Range, between
 from kvproof.model.rules import Rules
 from kvproof.model.system import Action, System, flat
 from kvproof.model.tally.registry import systems
+from kvproof.model.tally.relation import told
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
 
@@ -57,11 +58,6 @@ class Counterexample(NamedTuple):
             f"no run to such a state was found among {self.looked_at} states from the start: "
             "a claim is missing, or the run is longer"
         )
-
-
-def told(counts: Any) -> str:
-    """The counts that are not 0."""
-    return ", ".join(f"{n} {v}" for n, v in counts._asdict().items() if v) or "nothing"
 
 
 def _bounded(action: Action, highest: int) -> Action:
