@@ -115,9 +115,17 @@ def hash_block_size(cfg: config.Engine) -> int:
 
 
 def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
-    """A real Scheduler of this engine, with its NIXL connector where it has one."""
+    """A real Scheduler of this engine, with its NIXL connector or its store where it has one."""
     largest = max(g.block_size for g in cfg.groups)
     transfer = None
+    if cfg.store:
+        transfer = KVTransferConfig(
+            kv_connector="StoreConnector",
+            kv_connector_module_path="kvproof.live.store",
+            kv_role="kv_both",
+            engine_id=cfg.name,
+            kv_load_failure_policy=load_failure,
+        )
     if cfg.connected:
         transfer = KVTransferConfig(
             kv_connector="NixlConnector",

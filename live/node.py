@@ -9,7 +9,7 @@ from kvproof.live import build, view
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
-from kvproof.model import config, history, state
+from kvproof.model import config, history, state, store
 from kvproof.model.step import Admission, Effects
 
 SAMPLED_ID = ord(state.SAMPLED)
@@ -25,6 +25,7 @@ class Node:
         self.recorder = Recorder(cfg.name, self.scheduler, self._cached)
         self.worker = Worker(cfg)
         self.nixl = nixl_worker(cfg) if cfg.connected else None
+        self.store = self.scheduler.connector if cfg.store else None
         self.known: dict[str, state.Request] = {}
         self.output: SchedulerOutput | None = None
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory)
@@ -47,6 +48,8 @@ class Node:
         admissions = tuple(self._admission(a, before) for a in self.recorder.admitted)
         self.refresh()
         requests = {r.id: r for r in self.engine.requests}
+        if self.store is not None:
+            self.worker.load(output.kv_connector_metadata.loads, requests)
         reads = self.worker.execute(output, requests)
         self.output = output
         return Effects(reads, admissions, tuple(self.recorder.allocations))
@@ -61,7 +64,7 @@ class Node:
         self.known[admitted.request] = known._replace(
             hit=admitted.hit,
             external=admitted.external,
-            shared=history.shared_with_served(self.cfg, looked_up, tokens),
+            shared=history.shared_with_served(self.cfg, looked_up, tokens, admitted.external),
         )
         return Admission(
             self.cfg.name,
@@ -83,6 +86,7 @@ class Node:
         output, self.output = self.output, None
         names = list(output.num_scheduled_tokens) if output else []
         requests = self.scheduler.requests
+        self._keep(names)
         sampled = [
             [SAMPLED_ID] if requests[n].num_computed_tokens >= requests[n].num_tokens else []
             for n in names
@@ -105,6 +109,16 @@ class Node:
             for o in outputs.outputs
             if o.kv_transfer_params
         }
+
+    def _keep(self, names: list[str]) -> None:
+        """The store keeps what a step has computed of these requests."""
+        if self.store is None:
+            return
+        for name in names:
+            computed = self.scheduler.requests[name].num_computed_tokens
+            tokens = self.engine.request(name).tokens[:computed]
+            self.engine = store.keeping(self.cfg, self.engine, tokens)
+        self.store.stored = self.engine.stored
 
     def report(self, **finished: set[str]) -> None:
         """The worker's connector reports transfers, in a step that computes nothing."""

@@ -67,18 +67,21 @@ class Recorder:
         blocks = self.scheduler.kv_cache_manager.get_block_ids(request.request_id)
         fresh = not any(blocks)
         cached = self.look() if fresh else ()
-        result = original(request, num_new_tokens, **kwargs)
         name = request.request_id
+        hit = kwargs.get("num_new_computed_tokens", 0)
+        external = kwargs.get("num_external_computed_tokens", 0)
+        chose: list[Choice] = [Admit(name, hit, external)] if fresh else []
+        if num_new_tokens:
+            chose.append(Compute(name, num_new_tokens))
+        before = self.choices
+        self.choices = [*before, *chose]  # what kills the engine was chosen, too
+        result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
+            self.choices = before
             return result
         if fresh:
-            hit = kwargs.get("num_new_computed_tokens", 0)
-            external = kwargs.get("num_external_computed_tokens", 0)
-            self.choices.append(Admit(name, hit, external))
             self.admitted.append(Admitted(name, hit, external, cached))
-        if num_new_tokens:
-            self.choices.append(Compute(name, num_new_tokens))
         predicted, free = self.predicted
         self.allocations.append(Allocation(self.name, name, predicted, free - self._free()))
         return result

@@ -5,8 +5,10 @@ looks into the scheduler. What a step reads and writes is the model's `memory.ru
 of attention and of a state are the same for both machines.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
+from kvproof.live.store import Load
 from kvproof.model import config, memory, state
 from kvproof.model.state import Content, Table
 from kvproof.model.step import Read
@@ -37,6 +39,14 @@ class Worker:
             source, target = pair[0], pair[1]
             copied[target] = self.memory[source]
         self.memory = tuple(copied)
+
+    def load(self, loads: Iterable[Load], requests: dict[str, state.Request]) -> None:
+        """A store fills the blocks that its scheduler side was given, before the step runs."""
+        engine = state.Engine(self.cfg.name, (), (), memory=self.memory)
+        for name, tables, hit, external in loads:
+            request = requests[name]._replace(tables=tables, hit=hit, external=external)
+            engine = memory.load(self.cfg, engine, request)
+        self.memory = engine.memory
 
     def execute(self, output: Any, requests: dict[str, state.Request]) -> tuple[Read, ...]:
         """Run one step. `requests` gives the tokens of each scheduled request."""

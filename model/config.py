@@ -74,7 +74,8 @@ class Engine:
 
     `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one
     step (`max_num_batched_tokens`). A logical attention block is `physical_per_logical` kernel
-    blocks; transfers move kernel blocks.
+    blocks; transfers move kernel blocks. With `store` an external store brings, within the step,
+    prefixes that were computed here before and are no longer cached (see `store`).
     """
 
     name: str
@@ -84,6 +85,7 @@ class Engine:
     chunk_tokens: int = 8
     physical_per_logical: int = 1
     prefix_caching: bool = True
+    store: bool = False
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -119,6 +121,11 @@ class Engine:
                 f"Engine {self.name} caches prefixes beside a Mamba group of mode none, which "
                 "vLLM does not allow. Write mode align, or prefix_caching false."
             )
+        if self.store and self.role != "both":
+            raise UsageError(
+                f"Engine {self.name} has a store beside a hand-over, which kvproof does not model. "
+                "Write role both, or store false."
+            )
 
     @cached_property
     def hit_unit(self) -> int:
@@ -137,8 +144,13 @@ class Engine:
 
     @property
     def connected(self) -> bool:
-        """Whether the engine has a KV connector."""
+        """Whether the engine hands requests over, or takes them over."""
         return self.role != "both"
+
+    @property
+    def has_connector(self) -> bool:
+        """Whether the engine has a KV connector: for hand-overs, or a store."""
+        return self.connected or self.store
 
     def kernel_tokens(self, group: int) -> int:
         """Tokens in one kernel block of an attention group."""
@@ -193,6 +205,11 @@ class Cluster:
             )
         if self.load_failure not in ("fail", "recompute"):
             raise unknown("load failure policy", self.load_failure, ("fail", "recompute"))
+        if any(e.store for e in self.engines) and any(j.embeds for j in self.jobs):
+            raise UsageError(
+                "A job is sent as embeddings to an engine with a store, which knows prompts by "
+                "their token ids. Write embeds false, or store false."
+            )
         if self.disaggregated:
             self._check_pair(self.prefill, self.decode)
 

@@ -5,7 +5,7 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 `get_exchange_clipped_blocks`) and the worker's `_apply_prefix_caching`.
 """
 
-from kvproof.model import config, coordinator, counts, memory
+from kvproof.model import config, coordinator, counts, memory, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.rules import Rules
@@ -54,7 +54,9 @@ def emptied(request: Request) -> Request:
 
 
 def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rules) -> int:
-    """Prompt tokens that P offers to D for this request."""
+    """Tokens that P offers to D for this request, or the store to its engine."""
+    if cluster.decode.store:
+        return store.offered(state.engine(cluster.decode.name).stored, request.tokens)
     transfer = state.transfer(request.id)
     if request.route != "from_prefill" or transfer is None or transfer.phase != "offered":
         return 0
@@ -72,13 +74,14 @@ def check_external(
     choice: Admit,
     rules: Rules,
 ) -> None:
-    """D loads all that P offers beyond its own hit."""
+    """D loads all that P or a store offers beyond its own hit."""
     offered = loadable(cluster, state, request, rules)
     rest = max(offered - choice.local_hit, 0)
     if choice.external == rest:
         return
     full = coordinator.longest_full(cluster.decode, engine, request.tokens, rules)
-    if choice.external == 0 and full >= offered and rules.full_hit_gives_up_load():
+    gives_up = rules.full_hit_gives_up_load() and not cluster.decode.store
+    if choice.external == 0 and full >= offered and gives_up:
         return
     raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
 
@@ -98,7 +101,8 @@ def best_admission(
         together = coordinator.longest_together(cfg, engine, request.tokens, rules)
     offered = loadable(cluster, state, request, rules)
     hit = together
-    if together < offered and cfg.prefix_caching and not rules.decode_hit_needs_every_group():
+    shared = cfg.prefix_caching and not cfg.store and not rules.decode_hit_needs_every_group()
+    if together < offered and shared:
         # At least one token is left to the connector: the states come with it.
         full = coordinator.longest_full(cfg, engine, request.tokens, rules)
         if full >= offered and rules.full_hit_gives_up_load():
@@ -202,7 +206,7 @@ def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> 
 def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> State:
     """A request has all its tokens. On P its blocks stay for D to read."""
     engine = state.engine(cfg.name)
-    if cfg.connected:
+    if cfg.has_connector:
         needed = request.computed
         if request.route == "to_decode":
             needed = int(rules.needed_from_load(request.computed, request.asked))
@@ -223,7 +227,7 @@ def leave(
 ) -> State:
     """A request ends before its time: by its user, or because its load failed."""
     engine = state.engine(cfg.name)
-    if cfg.connected:
+    if cfg.has_connector:
         engine, request = coordinator.release_skipped(cfg, engine, request, rules)
     state = state.ending(cfg.name, request.id)
     if request.status == LOADING and not rules.frees_while_loading():

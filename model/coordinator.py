@@ -66,13 +66,13 @@ def look_up(
 ) -> Hit:
     """The hit of this length. Raises NotAllowed where the cache does not hold it.
 
-    A hit must hold in every group. Where a connector brings the tokens after it, it brings the
-    states and windows too, so only the full-attention groups must hold it
-    (`get_computed_blocks_for_connector`).
+    A hit must hold in every group. Where P brings the tokens after it, it brings the states and
+    windows too, so only the full-attention groups must hold it
+    (`get_computed_blocks_for_connector`). A store is asked about what all groups hold.
     """
     if not cfg.prefix_caching and hit:
         raise NotAllowed("prefix caching is off and there is a hit")
-    brought = external > 0 and not rules.decode_hit_needs_every_group()
+    brought = external > 0 and not cfg.store and not rules.decode_hit_needs_every_group()
     whole = hit == 0 or rules.hit_holds(
         groups.resident(g, i, engine, tokens, hit, rules) for i, g in enumerate(cfg.groups)
     )
@@ -91,11 +91,11 @@ def _junction(
     cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int, rules: Rules
 ) -> int:
     """Where this prompt and a cached one part, as far as a state should be kept there. A request
-    that takes the hit of full attention and gets the state from its connector looks no further."""
+    that takes the hit of full attention and gets the state from P looks no further."""
     if cfg.aligned_group is None or not cfg.prefix_caching:
         return 0
     full = longest_full(cfg, engine, tokens, rules)
-    looks = not external or deeper(cfg, engine, tokens, rules)
+    looks = not external or cfg.store or deeper(cfg, engine, tokens, rules)
     return rules.junction(full, hit) if looks else 0
 
 
@@ -104,7 +104,7 @@ def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) 
     loaded, a window by the token the request resumes at."""
     total = hit.tokens + request.external
     if request.external and group.kind == "window":
-        total = int(rules.needed_from_load(total, len(request.prompt)))
+        total = int(rules.needed_from_load(total, len(request.tokens)))
     return groups.skipped_blocks(group, total, rules)
 
 
@@ -124,13 +124,23 @@ def predicted(
             held = blocks
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
-            total += int(rules.state_blocks_predicted(end, group.block_size, len(blocks)))
+            total += _states(group, len(blocks), hit.tokens + request.external, end, rules)
         else:
             total += int(
                 rules.attention_blocks_predicted(end, group.block_size, len(blocks), skipped)
             )
         total += rules.evictable_hit_blocks(evictable)
     return total
+
+
+def _states(group: config.Group, held: int, loaded: int, end: int, rules: Rules) -> int:
+    """Blocks for states that an admission to `end` tokens takes, where the table begins with `held`
+    entries: one for the state a load brings, and one for the chunk computed after it."""
+    size, brought = group.block_size, 0
+    if loaded < end and rules.reserves_loaded_state():
+        brought = int(rules.state_blocks_predicted(loaded, size, held))
+        held = max(held, int(counts.blocks_for_tokens(loaded, size)))
+    return brought + int(rules.state_blocks_predicted(end, size, held))
 
 
 def admit(

@@ -82,10 +82,11 @@ class Greedy(Scheduling):
                     self.cluster, self.cfg, self.state, self.engine, request, self.rules
                 )
                 self.admit(Admit(name, hit, external))
-                if external:
+                if external and not self.cfg.store:
                     return self._leaves_room(saved[0], name)
             pending = self.pending[1] if self.pending else None
-            start = pending.tokens if pending else self.engine.request(name).computed
+            request = self.engine.request(name)
+            start = pending.tokens + request.external if pending else request.computed
             tokens = self._wanted(name, start, pending)
             self.compute(Compute(name, tokens))
         except NotAllowed:

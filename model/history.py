@@ -34,9 +34,12 @@ def forgetting(before: Engine, after: Engine) -> Engine:
     return after._replace(served=(), requests=requests)
 
 
-def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str, external: int = 0) -> int:
     """The longest prefix, in whole blocks, that a served prompt has in common with `tokens`; 0
-    where full attention has cached more, or less, than that: then they part elsewhere."""
+    where full attention has cached more, or less, than that: then they part elsewhere. 0 also where
+    a store has brought `external` tokens, for it may have carried the request past that point."""
+    if external and cfg.store:
+        return 0
     longest = max((common_prefix(s.prompt, tokens) for s in engine.served), default=0)
     shared = counts.round_down(min(longest, len(tokens) - 1), cfg.hit_unit)
     return int(shared) if shared == coordinator.longest_full(cfg, engine, tokens) else 0

@@ -95,6 +95,23 @@ def run(
     return engine._replace(memory=tuple(memory)), tuple(reads)
 
 
+def load(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+    """A store fills a request's blocks with what its last admission brought, before the step
+    runs. What the tables have null is not brought."""
+    memory = list(engine.memory)
+    start, end = request.hit, request.hit + request.external
+    for index, group in enumerate(cfg.groups):
+        size, table = group.block_size, request.tables[index]
+        first = start if group.attention else end - 1
+        for position in range(first, end):
+            block = entry(table, position // size)
+            slot_number = position % size if group.attention else 0
+            if block != NULL:
+                slots = {slot_number: request.tokens[: position + 1]}
+                write(memory, block, index, size if group.attention else 1, slots)
+    return engine._replace(memory=tuple(memory))
+
+
 def copy(
     source: Engine,
     sink: Engine,

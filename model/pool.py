@@ -12,6 +12,10 @@ from kvproof.model.rules import Rules
 from kvproof.model.state import NULL, Block, Engine, Key
 
 
+class Exhausted(NotAllowed):
+    """More blocks are taken than are free: nobody predicted that, and vLLM's engine dies of it."""
+
+
 def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
     """The engine with some blocks replaced."""
     blocks = list(engine.blocks)
@@ -43,9 +47,10 @@ def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
 
 
 def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
-    """Take blocks from the head of the free queue, evicting what they cached."""
+    """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
+    where it has too few."""
     if count > len(engine.free):
-        raise NotAllowed(f"{count} blocks are needed and {len(engine.free)} are free")
+        raise Exhausted(f"{count} blocks are taken and {len(engine.free)} are free")
     taken = engine.free[:count]
     engine = engine._replace(free=engine.free[count:])
     for block in taken:

@@ -20,7 +20,8 @@ def _one(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) ->
     blocks = int(str(options.pop("num_blocks", 9)))
     chunk = int(str(options.pop("chunk_tokens", 8)))
     caching = options.pop("prefix_caching", True) is True
-    engine = Engine("E", groups, blocks, chunk_tokens=chunk, prefix_caching=caching)
+    store = options.pop("store", False) is True
+    engine = Engine("E", groups, blocks, chunk_tokens=chunk, prefix_caching=caching, store=store)
     return Cluster(name, (engine,), jobs, **options)  # type: ignore[arg-type]
 
 
@@ -68,6 +69,35 @@ _PRESETS = (
     _one("state", FULL, STATE, jobs=AB, num_blocks=8, prefix_caching=False),
     _one(
         "three", FULL, WINDOW, MAMBA, jobs=(Job("r0", "abcde"), Job("r1", "abcde")), num_blocks=14
+    ),
+    _one("store", FULL, jobs=AB, num_blocks=5, store=True, resets=True),
+    _one("store-window", FULL, WINDOW, jobs=TWICE, store=True, resets=True),
+    _one(
+        "store-hybrid",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcde"), Job("r1", "abcdx")),
+        num_blocks=8,
+        chunk_tokens=2,
+        store=True,
+        evictions=True,
+    ),
+    _one(
+        "store-tight",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcde"), Job("r1", "abcde"), Job("r2", "x", 2)),
+        num_blocks=7,
+        store=True,
+        resets=True,
+    ),
+    _one("store-three", FULL, WINDOW, MAMBA, jobs=TWICE, num_blocks=14, store=True, resets=True),
+    _one(
+        "store-state",
+        *(FULL, STATE),
+        jobs=TWICE,
+        num_blocks=8,
+        chunk_tokens=2,
+        prefix_caching=False,
+        store=True,
     ),
     _pd("pd", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "abcdx", 2))),
     _pd("pd-full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx")), num_blocks=7),

@@ -69,6 +69,7 @@ class Rules:
     caches_null_blocks: Callable[[], bool] = lambda: False
     hit_holds: Callable[[Iterable[bool]], bool] = all
     settled_hit: Callable[[int, int], int] = lambda hit, _groups: hit
+    reserves_loaded_state: Callable[[], bool] = lambda: True
     reserves_superseded_state: Callable[[], bool] = lambda: False
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
     # pool

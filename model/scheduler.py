@@ -7,7 +7,7 @@ and the refusal to admit are policy: a recorded run may choose otherwise than `g
 Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
 
-from kvproof.model import config, connector, coordinator, counts, history, memory
+from kvproof.model import config, connector, coordinator, counts, history, memory, pool, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
 from kvproof.model.rules import Rules
@@ -39,6 +39,7 @@ class Scheduling:
         self.admissions: list[Admission] = []
         self.allocations: list[Allocation] = []
         self.pending: tuple[str, coordinator.Hit] | None = None
+        self.brought: list[str] = []
 
     def admit(self, choice: Admit) -> None:
         """A waiting request looks up the cache; with external tokens its load begins."""
@@ -49,7 +50,7 @@ class Scheduling:
         looked_up = history.forgetting(self.begun, self.engine)
         request = request._replace(
             external=choice.external,
-            shared=history.shared_with_served(self.cfg, looked_up, request.tokens),
+            shared=history.shared_with_served(self.cfg, looked_up, request.tokens, choice.external),
         )
         connector.check_external(self.cluster, self.state, looked_up, request, choice, self.rules)
         hit = coordinator.look_up(
@@ -69,7 +70,7 @@ class Scheduling:
             )
         )
         self.engine = self.engine.having(request)
-        if choice.external:
+        if choice.external and not self.cfg.store:
             self._load(request, hit)
         else:
             self.pending = (request.id, hit)
@@ -99,20 +100,30 @@ class Scheduling:
         self.engine = self.state.engine(self.engine.name)
 
     def _take(self, request: Request, hit: coordinator.Hit | None, end: int) -> Request:
-        """Blocks up to `end` tokens, all or nothing."""
+        """Blocks up to `end` tokens, all or nothing. Where the pool has fewer than were predicted
+        the engine dies."""
         free = len(self.engine.free)
         needed = coordinator.predicted(self.cfg, self.engine, request, hit, end, self.rules)
         if needed > free:
             raise NotAllowed(f"{request.id} needs {needed} blocks and {free} are free")
         engine = self.engine
-        if hit is not None:
-            engine, request = coordinator.admit(self.cfg, engine, request, hit, self.rules)
-        if end > request.computed:
-            engine, request = coordinator.grow(self.cfg, engine, request, end, self.rules)
+        try:
+            if hit is not None:
+                engine, request = coordinator.admit(self.cfg, engine, request, hit, self.rules)
+            if end > request.computed:
+                engine, request = coordinator.grow(self.cfg, engine, request, end, self.rules)
+        except pool.Exhausted as error:
+            self._die(str(error))
+            return request
         self.engine = engine
         taken = free - len(engine.free)
         self.allocations.append(Allocation(engine.name, request.id, needed, taken))
         return request
+
+    def _die(self, why: str) -> None:
+        """The scheduler raised: the engine is dead, and nothing of the step reaches the worker."""
+        self.engine = self.begun._replace(dead=why)
+        self.scheduled, self.brought, self.admissions, self.allocations = [], [], [], []
 
     def adopt(self, choice: Adopt) -> None:
         """A load has ended: cache its blocks, or drop them if it failed."""
@@ -144,7 +155,7 @@ class Scheduling:
             raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
         if request.id in dict(self.scheduled):
             raise NotAllowed(f"{request.id} is scheduled twice in a step")
-        start = hit.tokens if hit else request.computed
+        start = hit.tokens + request.external if hit else request.computed
         limit = min(len(request.tokens) - start, self.budget)
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
@@ -156,6 +167,12 @@ class Scheduling:
             )
         end = start + choice.tokens
         request = self._take(request, hit, end)
+        self.chose.append(choice)
+        self.pending = None
+        if self.engine.dead:
+            return
+        if hit and request.external:
+            self.brought.append(request.id)
         self.engine, request = coordinator.cache(self.cfg, self.engine, request, end, self.rules)
         running = self.engine.running
         if request.id not in running:
@@ -164,8 +181,6 @@ class Scheduling:
         self.engine = self.engine.having(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
-        self.pending = None
-        self.chose.append(choice)
 
     def chunk(self, request: Request, start: int, tokens: int, hit: coordinator.Hit | None) -> int:
         """The tokens of a chunk after the align split."""
@@ -221,11 +236,14 @@ class Scheduling:
             self.preempt(choice)
 
     def finish(self) -> tuple[State, Effects]:
-        """Hand the step to the worker, which runs it."""
+        """Hand the step to the worker, which runs it; what a store brings is there before."""
         if self.pending is not None:
             raise NotAllowed(f"{self.pending[0]} is admitted and not scheduled")
         batch = [(self.engine.request(r), tokens) for r, tokens in self.scheduled]
-        engine, reads = memory.run(self.cfg, self.engine, batch)
+        engine = self.engine
+        for name in self.brought:
+            engine = memory.load(self.cfg, engine, engine.request(name))
+        engine, reads = memory.run(self.cfg, engine, batch)
         engine = engine._replace(step=tuple(self.scheduled) or None)
         effects = Effects(reads, tuple(self.admissions), tuple(self.allocations))
         return self.state.putting(engine), effects
@@ -242,6 +260,8 @@ def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> 
     for request_id, _ in scheduled:
         engine = state.engine(name)
         request = engine.request(request_id)
+        engine = store.keeping(cfg, engine, request.tokens[: request.computed])
+        state = state.putting(engine)
         if request.computed < len(request.tokens):
             continue
         engine = history.record_served(engine, request)

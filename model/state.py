@@ -101,8 +101,8 @@ class Served(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """One engine: pool, cache, memory, requests in the order of their arrival, and the step in
-    flight."""
+    """One engine: pool, cache, memory, requests in the order of their arrival, the step in flight,
+    and the prefixes its external store can bring."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -114,6 +114,7 @@ class Engine(NamedTuple):
     step: tuple[tuple[str, int], ...] | None = None
     served: tuple[Served, ...] = ()
     dead: str = ""
+    stored: tuple[str, ...] = ()
 
     def find(self, name: str) -> Request | None:
         """The request of this name, or None where the engine does not hold it."""

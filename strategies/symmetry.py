@@ -108,6 +108,7 @@ def renamed_engine(engine: Engine, by: Renaming) -> Engine:
         running=tuple(map(by.job, engine.running)),
         step=engine.step and tuple((by.job(name), tokens) for name, tokens in engine.step),
         served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in engine.served)),
+        stored=tuple(sorted(map(by.text, engine.stored))),
     )
 
 

@@ -31,6 +31,12 @@ STATES = {
     "hybrid-siblings": 394,
     "state": 41,
     "three": 25,
+    "store": 54,
+    "store-window": 45,
+    "store-hybrid": 277,
+    "store-tight": 267,
+    "store-three": 53,
+    "store-state": 39,
     "pd": 267,
     "pd-full": 478,
     "pd-window": 278,
@@ -95,6 +101,7 @@ TRACES = {
     "wide_block_never_crossed": 1,
     "junction_inside_a_block": 6,
     "deeper_state_gives_up_hit": 19,
+    "loaded_state_not_predicted": 8,
 }
 
 

@@ -22,6 +22,7 @@ from kvproof.model.faults import (
     hit_needs_every_group_on_decode,
     junction_inside_a_block,
     last_zero_blocks_yield_all,
+    loaded_state_not_predicted,
     loads_take_the_last_blocks,
     longer_list_dies_across_ratios,
     mask_hides_needed_blocks,
@@ -88,6 +89,7 @@ FAULTS: dict[str, Fault] = {
         wide_block_never_crossed,
         junction_inside_a_block,
         deeper_state_gives_up_hit,
+        loaded_state_not_predicted,
     )
 }
 

@@ -1,0 +1,88 @@
+"""A store-type connector for vLLM: the environment of an engine with a store, as in `model.store`.
+
+It stands on vLLM's own base class and is loaded by vLLM's own factory. It answers the scheduler in
+the same step and nothing waits; its worker's half is `Worker.load`. What it holds is told by the
+adapter, since there is no KV to be saved. vLLM's example of a store takes no hybrid caches.
+"""
+
+from typing import Any, NamedTuple
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    SupportsHMA,
+)
+
+from kvproof.model import store
+from kvproof.model.state import Table
+
+
+class Load(NamedTuple):
+    """Fill the blocks of a request, so many tokens after its local hit."""
+
+    request: str
+    tables: tuple[Table, ...]
+    hit: int
+    external: int
+
+
+class Loads(KVConnectorMetadata):  # type: ignore[misc]
+    """What the worker has to load before the step runs."""
+
+    def __init__(self, loads: tuple[Load, ...]) -> None:
+        self.loads = loads
+
+
+class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """The scheduler's half of a store. `stored` are the prefixes it can bring."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.stored: tuple[str, ...] = ()
+        self.hits: dict[str, int] = {}
+        self.loads: list[Load] = []
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int, bool]:
+        """Tokens beyond the local hit, which are there in the same step."""
+        self.hits[request.request_id] = num_computed_tokens
+        tokens = "".join(map(chr, request.all_token_ids))
+        return max(store.offered(self.stored, tokens) - num_computed_tokens, 0), False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """The request has its blocks: remember which to fill."""
+        if num_external_tokens:
+            tables = tuple(tuple(ids) for ids in blocks.get_block_ids())
+            hit = self.hits[request.request_id]
+            self.loads.append(Load(request.request_id, tables, hit, num_external_tokens))
+
+    def build_connector_meta(self, scheduler_output: Any) -> Loads:  # noqa: ARG002
+        """The loads of this step."""
+        loads, self.loads = tuple(self.loads), []
+        return Loads(loads)
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        """Blocks may be freed at once: what is stored was copied in its step."""
+        return self.request_finished_all_groups(request, block_ids)
+
+    def request_finished_all_groups(
+        self,
+        request: Any,
+        block_ids: Any,  # noqa: ARG002
+    ) -> tuple[bool, None]:
+        """The same for several cache groups."""
+        self.hits.pop(request.request_id, None)
+        return False, None
+
+    def start_load_kv(self, *_anything: Any, **_more: Any) -> None:
+        """There is no KV here."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """There is no KV here."""
+
+    def save_kv_layer(self, *_anything: Any, **_more: Any) -> None:
+        """There is no KV here."""
+
+    def wait_for_save(self) -> None:
+        """There is no KV here."""

@@ -1,0 +1,107 @@
+"""An external store beside one engine: what it keeps and offers, and that the searches use it."""
+
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import store
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.strategies.exhaustive import search
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.gates import packed_differs, symmetry_differs
+from kvproof.strategies.verdict import Verdict
+
+FULL, MAMBA = Group("full", 2), Group("mamba", 2)
+STORES = [name for name in CLUSTERS if name.startswith("store")]
+
+
+def test_attention_alone_is_kept_block_by_block() -> None:
+    cfg = Engine("E", (FULL,), store=True)
+    assert store.kept(cfg, "abcde") == ("ab", "abcd")
+
+
+def test_a_state_is_kept_only_where_a_step_ends() -> None:
+    cfg = Engine("E", (FULL, MAMBA), store=True)
+    assert store.kept(cfg, "abcde") == ()
+    assert store.kept(cfg, "abcd") == ("abcd",)
+
+
+def test_what_is_offered_leaves_a_token_to_compute() -> None:
+    stored = ("ab", "abcd", "xy")
+    assert [store.offered(stored, t) for t in ("a", "ab", "abc", "abcd", "abcde", "abxy")] == [
+        *(0, 0, 2, 2, 4, 2)
+    ]
+
+
+def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
+    machine = ModelMachine(CLUSTERS["store-tight"])
+    for event in (
+        Submit("E", "r0"),
+        *(Schedule("E"), Complete("E")) * 2,
+        ResetPrefixCache("E"),
+        Submit("E", "r1"),
+    ):
+        machine.take(event)
+    assert machine.state.engine("E").cached == ()
+    step = machine.take(Schedule("E"))
+    assert step.event == Schedule("E", (Admit("r1", 0, 4), Compute("r1", 1)))
+    assert [(a.predicted, a.taken) for a in step.effects.allocations] == [(5, 5)]
+    assert all(read.found == read.expected for read in step.effects.reads)
+    assert len(step.effects.reads) > 0
+
+
+def test_less_than_what_is_offered_is_not_allowed() -> None:
+    machine = ModelMachine(CLUSTERS["store-tight"])
+    for event in (Submit("E", "r0"), *(Schedule("E"), Complete("E")) * 2, ResetPrefixCache("E")):
+        machine.take(event)
+    machine.take(Submit("E", "r1"))
+    with pytest.raises(NotAllowed, match="loads 0 tokens where 4 are offered"):
+        machine.take(Schedule("E", (Admit("r1", 0, 0), Compute("r1", 4))))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", STORES)
+def test_every_preset_loads(name: str) -> None:
+    choices = {
+        choice
+        for _, _, event in search(CLUSTERS[name], SPEC, [], 5_000).edges
+        for choice in getattr(event, "chose", None) or ()
+    }
+    admitted = [c for c in choices if isinstance(c, Admit) and c.external]
+    assert admitted
+    if name == "store-hybrid":
+        assert any(c.local_hit for c in admitted)
+
+
+@pytest.mark.exhaustive
+def test_the_quick_searches_see_the_same() -> None:
+    cluster = CLUSTERS["store-tight"]
+    assert packed_differs(cluster, SPEC, []) is None
+    assert symmetry_differs(cluster, SPEC, []) is None
+
+
+@pytest.mark.exhaustive
+def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None:
+    fault = FAULTS["loaded_state_not_predicted"]
+    asked = [INVARIANTS["engine_survives"]]
+    outcome = explore(CLUSTERS[fault.cluster], rules_with([fault]), asked)
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert "E died: 1 blocks are taken and 0 are free" in outcome.finding.sentence
+
+
+def test_a_store_beside_a_hand_over_is_bad_usage() -> None:
+    with pytest.raises(UsageError, match=r"does not model\. Write role both"):
+        Engine("P", (FULL,), role="prefill", store=True)
+
+
+def test_embeddings_with_a_store_are_bad_usage() -> None:
+    engine = Engine("E", (FULL,), store=True)
+    with pytest.raises(UsageError, match="Write embeds false, or store false"):
+        Cluster("c", (engine,), (Job("r0", "ab", embeds=True),))
