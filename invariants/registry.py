@@ -18,6 +18,7 @@ from kvproof.invariants import (
     pool_adds_up,
     predicted_is_taken,
     prefill_and_decode_agree,
+    priority_is_kept,
     references_are_exact,
     repeated_prompt_hits,
     request_reads_its_own_prefix,
@@ -52,6 +53,7 @@ INVARIANTS: dict[str, Invariant] = {
         null_block_is_nobody,
         nothing_reused_under_transfer,
         all_blocks_return,
+        priority_is_kept,
         engine_survives,
         every_request_can_finish,
     )

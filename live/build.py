@@ -47,7 +47,6 @@ from kvproof.model import config, state
 MODEL_TOKENS_MAX = 4096
 HIDDEN = 4
 """Width of an embedded token; the config below says the same."""
-REQUESTS_MAX = 16
 
 if os.environ["VLLM_CONFIGURE_LOGGING"] == "0":
     # Advice about the performance of block sizes is of no use here.
@@ -136,8 +135,9 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
     vllm_config = VllmConfig(
         model_config=_model_config(),
         scheduler_config=SchedulerConfig(
-            max_num_seqs=REQUESTS_MAX,
-            max_num_batched_tokens=max(cfg.chunk_tokens, REQUESTS_MAX),
+            max_num_seqs=cfg.max_requests,
+            max_num_batched_tokens=max(cfg.chunk_tokens, cfg.max_requests),
+            policy=cfg.policy,
             max_model_len=MODEL_TOKENS_MAX,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
@@ -176,8 +176,15 @@ def token_ids(tokens: str) -> list[int]:
     return [ord(token) for token in tokens]
 
 
-def request(cfg: config.Engine, known: state.Request, params: dict[str, Any] | None) -> Request:
-    """A real Request as it arrives, by token ids or by embeddings."""
+def request(
+    cfg: config.Engine,
+    known: state.Request,
+    params: dict[str, Any] | None,
+    priority: int = 0,
+    arrival: int = 0,
+) -> Request:
+    """A real Request as it arrives, by token ids or by embeddings. `arrival` counts those before it
+    on its engine."""
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
         ignore_eos=True,
@@ -191,6 +198,7 @@ def request(cfg: config.Engine, known: state.Request, params: dict[str, Any] | N
         prompt_embeds=embeds,
         sampling_params=sampling,
         pooling_params=None,
-        arrival_time=0.0,
+        arrival_time=float(arrival),
+        priority=priority,
         block_hasher=get_request_block_hasher(hash_block_size(cfg), sha256),
     )

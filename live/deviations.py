@@ -19,6 +19,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "embeddings_not_loaded",
         "deeper_state_gives_up_hit",
         "loaded_state_not_predicted",
+        "uncomputed_stays_cached",
     ),
 }
 

@@ -115,7 +115,7 @@ class LiveMachine:
             params = {"do_remote_decode": True, "do_remote_prefill": False}
         elif known.route == "from_prefill":
             params = dict(self.handed_over[event.request])
-        self.nodes[event.engine].add(known, params)
+        self.nodes[event.engine].add(known, params, self.cluster.job(event.request).priority)
 
     def _schedule(self, event: Schedule) -> Effects:
         node = self.nodes[event.engine]

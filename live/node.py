@@ -34,10 +34,10 @@ class Node:
     def _cached(self) -> state.Cached:
         return view.cached(self.scheduler, self.names)
 
-    def add(self, known: state.Request, params: dict[str, Any] | None) -> None:
+    def add(self, known: state.Request, params: dict[str, Any] | None, priority: int) -> None:
         """A request arrives."""
+        request = build.request(self.cfg, known, params, priority, len(self.known))
         self.known[known.id] = known
-        request = build.request(self.cfg, known, params)
         self.scheduler.add_request(request)
 
     def schedule(self) -> Effects:

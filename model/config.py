@@ -15,12 +15,15 @@ from kvproof.model.errors import UsageError, unknown
 
 KINDS = ("full", "window", "mamba")
 ROLES = ("both", "prefill", "decode")
+POLICIES = ("fcfs", "priority")
 LIMITS = {
     "block_size": 4096,
     "num_blocks": 100_000,
     "chunk_tokens": 1_000_000,
     "window": 1_000_000,
     "physical_per_logical": 64,
+    "max_requests": 100_000,
+    "priority": 1_000,
     "prompt tokens": 10_000,
     "max_tokens": 10_000,
 }
@@ -76,6 +79,9 @@ class Engine:
     step (`max_num_batched_tokens`). A logical attention block is `physical_per_logical` kernel
     blocks; transfers move kernel blocks. With `store` an external store brings, within the step,
     prefixes that were computed here before and are no longer cached (see `store`).
+    `policy` says who is served first: `fcfs` the one that came first, `priority` the job of the
+    lowest priority number, and among equals the one that came first. At most
+    `max_requests` run at a time (`max_num_seqs`).
     """
 
     name: str
@@ -86,10 +92,15 @@ class Engine:
     physical_per_logical: int = 1
     prefix_caching: bool = True
     store: bool = False
+    policy: str = "fcfs"
+    max_requests: int = 256
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise unknown("engine role", self.role, ROLES)
+        if self.policy not in POLICIES:
+            raise unknown("policy", self.policy, POLICIES)
+        _check(f"max_requests of engine {self.name}", self.max_requests, 1, "max_requests")
         if not self.groups:
             raise UsageError(
                 f"Engine {self.name} has no cache group. Write at least one, for example "
@@ -143,6 +154,11 @@ class Engine:
         return next((g for g in self.groups if g.aligned), None)
 
     @property
+    def by_priority(self) -> bool:
+        """Whether the priority of jobs counts."""
+        return self.policy == "priority"
+
+    @property
     def connected(self) -> bool:
         """Whether the engine hands requests over, or takes them over."""
         return self.role != "both"
@@ -162,17 +178,20 @@ class Job:
     """One request of the traffic: a prompt (one character is one token) and its length of output.
 
     In a cluster with a prefill and a decode engine it runs on P first, then on D. `embeds` sends
-    the prompt as embeddings instead of token ids.
+    the prompt as embeddings instead of token ids. A lower `priority` is served first, by engines
+    whose policy it is.
     """
 
     name: str
     prompt: str
     max_tokens: int = 1
     embeds: bool = False
+    priority: int = 0
 
     def __post_init__(self) -> None:
         _check(f"the number of prompt tokens of {self.name}", len(self.prompt), 1, "prompt tokens")
         _check(f"max_tokens of {self.name}", self.max_tokens, 1, "max_tokens")
+        _check(f"the priority of {self.name}", self.priority, 0, "priority")
 
 
 @dataclass(frozen=True)
@@ -210,6 +229,12 @@ class Cluster:
                 "A job is sent as embeddings to an engine with a store, which knows prompts by "
                 "their token ids. Write embeds false, or store false."
             )
+        ranked = next((j.name for j in self.jobs if j.priority), None)
+        if ranked is not None and not self.by_priority:
+            raise UsageError(
+                f"Job {ranked} has a priority and no engine goes by it. Write policy priority for "
+                "an engine, or leave the priority out."
+            )
         if self.disaggregated:
             self._check_pair(self.prefill, self.decode)
 
@@ -238,6 +263,11 @@ class Cluster:
     def disaggregated(self) -> bool:
         """Whether this is a prefill node and a decode node."""
         return len(self.engines) == 2
+
+    @property
+    def by_priority(self) -> bool:
+        """Whether the priority of jobs counts on some engine."""
+        return any(e.by_priority for e in self.engines)
 
     @cached_property
     def prefill(self) -> Engine:

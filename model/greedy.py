@@ -13,11 +13,15 @@ class Greedy(Scheduling):
 
     def choose(self) -> None:
         """Running requests first, then waiting ones in turn while they fit, each as far as it can:
-        those with blocks, those that were preempted, and the others, in the order of arrival."""
+        those with blocks, those that were preempted, and the others, in the order of arrival. By
+        priority it makes no difference who was preempted."""
         preempted = False
         for name in self.engine.running:
-            if name in self.engine.running and self.budget:
-                preempted |= not self._run_on(name)
+            if name not in self.engine.running or not self.budget:
+                continue
+            preempted |= not self._run_on(name)
+            if name not in self.engine.running:
+                break  # it gave way itself: whoever is next would fare no better
         if not preempted:
             self._admit_waiting()
 
@@ -26,7 +30,7 @@ class Greedy(Scheduling):
         return self.chunk(request, start, min(len(request.tokens) - start, self.budget), hit)
 
     def _run_on(self, name: str) -> bool:
-        """Schedule a running request, preempting from the tail; False if anyone lost blocks."""
+        """Schedule a running request, preempting who comes last; False if anyone lost blocks."""
         undisturbed = True
         while name in self.engine.running:
             tokens = self._wanted(name, self.engine.request(name).computed, None)
@@ -39,16 +43,24 @@ class Greedy(Scheduling):
             except NotAllowed:
                 self.engine = before
             undisturbed = False
-            victim = next(r for r in reversed(before.running) if r not in dict(self.scheduled))
-            self.preempt(Preempt(victim, name))
+            self.preempt(Preempt(self._last(), name))
         return undisturbed
+
+    def _last(self) -> str:
+        """The running request to be preempted: the one that started last, or by priority."""
+        if self.cfg.by_priority:
+            return max(self.engine.running, key=self.rank)
+        return next(r for r in reversed(self.engine.running) if r not in dict(self.scheduled))
 
     def _admit_waiting(self) -> None:
         for request in self.engine.requests:
             if request.status in (LOADED, FAILED):
                 self.adopt(Adopt(request.id))
         held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
-        held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
+        if self.cfg.by_priority:
+            held.sort(key=lambda r: (not r.tables, self.rank(r.id)))
+        else:
+            held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
         for request in held:
             if not self.budget or self.engine.dead or not self._try(request.id):
                 break

@@ -21,7 +21,16 @@ def _one(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) ->
     chunk = int(str(options.pop("chunk_tokens", 8)))
     caching = options.pop("prefix_caching", True) is True
     store = options.pop("store", False) is True
-    engine = Engine("E", groups, blocks, chunk_tokens=chunk, prefix_caching=caching, store=store)
+    policy = str(options.pop("policy", "fcfs"))
+    engine = Engine(
+        "E",
+        groups,
+        blocks,
+        chunk_tokens=chunk,
+        prefix_caching=caching,
+        store=store,
+        policy=policy,
+    )
     return Cluster(name, (engine,), jobs, **options)  # type: ignore[arg-type]
 
 
@@ -29,8 +38,9 @@ def _pd(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> 
     blocks = int(str(options.pop("num_blocks", 9)))
     decode_blocks = int(str(options.pop("decode_blocks", blocks)))
     chunk = int(str(options.pop("chunk_tokens", 8)))
-    p = Engine("P", groups, blocks, "prefill", chunk)
-    d = Engine("D", groups, decode_blocks, "decode", chunk)
+    most = int(str(options.pop("max_requests", 256)))
+    p = Engine("P", groups, blocks, "prefill", chunk, max_requests=most)
+    d = Engine("D", groups, decode_blocks, "decode", chunk, max_requests=most)
     return Cluster(name, (p, d), jobs, **options)  # type: ignore[arg-type]
 
 
@@ -147,6 +157,28 @@ _PRESETS = (
         decode_blocks=7,
     ),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
+    _one(
+        "priority",
+        FULL,
+        jobs=(Job("r0", "abc", 4, priority=1), Job("r1", "xyz", 3), Job("r2", "u", 2)),
+        num_blocks=6,
+        policy="priority",
+    ),
+    _one(
+        "priority-hybrid",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abc", 3, priority=1), Job("r1", "xy", 2)),
+        num_blocks=7,
+        chunk_tokens=3,
+        policy="priority",
+    ),
+    _pd(
+        "pd-limited",
+        FULL,
+        jobs=(Job("r0", "abc", 2), Job("r1", "xyz", 2)),
+        losses=True,
+        max_requests=1,
+    ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
 )

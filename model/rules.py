@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model import counts
+from kvproof.model.state import RUNNING
 
 
 def backoff_on_prefill(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
@@ -30,6 +31,18 @@ def junction(alone: int, together: int) -> int:
     (`alone`) beyond what all groups can serve (`together`), so that the next sibling finds a state
     there (vllm#37898). 0 for nowhere."""
     return alone if alone > together else 0
+
+
+def rank(priority: int, arrival: int) -> tuple[int, ...]:
+    """Who is served first where priorities count: the lowest number, then who came first. The last
+    in this order is preempted."""
+    return priority, arrival
+
+
+def takes_a_place(status: str) -> bool:
+    """Whether a request of this status counts against `max_requests`: only one that runs. Others
+    may wait for something that never comes, and nobody else would be admitted (vllm#53130)."""
+    return status == RUNNING
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,10 @@ class Rules:
     reserves_loaded_state: Callable[[], bool] = lambda: True
     reserves_superseded_state: Callable[[], bool] = lambda: False
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
+    # who is served first
+    rank: Callable[[int, int], tuple[int, ...]] = rank
+    takes_a_place: Callable[[str], bool] = takes_a_place
+    uncomputed_stays_cached: Callable[[], bool] = lambda: False
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True
     forgets_evicted_key: Callable[[], bool] = lambda: True

@@ -15,6 +15,7 @@ from kvproof.model.state import (
     FAILED,
     LOADED,
     LOADING,
+    NULL,
     PREEMPTED,
     RUNNING,
     WAITING,
@@ -41,9 +42,21 @@ class Scheduling:
         self.pending: tuple[str, coordinator.Hit] | None = None
         self.brought: list[str] = []
 
+    def rank(self, name: str) -> tuple[int, ...]:
+        """The place of a request in the order of priority."""
+        arrival = [r.id for r in self.engine.requests].index(name)
+        return self.rules.rank(self.cluster.job(name).priority, arrival)
+
+    def _refuse_more_than_run(self, request: Request) -> None:
+        """No more than `max_requests` run at a time; a load needs a place to begin."""
+        running = sum(map(self.rules.takes_a_place, (r.status for r in self.engine.requests)))
+        if request.status != RUNNING and running >= self.cfg.max_requests:
+            raise NotAllowed(f"{request.id} is to run and {running} requests run already")
+
     def admit(self, choice: Admit) -> None:
         """A waiting request looks up the cache; with external tokens its load begins."""
         request = self.engine.request(choice.request)
+        self._refuse_more_than_run(request)
         if request.status not in (WAITING, PREEMPTED) or request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is admitted")
         request = connector.asked_again(self.cfg, request, self.rules)
@@ -155,6 +168,7 @@ class Scheduling:
             raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
         if request.id in dict(self.scheduled):
             raise NotAllowed(f"{request.id} is scheduled twice in a step")
+        self._refuse_more_than_run(request)
         start = hit.tokens + request.external if hit else request.computed
         limit = min(len(request.tokens) - start, self.budget)
         if not 0 < choice.tokens <= limit:
@@ -203,7 +217,8 @@ class Scheduling:
         )
 
     def preempt(self, choice: Preempt) -> None:
-        """Take a running request's blocks; only where the needy one does not fit otherwise."""
+        """Take a running request's blocks; only where the needy one does not fit otherwise. By
+        priority it may be one that is scheduled already, which then is taken out of the step."""
         needy = self.engine.request(choice.needy)
         self.engine, needy = coordinator.release_skipped(self.cfg, self.engine, needy, self.rules)
         start = needy.computed
@@ -215,14 +230,28 @@ class Scheduling:
         if needed <= len(self.engine.free):
             raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
         victim = self.engine.request(choice.request)
-        if victim.status != RUNNING or victim.id in dict(self.scheduled):
+        scheduled = victim.id in dict(self.scheduled)
+        if victim.status != RUNNING or (scheduled and not self.cfg.by_priority):
             raise NotAllowed(f"{victim.id} is preempted and is not idle")
+        if scheduled:
+            self._unschedule(victim)
         engine = coordinator.release_all(self.engine, victim, self.rules)
         victim = connector.emptied(victim)
         victim = victim._replace(status=PREEMPTED, preemptions=1)
         running = tuple(r for r in engine.running if r != victim.id)
         self.engine = engine.having(victim)._replace(running=running)
         self.chose.append(choice)
+
+    def _unschedule(self, victim: Request) -> None:
+        """Take a request out of the step. What it was to compute is not computed, so it must not
+        stay in the cache (vllm#57580)."""
+        self.budget += dict(self.scheduled)[victim.id]
+        self.scheduled = [(name, tokens) for name, tokens in self.scheduled if name != victim.id]
+        if self.rules.uncomputed_stays_cached():
+            return
+        for block in {b for table in victim.tables for b in table if b != NULL}:
+            if self.engine.blocks[block].key != self.begun.blocks[block].key:
+                self.engine = pool.unregister(self.engine, block, self.rules)
 
     def take_choice(self, choice: Choice) -> None:
         """Carry out one recorded choice."""

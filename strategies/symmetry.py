@@ -20,6 +20,9 @@ from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
 JOBS_MAX = 5
 """Jobs that symmetry is looked for in; more would have too many renamings."""
 
+ALIKE = ("max_tokens", "embeds", "priority")
+"""What two jobs must have in common, beside prompts that are equal but for the names of tokens."""
+
 Ids = tuple[int, ...]
 """The new id of each block of an engine, by its old one; the null block keeps its own."""
 
@@ -65,7 +68,7 @@ def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
     forth: dict[str, str] = {}
     back: dict[str, str] = {}
     for job, image in zip(jobs, images, strict=True):
-        if (job.max_tokens, job.embeds) != (image.max_tokens, image.embeds):
+        if any(getattr(job, what) != getattr(image, what) for what in ALIKE):
             return None
         ours, theirs = _prompt(job), _prompt(image)
         if len(ours) != len(theirs):

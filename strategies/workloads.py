@@ -19,6 +19,9 @@ LETTERS = "abc"
 MAX_TOKENS = (1, 2, 3, 4)
 """Lengths of output, in tokens."""
 
+PRIORITIES = (0, 1)
+"""Priorities of jobs, where they count."""
+
 BOUNDARIES = 4
 """How many block boundaries, counted from the start of a prompt, lengths are drawn around."""
 
@@ -108,4 +111,5 @@ def jobs(
     longest = longest_prompt(cluster.engines, max_tokens)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
     as_embeds = embeds and cluster.disaggregated and draw(st.booleans())
-    return Job(name, prompt, max_tokens, as_embeds)
+    priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
+    return Job(name, prompt, max_tokens, as_embeds, priority)

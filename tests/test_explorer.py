@@ -58,6 +58,9 @@ STATES = {
     "pd-remnant": 5286,
     "pd-ratio": 363,
     "pd-ratio-decode": 335,
+    "priority": 490,
+    "priority-hybrid": 65,
+    "pd-limited": 615,
 }
 
 TRACES = {
@@ -102,6 +105,9 @@ TRACES = {
     "junction_inside_a_block": 6,
     "deeper_state_gives_up_hit": 19,
     "loaded_state_not_predicted": 8,
+    "priority_is_reversed": 3,
+    "uncomputed_stays_cached": 7,
+    "deferred_requests_take_places": 11,
 }
 
 

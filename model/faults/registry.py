@@ -9,6 +9,7 @@ from kvproof.model.faults import (
     decode_loads_whole_prompt,
     deeper_state_gives_up_hit,
     deepest_group_wins,
+    deferred_requests_take_places,
     double_free,
     embeddings_not_loaded,
     embeddings_not_truncated,
@@ -31,12 +32,14 @@ from kvproof.model.faults import (
     null_blocks_registered,
     placeholders_predicted,
     prediction_forgets_hits,
+    priority_is_reversed,
     running_state_let_go,
     ssm_placeholders_not_trimmed,
     state_only_at_last_boundary,
     superseded_state_reserved,
     truncates_for_any_non_full_group,
     truncation_without_guard,
+    uncomputed_stays_cached,
     untouched_hits,
     wide_block_never_crossed,
     window_hit_one_block_short,
@@ -90,6 +93,9 @@ FAULTS: dict[str, Fault] = {
         junction_inside_a_block,
         deeper_state_gives_up_hit,
         loaded_state_not_predicted,
+        priority_is_reversed,
+        uncomputed_stays_cached,
+        deferred_requests_take_places,
     )
 }
 

@@ -1,0 +1,61 @@
+"""Priority scheduling (#19057): the number of a job says who is served first, in the queue and
+under pressure. Where the order was lost, an urgent request waited behind others, or lost its blocks
+to one that could wait."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.events import Adopt, Compute, Preempt, Schedule
+from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING
+from kvproof.model.step import Step
+
+READY = (WAITING, PREEMPTED, LOADED, FAILED)
+"""Statuses of requests that a step may admit."""
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """Whoever is preempted comes last of those that run. Whoever is admitted comes first of those
+    that wait, with blocks or without, as he does: those with blocks are served before the others.
+    """
+    event = step.event
+    if not isinstance(event, Schedule) or not cluster.engine(event.engine).by_priority:
+        return
+    engine = step.before.engine(event.engine)
+    rank = {r.id: (cluster.job(r.id).priority, n) for n, r in enumerate(engine.requests)}
+    holds = {r.id: bool(r.tables) for r in engine.requests}
+    waiting = [r.id for r in engine.requests if r.status in READY]
+    running = list(engine.running)
+    for choice in event.chose or ():
+        name = choice.request
+        if isinstance(choice, Preempt):
+            last = max(running, key=rank.__getitem__)
+            if name != last:
+                yield f"{name} is preempted", f"{last} runs, of priority {_told(rank, last, name)}"
+            running.remove(name)
+        elif name in waiting and not isinstance(choice, Adopt):
+            first = min((r for r in waiting if holds[r] == holds[name]), key=rank.__getitem__)
+            if name != first:
+                yield (
+                    f"{name} is admitted",
+                    f"{first} waits, of priority {_told(rank, first, name)}",
+                )
+            waiting.remove(name)
+        if isinstance(choice, Compute) and name not in running:
+            running.append(name)
+
+
+def _told(rank: dict[str, tuple[int, int]], one: str, other: str) -> str:
+    """The priorities of two requests; of equal ones, who came first."""
+    if rank[one][0] != rank[other][0]:
+        return f"{rank[one][0]} and not {rank[other][0]}"
+    return f"{rank[one][0]} too, which came {'first' if rank[one] < rank[other] else 'later'}"
+
+
+INVARIANT = Invariant(
+    id="priority_is_kept",
+    name="the job of the lowest priority number is served first, and preempted last",
+    born_of="vllm#19057",
+    check=check,
+    teeth="priority_is_reversed",
+)

@@ -1,0 +1,14 @@
+"""#53130: requests that wait for their loads counted against `max_num_seqs`. Where the loads never
+came, nobody was admitted any more; the engine was healthy and did nothing."""
+
+from kvproof.model.faults.fault import Fault
+from kvproof.model.state import FAILED, LOADED, LOADING, RUNNING
+
+FAULT = Fault(
+    name="deferred_requests_take_places",
+    born_of="vllm#53130",
+    mistake="a request that waits for its load takes the place of one that runs",
+    replaces=("takes_a_place", lambda status: status in (RUNNING, LOADING, LOADED, FAILED)),
+    breaks=("every_request_can_finish",),
+    cluster="pd-limited",
+)

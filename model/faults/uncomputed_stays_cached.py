@@ -1,0 +1,14 @@
+"""#57580: by priority, a request may be preempted in the very step that was to compute its tokens.
+The blocks it was to fill were cached when they were allocated, and stayed so. Whoever hits them
+reads what was never written."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="uncomputed_stays_cached",
+    born_of="vllm#57580",
+    mistake="blocks of a request that is taken out of a step stay cached, though never filled",
+    replaces=("uncomputed_stays_cached", lambda: True),
+    breaks=("cached_block_holds_its_key",),
+    cluster="priority-hybrid",
+)

@@ -1,0 +1,90 @@
+"""Who is served first, who is preempted, and how many run."""
+
+import dataclasses
+
+import pytest
+
+from kvproof.model.cluster import stimuli
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Admit, Complete, Compute, Event, Preempt, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.symmetry import renamings
+
+FULL = Group("full", 2)
+
+
+def taken(cluster: Cluster, *events: Event) -> ModelMachine:
+    """A model after these events."""
+    machine = ModelMachine(cluster)
+    for event in events:
+        machine.take(event)
+    return machine
+
+
+def test_the_lowest_number_is_admitted_first() -> None:
+    jobs = (Job("late", "ab", priority=2), Job("soon", "cd", priority=1), Job("now", "ef"))
+    cluster = Cluster("c", (Engine("E", (FULL,), 9, policy="priority"),), jobs)
+    machine = taken(cluster, *(Submit("E", j.name) for j in jobs))
+    chose = machine.take(Schedule("E")).event
+    assert isinstance(chose, Schedule)
+    assert [c.request for c in chose.chose or () if isinstance(c, Admit)] == ["now", "soon", "late"]
+
+
+def test_the_last_gives_way_though_it_is_scheduled() -> None:
+    cluster = CLUSTERS["priority-hybrid"]
+    machine = taken(cluster, Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
+    machine.take(Schedule("E"))
+    machine.take(Complete("E"))
+    cached = machine.state.engine("E").cached
+    step = machine.take(Schedule("E"))
+    assert step.event == Schedule("E", (Compute("r0", 1), Preempt("r0", "r1"), Compute("r1", 1)))
+    engine = step.after.engine("E")
+    assert engine.running == ("r1",)
+    assert engine.step == (("r1", 1),)
+    assert {key for key, _ in engine.cached} <= {key for key, _ in cached}
+
+
+def test_in_the_order_of_arrival_nobody_who_is_scheduled_gives_way() -> None:
+    cluster = CLUSTERS["priority-hybrid"]
+    jobs = [dataclasses.replace(job, priority=0) for job in cluster.jobs]
+    engine = dataclasses.replace(cluster.prefill, policy="fcfs")
+    machine = taken(
+        Cluster("c", (engine,), tuple(jobs)),
+        *(Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1")),
+        *(Schedule("E"), Complete("E")),
+    )
+    with pytest.raises(NotAllowed, match="is not idle"):
+        machine.take(
+            Schedule("E", (Compute("r0", 1), Preempt("r0", "r1"), Compute("r1", 1))),
+        )
+
+
+def test_no_more_run_than_may() -> None:
+    engine = Engine("E", (FULL,), 9, max_requests=2)
+    cluster = Cluster("c", (engine,), tuple(Job(f"r{i}", "ab", 3) for i in range(3)))
+    machine = taken(cluster, *(Submit("E", f"r{i}") for i in range(3)), Schedule("E"))
+    assert machine.state.engine("E").running == ("r0", "r1")
+    machine.take(Complete("E"))
+    with pytest.raises(NotAllowed, match="2 requests run already"):
+        machine.take(Schedule("E", (Admit("r2", 0, 0), Compute("r2", 2))))
+    while Submit("E", "r2") not in stimuli(cluster, machine.state) and machine.stimuli():
+        machine.take(machine.stimuli()[0])
+    assert not machine.state.engine("E").requests
+
+
+def test_jobs_of_unequal_priority_are_not_alike() -> None:
+    jobs = (Job("r0", "ab", priority=1), Job("r1", "cd"))
+    cluster = Cluster("c", (Engine("E", (FULL,), policy="priority"),), jobs)
+    assert len(renamings(cluster)) == 1
+    assert len(renamings(cluster.carrying(jobs[1], Job("r2", "ef")))) == 2
+
+
+def test_a_priority_that_nobody_heeds_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no engine goes by it\. Write policy priority"):
+        Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "ab", priority=1),))
+    with pytest.raises(UsageError, match=r"There is no policy named 'prio'\. Write priority"):
+        Engine("E", (FULL,), policy="prio")
+    with pytest.raises(UsageError, match="max_requests of engine E is 0"):
+        Engine("E", (FULL,), max_requests=0)
