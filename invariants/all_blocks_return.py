@@ -9,8 +9,9 @@ from kvproof.model.state import Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
-    """An engine that holds no request has every block but the null block free."""
-    if not engine.requests and len(engine.free) != len(engine.blocks) - 1:
+    """An engine that holds no request, and has no step in flight, has every block free but the null
+    block."""
+    if not engine.requests and not engine.steps and len(engine.free) != len(engine.blocks) - 1:
         yield (
             f"no request is left on {engine.name}",
             f"{len(engine.free)} of {len(engine.blocks) - 1} blocks are free",

@@ -10,8 +10,10 @@ from kvproof.model.state import NULL, Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
-    """The count of a block is the number of table entries that name it."""
+    """The count of a block is the number of entries that name it: of block tables, and of lists of
+    blocks that wait for a step to end."""
     entries = Counter(b for r in engine.requests for t in r.tables for b in t)
+    entries.update(b for _, blocks in engine.deferred for b in blocks)
     for index, block in enumerate(engine.blocks):
         if index != NULL and block.refs != entries[index]:
             yield (

@@ -114,7 +114,8 @@ def hash_block_size(cfg: config.Engine) -> int:
 
 
 def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
-    """A real Scheduler of this engine, with its NIXL connector or its store where it has one."""
+    """A real Scheduler of this engine, an AsyncScheduler where its steps overlap, with its NIXL
+    connector or its store where it has one."""
     largest = max(g.block_size for g in cfg.groups)
     transfer = None
     if cfg.store:
@@ -150,7 +151,9 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
         kv_transfer_config=transfer,
         device_config=DeviceConfig("cpu"),
     )
-    # What an engine settles from its model's layers and its memory, settled by hand.
+    # What an engine settles from its model's layers and its memory, settled by hand. That steps
+    # overlap is settled by the platform, and the CPU's says no.
+    vllm_config.scheduler_config.async_scheduling = cfg.overlaps
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
@@ -161,7 +164,8 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
     if mamba is not None:
         cache.mamba_cache_mode = mamba.mode
         cache.mamba_block_size = mamba.block_size
-    return Scheduler(
+    chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
+    return chosen(
         vllm_config=vllm_config,
         kv_cache_config=kv_cache_config(cfg),
         structured_output_manager=StructuredOutputManager(vllm_config),

@@ -124,8 +124,8 @@ class LiveMachine:
             meta = node.output.kv_connector_metadata
             for name, request in meta.reqs_to_recv.items():
                 self._start(node, name, request)
-        if not node.scheduled():
-            node.complete()
+        if node.output is not None and not node.output.num_scheduled_tokens:
+            node.nothing_scheduled()
         return effects
 
     def _start(self, node: Node, name: str, meta: Any) -> None:

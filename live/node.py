@@ -1,5 +1,6 @@
 """One live engine: real scheduler, symbolic worker, and what the adapter must remember."""
 
+from collections import deque
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -28,6 +29,7 @@ class Node:
         self.store = self.scheduler.connector if cfg.store else None
         self.known: dict[str, state.Request] = {}
         self.output: SchedulerOutput | None = None
+        self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory)
         self.refresh()
 
@@ -41,7 +43,8 @@ class Node:
         self.scheduler.add_request(request)
 
     def schedule(self) -> Effects:
-        """One real step: the scheduler chooses, the worker executes."""
+        """One real step: the scheduler chooses, the worker executes. Its output joins the queue of
+        those that the scheduler has not seen."""
         self.recorder.start()
         before = self.engine
         output = self.scheduler.schedule()
@@ -50,8 +53,10 @@ class Node:
         requests = {r.id: r for r in self.engine.requests}
         if self.store is not None:
             self.worker.load(output.kv_connector_metadata.loads, requests)
-        reads = self.worker.execute(output, requests)
+        reads, shares = self.worker.execute(output, requests)
         self.output = output
+        if shares:
+            self.queue.append((output, shares))
         return Effects(reads, admissions, tuple(self.recorder.allocations))
 
     def _admission(self, admitted: Any, before: state.Engine) -> Admission:
@@ -77,30 +82,31 @@ class Node:
             looked_up.served,
         )
 
-    def scheduled(self) -> dict[str, int]:
-        """The tokens of the step in flight, by request."""
-        return dict(self.output.num_scheduled_tokens) if self.output else {}
+    def nothing_scheduled(self) -> None:
+        """The output of a step that computes nothing reaches the scheduler."""
+        self._hand_in(self.output or SchedulerOutput.make_empty(), ())
 
     def complete(self) -> dict[str, dict[str, Any]]:
-        """The step's output reaches the scheduler. Gives what finished requests hand over."""
-        output, self.output = self.output, None
-        names = list(output.num_scheduled_tokens) if output else []
-        requests = self.scheduler.requests
-        self._keep(names)
-        sampled = [
-            [SAMPLED_ID] if requests[n].num_computed_tokens >= requests[n].num_tokens else []
-            for n in names
-        ]
-        for name, tokens in zip(names, sampled, strict=True):
-            if tokens:
-                request = self.engine.request(name)
+        """The oldest step's output reaches the scheduler. Gives what finished requests hand
+        over."""
+        output, shares = self.queue.popleft()
+        self._keep([share.request for share in shares])
+        steps = view.in_flight(self.scheduler, [shares])
+        for share in steps[0] if steps else ():
+            if share.samples and share.fate == state.COUNTS:
+                request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
+        return self._hand_in(output, shares)
+
+    def _hand_in(
+        self, output: SchedulerOutput, shares: tuple[state.Flight, ...]
+    ) -> dict[str, dict[str, Any]]:
         result = self.scheduler.update_from_output(
-            output or SchedulerOutput.make_empty(),
+            output,
             ModelRunnerOutput(
-                req_ids=names,
-                req_id_to_index={n: i for i, n in enumerate(names)},
-                sampled_token_ids=sampled,
+                req_ids=[share.request for share in shares],
+                req_id_to_index={share.request: i for i, share in enumerate(shares)},
+                sampled_token_ids=[[SAMPLED_ID] if share.samples else [] for share in shares],
             ),
         )
         return {
@@ -134,9 +140,15 @@ class Node:
     def refresh(self) -> None:
         """Read the scheduler off again."""
         before = self.engine
-        scheduled = tuple(self.scheduled().items()) or None
         after = view.engine(self.scheduler, self.names, before, self.known)
         after = history.forgetting(before, after)
         for request in after.requests:
             self.known[request.id] = self.known[request.id]._replace(shared=request.shared)
-        self.engine = after._replace(memory=self.worker.memory, step=scheduled)
+        steps = tuple(shares for _, shares in self.queue)
+        if self.cfg.overlaps:
+            after = after._replace(steps=view.in_flight(self.scheduler, steps))
+        else:
+            after = after._replace(
+                step=tuple((s.request, s.tokens) for s in steps[0]) if steps else None
+            )
+        self.engine = after._replace(memory=self.worker.memory)

@@ -1,6 +1,6 @@
 """Reads a real scheduler off into a `model.state.Engine`. Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import (
@@ -13,7 +13,7 @@ from vllm.v1.request import RequestStatus
 
 from kvproof.live import build
 from kvproof.model import config, counts, state
-from kvproof.model.state import Block, Key, Request
+from kvproof.model.state import Block, Flight, Key, Request
 
 _STATUS = {
     RequestStatus.WAITING: state.WAITING,
@@ -111,6 +111,49 @@ def request(scheduler: Any, live: Any, known: Request) -> Request:
     return known._replace(tables=tables, counted=counted, junction=junction)
 
 
+def fates(scheduler: Any, name: str, shares: Sequence[Flight]) -> list[Flight]:
+    """A request's shares of the steps in flight, oldest first, with what will become of each: vLLM
+    counts the tokens of steps before a preemption as stale."""
+    live = scheduler.requests.get(name)
+    if live is None or RequestStatus.is_finished(live.status):
+        return [share._replace(fate=state.VOID) for share in shares]
+    result = []
+    stale = live.num_stale_output_tokens
+    for share in shares:
+        fate = state.VOID if live.drop_stale_output else state.LATE
+        result.append(share._replace(fate=fate if stale > 0 else state.COUNTS))
+        stale -= share.tokens
+    return result
+
+
+def in_flight(
+    scheduler: Any, steps: Sequence[tuple[Flight, ...]]
+) -> tuple[tuple[Flight, ...], ...]:
+    """The steps in flight, as the scheduler will take their outputs."""
+    names = {share.request for step in steps for share in step}
+    left = {
+        name: fates(scheduler, name, [f for step in steps for f in step if f.request == name])
+        for name in names
+    }
+    return tuple(tuple(left[share.request].pop(0) for share in step) for step in steps)
+
+
+def deferred(scheduler: Any) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Lists of blocks that wait for steps to end, with how many they wait for."""
+    done = scheduler.processed_step_seq
+    waiting = (
+        (fence - done, tuple(b.block_id for b in blocks if not b.is_null))
+        for fence, blocks in scheduler.deferred_frees
+    )
+    return tuple((steps, blocks) for steps, blocks in waiting if blocks)
+
+
+def pending(scheduler: Any) -> tuple[tuple[str, int], ...]:
+    """Placeholders by request."""
+    counts = ((r.request_id, r.num_output_placeholders) for r in scheduler.requests.values())
+    return tuple(sorted((name, count) for name, count in counts if count))
+
+
 def engine(
     scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
 ) -> state.Engine:
@@ -132,4 +175,6 @@ def engine(
             request(scheduler, r, known[r.request_id]) for r in scheduler.requests.values()
         ),
         running=tuple(r.request_id for r in scheduler.running),
+        pending=pending(scheduler),
+        deferred=deferred(scheduler),
     )

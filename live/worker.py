@@ -10,7 +10,7 @@ from typing import Any
 
 from kvproof.live.store import Load
 from kvproof.model import config, memory, state
-from kvproof.model.state import Content, Table
+from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
 
 
@@ -21,6 +21,34 @@ class Worker:
         self.cfg = cfg
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
         self.tables: dict[str, tuple[Table, ...]] = {}
+        self.prompts: dict[str, int] = {}
+        self.lengths: dict[str, int] = {}
+
+    def _update_lengths(self, output: Any) -> None:
+        """Tokens of each request, those it sampled here among them. What the scheduler counts on is
+        less where it has thrown a token away."""
+        for new in output.scheduled_new_reqs:
+            ids = new.prompt_token_ids if new.prompt_embeds is None else new.prompt_embeds
+            self.prompts[new.req_id] = len(ids)
+            self.lengths[new.req_id] = len(new.prefill_token_ids or ids)
+        cached = output.scheduled_cached_reqs
+        for name, sampled in zip(cached.req_ids, cached.num_output_tokens, strict=True):
+            told = self.prompts[name] + sampled
+            if name in cached.resumed_req_ids:
+                self.lengths[name] = told
+            self.lengths[name] = min(self.lengths[name], told)
+
+    def _samples(self, output: Any) -> dict[str, bool]:
+        """Whether each scheduled request reaches the end of its tokens, and samples another one
+        (`GPUModelRunner.discard_request_mask`)."""
+        starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        cached = output.scheduled_cached_reqs
+        starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        samples = {}
+        for name, tokens in output.num_scheduled_tokens.items():
+            samples[name] = starts[name] + tokens >= self.lengths[name]
+            self.lengths[name] += samples[name]
+        return samples
 
     def _update_tables(self, output: Any) -> None:
         for new in output.scheduled_new_reqs:
@@ -48,14 +76,22 @@ class Worker:
             engine = memory.load(self.cfg, engine, request)
         self.memory = engine.memory
 
-    def execute(self, output: Any, requests: dict[str, state.Request]) -> tuple[Read, ...]:
-        """Run one step. `requests` gives the tokens of each scheduled request."""
+    def execute(
+        self, output: Any, requests: dict[str, state.Request]
+    ) -> tuple[tuple[Read, ...], tuple[Flight, ...]]:
+        """Run one step: what was read, and each request's share of it. `requests` gives the tokens
+        of each scheduled request."""
         self._update_tables(output)
+        self._update_lengths(output)
         self._copy_blocks(output)
-        batch = []
+        samples = self._samples(output)
+        batch, shares = [], []
         for name, tokens in output.num_scheduled_tokens.items():
-            batch.append((requests[name]._replace(tables=self.tables[name]), tokens))
+            request = requests[name]._replace(tables=self.tables[name])
+            batch.append((request, tokens))
+            blocks = memory.used(self.cfg, request, tokens)
+            shares.append(Flight(name, tokens, samples[name], blocks=blocks))
         engine = state.Engine(self.cfg.name, (), (), memory=self.memory)
         engine, reads = memory.run(self.cfg, engine, batch)
         self.memory = engine.memory
-        return reads
+        return reads, tuple(shares)

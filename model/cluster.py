@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from kvproof.model import config, connector, history, pool, scheduler
+from kvproof.model import config, connector, history, in_flight, overlap, pool, scheduler
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -51,8 +51,9 @@ def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
 def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
     """What the environment may do next. The scheduler's choice is the machine's own.
 
-    Scheduling is synchronous: a step's output arrives before anything else happens. What the other
-    engine does in between commutes with it, so one order stands for all.
+    Scheduling is synchronous, where steps do not overlap: a step's output arrives before anything
+    else happens. What the other engine does in between commutes with it, so one order stands for
+    all.
     """
     for engine in state.engines:
         if engine.step is not None and not engine.dead:
@@ -60,9 +61,13 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
             return
     if any(e.dead for e in state.engines):
         return
+    for engine in state.engines:
+        if engine.steps:
+            yield Complete(engine.name)
     yield from _arrivals(cluster, state)
     for engine in state.engines:
-        if any(r.status not in (LOADING, SENDING, ABORTED) for r in engine.requests):
+        room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
+        if room and any(r.status not in (LOADING, SENDING, ABORTED) for r in engine.requests):
             yield Schedule(engine.name)
     yield from _transfers(cluster, state)
     yield from _disturbances(cluster, state)
@@ -105,7 +110,7 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
             for block in engine.free:
                 if engine.blocks[block].key is not None:
                     yield Evict(engine.name, block)
-        if cluster.resets and engine.cached and not engine.requests:
+        if cluster.resets and engine.cached and not engine.requests and not engine.deferred:
             yield ResetPrefixCache(engine.name)
 
 
@@ -149,9 +154,16 @@ def _reset(
     return state.putting(engine._replace(served=()))
 
 
+def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
+    overlaps = cluster.engine(event.engine).overlaps
+    arrive = overlap.complete if overlaps else scheduler.complete
+    return arrive(cluster, rules, state, event.engine)
+
+
 def _schedule(
     cluster: config.Cluster, rules: Rules, state: State, event: Schedule
 ) -> tuple[Event, State, Effects]:
+    in_flight.check_room(cluster.engine(event.engine), state.engine(event.engine))
     work = Greedy(cluster, rules, state, event.engine)
     if event.chose is None:
         work.choose()
@@ -170,7 +182,7 @@ SIMPLE: dict[type, Callable[..., State]] = {
     Abort: _abort,
     Evict: _evict,
     ResetPrefixCache: _reset,
-    Complete: lambda c, r, s, e: scheduler.complete(c, r, s, e.engine),
+    Complete: _complete,
     TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
     TransferFail: lambda c, r, s, e: connector.transfer_failed(c, s, e.request, r),
     TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),

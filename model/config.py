@@ -24,6 +24,7 @@ LIMITS = {
     "physical_per_logical": 64,
     "max_requests": 100_000,
     "priority": 1_000,
+    "steps_in_flight": 2,
     "prompt tokens": 10_000,
     "max_tokens": 10_000,
 }
@@ -82,6 +83,8 @@ class Engine:
     `policy` says who is served first: `fcfs` the one that came first, `priority` the job of the
     lowest priority number, and among equals the one that came first. At most
     `max_requests` run at a time (`max_num_seqs`).
+    `steps_in_flight` is how many steps may be dispatched before the output of the first has
+    arrived: 2 is vLLM's async scheduling (`VllmConfig.max_concurrent_batches`; see `in_flight`).
     """
 
     name: str
@@ -94,6 +97,7 @@ class Engine:
     store: bool = False
     policy: str = "fcfs"
     max_requests: int = 256
+    steps_in_flight: int = 1
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -110,6 +114,8 @@ class Engine:
         _check(f"chunk_tokens of engine {self.name}", self.chunk_tokens, 1, "chunk_tokens")
         ratio = self.physical_per_logical
         _check(f"physical_per_logical of engine {self.name}", ratio, 1, "physical_per_logical")
+        depth = self.steps_in_flight
+        _check(f"steps_in_flight of engine {self.name}", depth, 1, "steps_in_flight")
         sizes = {g.block_size for g in self.groups if g.kind != "mamba" or g.aligned}
         widest = max(sizes, default=1)
         if any(widest % size for size in sizes):
@@ -131,6 +137,11 @@ class Engine:
             raise UsageError(
                 f"Engine {self.name} caches prefixes beside a Mamba group of mode none, which "
                 "vLLM does not allow. Write mode align, or prefix_caching false."
+            )
+        if self.store and self.overlaps:
+            raise UsageError(
+                f"Engine {self.name} has a store and {depth} steps in flight, which kvproof does "
+                "not model together. Write steps_in_flight 1, or store false."
             )
         if self.store and self.role != "both":
             raise UsageError(
@@ -167,6 +178,11 @@ class Engine:
     def has_connector(self) -> bool:
         """Whether the engine has a KV connector: for hand-overs, or a store."""
         return self.connected or self.store
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step is scheduled while an earlier one is under way (async scheduling)."""
+        return self.steps_in_flight > 1
 
     def kernel_tokens(self, group: int) -> int:
         """Tokens in one kernel block of an attention group."""

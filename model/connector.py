@@ -5,7 +5,7 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 `get_exchange_clipped_blocks`) and the worker's `_apply_prefix_caching`.
 """
 
-from kvproof.model import config, coordinator, counts, memory, store
+from kvproof.model import config, coordinator, counts, in_flight, memory, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.rules import Rules
@@ -16,6 +16,7 @@ from kvproof.model.state import (
     LOADING,
     NULL,
     SENDING,
+    VOID,
     Engine,
     Lists,
     Request,
@@ -207,18 +208,19 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
     """A request has all its tokens. On P its blocks stay for D to read."""
     engine = state.engine(cfg.name)
     if cfg.has_connector:
-        needed = request.computed
+        needed = in_flight.settled(engine, request, rules)
         if request.route == "to_decode":
-            needed = int(rules.needed_from_load(request.computed, request.asked))
+            needed = int(rules.needed_from_load(needed, request.asked))
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
+    engine = in_flight.let_down(engine, request.id, VOID)
     if request.route == "to_decode":
         engine = engine.having(request._replace(status=SENDING))
         engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
         lists = offered_lists(cfg, request, rules)
         offer = Transfer(request.id, "offered", request.computed, lists)
         return state.putting(engine).moving(request.id, offer)
-    engine = coordinator.release_all(engine, request, rules).without(request.id)
+    engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     return state.putting(engine)
 
 
@@ -228,13 +230,15 @@ def leave(
     """A request ends before its time: by its user, or because its load failed."""
     engine = state.engine(cfg.name)
     if cfg.has_connector:
-        engine, request = coordinator.release_skipped(cfg, engine, request, rules)
+        settled = in_flight.settled(engine, request, rules)
+        engine, request = coordinator.release_skipped(cfg, engine, request, rules, settled)
+    engine = in_flight.let_down(engine, request.id, VOID)
     state = state.ending(cfg.name, request.id)
     if request.status == LOADING and not rules.frees_while_loading():
         running = tuple(r for r in engine.running if r != request.id)
         engine = engine.having(request._replace(status=ABORTED))._replace(running=running)
         return state.putting(engine)
-    engine = coordinator.release_all(engine, request, rules).without(request.id)
+    engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     return declined(cluster, state.putting(engine), request.id, rules)
 
 

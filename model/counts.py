@@ -29,6 +29,12 @@ def full_blocks(tokens: Num, block_size: Num) -> Num:
     return div(tokens, block_size)
 
 
+def settled_tokens(computed: Num, in_flight: Num) -> Num:
+    """Computed tokens whose steps have ended, where `in_flight` tokens are still being computed
+    (`KVCacheManager.allocate_slots`: the processed-token basis, vllm#47728)."""
+    return max_(computed - in_flight, 0)
+
+
 def tokens_skipped_by_window(computed: Num, window: Num) -> Num:
     """Leading tokens that the next token no longer attends to under a sliding window.
 

@@ -13,7 +13,8 @@ def unfinished(state: State) -> list[tuple[str, Request]]:
 def over(state: State) -> bool:
     """Whether nothing is left to be done for what was submitted."""
     pending = any(t.phase in ("reading", "telling") for t in state.transfers)
-    return not pending and not unfinished(state)
+    flying = any(engine.steps for engine in state.engines)
+    return not pending and not flying and not unfinished(state)
 
 
 def waiting(state: State) -> str:

@@ -1,7 +1,7 @@
 """A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
 run may choose otherwise."""
 
-from kvproof.model import connector, coordinator
+from kvproof.model import connector, coordinator, in_flight
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Compute, Preempt
 from kvproof.model.scheduler import Scheduling
@@ -27,7 +27,7 @@ class Greedy(Scheduling):
 
     def _wanted(self, name: str, start: int, hit: coordinator.Hit | None) -> int:
         request = self.engine.request(name)
-        return self.chunk(request, start, min(len(request.tokens) - start, self.budget), hit)
+        return self.chunk(request, start, self.computable(request, start), hit)
 
     def _run_on(self, name: str) -> bool:
         """Schedule a running request, preempting who comes last; False if anyone lost blocks."""
@@ -42,8 +42,11 @@ class Greedy(Scheduling):
                 break
             except NotAllowed:
                 self.engine = before
+            victim = self._last()
+            if in_flight.must_wait(self.cfg, self.engine, victim):
+                break
             undisturbed = False
-            self.preempt(Preempt(self._last(), name))
+            self.preempt(Preempt(victim, name))
         return undisturbed
 
     def _last(self) -> str:

@@ -8,7 +8,7 @@ other requests of the same step write).
 from collections.abc import Iterable, Sequence
 
 from kvproof.model import config, counts
-from kvproof.model.state import NULL, Content, Engine, Request, Table
+from kvproof.model.state import NULL, SAMPLED, Content, Engine, Request, Table
 from kvproof.model.step import Read
 
 Memory = list[Content | None]
@@ -63,11 +63,35 @@ def _read_attention(
         yield Read(engine, request.id, group, block, position % size, expected, found)
 
 
+def _reading_ahead(request: Request) -> Request:
+    """The request with the tokens it computes from and does not know yet: each was sampled."""
+    missing = request.computed - len(request.tokens)
+    return request._replace(output=request.output + SAMPLED * missing) if missing > 0 else request
+
+
+def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
+    """The blocks that a step reads or writes for a request whose last `tokens` it computes."""
+    start, end = request.computed - tokens, request.computed
+    blocks = set()
+    for table, group in zip(request.tables, cfg.groups, strict=True):
+        size = group.block_size
+        first = counts.tokens_skipped_by_window(start, group.window) if group.window else 0
+        if not group.attention:
+            first = max(start - 1, 0)
+        touched = {entry(table, p // size) for p in range(first, end)}
+        if not group.attention:
+            touched = {entry(table, first // size), entry(table, (end - 1) // size)}
+        blocks |= touched
+    return tuple(sorted(blocks - {NULL}))
+
+
 def run(
     cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
-    """Execute one step: for each request, its tables and the tokens that end at `computed`."""
+    """Execute one step: for each request, its tables and the tokens that end at `computed`. Tokens
+    that are not known yet were sampled by the steps before it."""
     memory = list(engine.memory)
+    scheduled = [(_reading_ahead(request), tokens) for request, tokens in scheduled]
     reads: list[Read] = []
     states: list[tuple[int, int, str]] = []
     for index, group in enumerate(cfg.groups):

@@ -3,6 +3,7 @@
 Block size 2 throughout, pools of a few blocks, prompts of a few tokens.
 """
 
+import dataclasses
 from pathlib import Path
 
 from kvproof.model.config import Cluster, Engine, Group, Job, parse
@@ -51,7 +52,18 @@ def _ratios(name: str, *jobs: Job, prefill: int, decode: int) -> Cluster:
     return Cluster(name, (p, d), jobs)
 
 
+def _overlapping(cluster: Cluster, *names: str) -> Cluster:
+    """The cluster with async scheduling on the engines of these names, by default on all."""
+    engines = (
+        dataclasses.replace(e, steps_in_flight=2) if not names or e.name in names else e
+        for e in cluster.engines
+    )
+    return dataclasses.replace(cluster, engines=tuple(engines))
+
+
 AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
+ASYNC = (Job("r0", "abcd", 3), Job("r1", "abx", 2))
+APART = (Job("r0", "abc", 3), Job("r1", "xyz", 3))
 TWICE = (Job("r0", "abcde", 2), Job("r1", "abcde"))
 
 _PRESETS = (
@@ -178,6 +190,24 @@ _PRESETS = (
         jobs=(Job("r0", "abc", 2), Job("r1", "xyz", 2)),
         losses=True,
         max_requests=1,
+    ),
+    _overlapping(_one("async", FULL, WINDOW, jobs=ASYNC, chunk_tokens=3, aborts=True)),
+    _overlapping(_one("async-preempting", FULL, jobs=APART, num_blocks=5, aborts=True)),
+    _overlapping(
+        _one("hybrid-async", FULL, MAMBA, jobs=(Job("r0", "abcde", 3), Job("r1", "abcdx", 2)))
+    ),
+    _overlapping(_pd("pd-async", FULL, MAMBA, jobs=APART, num_blocks=7, aborts=True)),
+    _overlapping(
+        _pd(
+            "pd-async-decode",
+            FULL,
+            WINDOW,
+            jobs=APART,
+            decode_blocks=6,
+            failures=1,
+            load_failure="recompute",
+        ),
+        "D",
     ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),

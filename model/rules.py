@@ -89,6 +89,12 @@ class Rules:
     rank: Callable[[int, int], tuple[int, ...]] = rank
     takes_a_place: Callable[[str], bool] = takes_a_place
     uncomputed_stays_cached: Callable[[], bool] = lambda: False
+    # steps in flight
+    settled_tokens: Callable[..., Any] = counts.settled_tokens
+    placeholders_taken: Callable[[bool], int] = int
+    late_output_takes_placeholder: Callable[[], bool] = lambda: False
+    resumes_before_late_output: Callable[[], bool] = lambda: False
+    frees_wait_for_steps: Callable[[], bool] = lambda: True
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True
     forgets_evicted_key: Callable[[], bool] = lambda: True

@@ -7,18 +7,30 @@ and the refusal to admit are policy: a recorded run may choose otherwise than `g
 Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
 
-from kvproof.model import config, connector, coordinator, counts, history, memory, pool, store
+from kvproof.model import (
+    config,
+    connector,
+    coordinator,
+    counts,
+    history,
+    in_flight,
+    memory,
+    pool,
+    store,
+)
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
 from kvproof.model.rules import Rules
 from kvproof.model.state import (
     FAILED,
+    LATE,
     LOADED,
     LOADING,
     NULL,
     PREEMPTED,
     RUNNING,
     WAITING,
+    Engine,
     Request,
     State,
 )
@@ -59,6 +71,9 @@ class Scheduling:
         self._refuse_more_than_run(request)
         if request.status not in (WAITING, PREEMPTED) or request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is admitted")
+        late = in_flight.is_late(self.engine, request.id)
+        if late and not self.rules.resumes_before_late_output():
+            raise NotAllowed(f"{request.id} is admitted before a token of it that is still to come")
         request = connector.asked_again(self.cfg, request, self.rules)
         looked_up = history.forgetting(self.begun, self.engine)
         request = request._replace(
@@ -170,15 +185,13 @@ class Scheduling:
             raise NotAllowed(f"{request.id} is scheduled twice in a step")
         self._refuse_more_than_run(request)
         start = hit.tokens + request.external if hit else request.computed
-        limit = min(len(request.tokens) - start, self.budget)
+        limit = self.computable(request, start)
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
         if self.chunk(request, start, choice.tokens, hit) != choice.tokens:
             raise NotAllowed(f"{request.id} gets a chunk that the align split would cut")
         if not admitted:
-            self.engine, request = coordinator.release_skipped(
-                self.cfg, self.engine, request, self.rules
-            )
+            self.engine, request = self._without_skipped(request)
         end = start + choice.tokens
         request = self._take(request, hit, end)
         self.chose.append(choice)
@@ -187,7 +200,8 @@ class Scheduling:
             return
         if hit and request.external:
             self.brought.append(request.id)
-        self.engine, request = coordinator.cache(self.cfg, self.engine, request, end, self.rules)
+        known = min(end, len(request.tokens))
+        self.engine, request = coordinator.cache(self.cfg, self.engine, request, known, self.rules)
         running = self.engine.running
         if request.id not in running:
             running = (*running, request.id)
@@ -195,6 +209,17 @@ class Scheduling:
         self.engine = self.engine.having(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
+
+    def computable(self, request: Request, start: int) -> int:
+        """Tokens of a request that this step may still compute: known ones, and one that a step in
+        flight samples, where it is not the last."""
+        if request.status == RUNNING and in_flight.all_under_way(self.engine, request):
+            return 0
+        return min(in_flight.counted_on(self.engine, request) - start, self.budget)
+
+    def _without_skipped(self, request: Request) -> tuple[Engine, Request]:
+        settled = in_flight.settled(self.engine, request, self.rules)
+        return coordinator.release_skipped(self.cfg, self.engine, request, self.rules, settled)
 
     def chunk(self, request: Request, start: int, tokens: int, hit: coordinator.Hit | None) -> int:
         """The tokens of a chunk after the align split."""
@@ -220,10 +245,9 @@ class Scheduling:
         """Take a running request's blocks; only where the needy one does not fit otherwise. By
         priority it may be one that is scheduled already, which then is taken out of the step."""
         needy = self.engine.request(choice.needy)
-        self.engine, needy = coordinator.release_skipped(self.cfg, self.engine, needy, self.rules)
+        self.engine, needy = self._without_skipped(needy)
         start = needy.computed
-        wanted = min(len(needy.tokens) - start, self.budget)
-        wanted = self.chunk(needy, start, wanted, None)
+        wanted = self.chunk(needy, start, self.computable(needy, start), None)
         needed = coordinator.predicted(
             self.cfg, self.engine, needy, None, start + wanted, self.rules
         )
@@ -233,8 +257,11 @@ class Scheduling:
         scheduled = victim.id in dict(self.scheduled)
         if victim.status != RUNNING or (scheduled and not self.cfg.by_priority):
             raise NotAllowed(f"{victim.id} is preempted and is not idle")
+        if in_flight.must_wait(self.cfg, self.engine, victim.id):
+            raise NotAllowed(f"{victim.id} is preempted and its blocks would not come free now")
         if scheduled:
             self._unschedule(victim)
+        self.engine = in_flight.let_down(self.engine, victim.id, LATE)
         engine = coordinator.release_all(self.engine, victim, self.rules)
         victim = connector.emptied(victim)
         victim = victim._replace(status=PREEMPTED, preemptions=1)
@@ -273,7 +300,10 @@ class Scheduling:
         for name in self.brought:
             engine = memory.load(self.cfg, engine, engine.request(name))
         engine, reads = memory.run(self.cfg, engine, batch)
-        engine = engine._replace(step=tuple(self.scheduled) or None)
+        if self.cfg.overlaps:
+            engine = in_flight.dispatched(self.cfg, engine, self.scheduled)
+        else:
+            engine = engine._replace(step=tuple(self.scheduled) or None)
         effects = Effects(reads, tuple(self.admissions), tuple(self.allocations))
         return self.state.putting(engine), effects
 

@@ -100,9 +100,34 @@ class Served(NamedTuple):
     shared: int
 
 
+COUNTS = "counts"
+"""The request of a dispatched step still runs: its output will be taken."""
+LATE = "late"
+"""The request was preempted since: the token still comes, and is kept."""
+VOID = "void"
+"""The request has ended, or begun anew: the output is thrown away."""
+
+
+class Flight(NamedTuple):
+    """One request's share of a dispatched step whose output has not arrived: the tokens computed,
+    whether one is sampled, what will become of the output, and the blocks read or written."""
+
+    request: str
+    tokens: int
+    samples: bool
+    fate: str = COUNTS
+    blocks: tuple[int, ...] = ()
+
+
 class Engine(NamedTuple):
-    """One engine: pool, cache, memory, requests in the order of their arrival, the step in flight,
-    and the prefixes its external store can bring."""
+    """One engine: pool, cache, memory, requests in the order of their arrival, the step in
+    flight, and the prefixes its external store can bring.
+
+    Where steps overlap (`config.Engine.steps_in_flight`), `step` is not used. Then `steps` are
+    those in flight, oldest first; `pending` has the placeholders of each request, which stand for
+    tokens that are sampled and not known yet; `deferred` are blocks of requests that are gone, each
+    list with the number of steps whose outputs it still waits for.
+    """
 
     name: str
     blocks: tuple[Block, ...]
@@ -115,6 +140,9 @@ class Engine(NamedTuple):
     served: tuple[Served, ...] = ()
     dead: str = ""
     stored: tuple[str, ...] = ()
+    steps: tuple[tuple[Flight, ...], ...] = ()
+    pending: tuple[tuple[str, int], ...] = ()
+    deferred: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     def find(self, name: str) -> Request | None:
         """The request of this name, or None where the engine does not hold it."""
@@ -144,6 +172,14 @@ class Engine(NamedTuple):
             requests=tuple(r for r in self.requests if r.id != name),
             running=tuple(r for r in self.running if r != name),
         )
+
+    def flights(self, name: str) -> tuple[Flight, ...]:
+        """A request's shares of the steps in flight, oldest first."""
+        return tuple(f for step in self.steps for f in step if f.request == name)
+
+    def placeholders(self, name: str) -> int:
+        """Tokens of a request that are sampled, or will be, by steps in flight."""
+        return dict(self.pending).get(name, 0)
 
     def blocks_for(self, key: Key) -> tuple[int, ...]:
         """Blocks cached under a key, the one a hit takes first."""

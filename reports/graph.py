@@ -204,7 +204,7 @@ def _who(state: State) -> Iterator[str]:
         if engine.dead:
             yield f"{engine.name}: dead"
         elif held:
-            computing = " (computing)" if engine.step is not None else ""
+            computing = " (computing)" if engine.step is not None or engine.steps else ""
             yield f"{engine.name}: {held}{computing}"
     for transfer in state.transfers:
         yield f"{transfer.request} {transfer.phase}"

@@ -95,8 +95,8 @@ class _Component:
         self.cluster = cluster
         self.inside = {i: [(j, e) for j, e in outgoing[i] if j in states] for i in states}
         self.duties = {i: {duty(cluster, e) for _, e in outgoing[i]} - {None} for i in states}
-        # With a step in flight the model offers its output only; other duties stay as they were.
-        calm = [i for i in states if not any(isinstance(e, Complete) for _, e in outgoing[i])]
+        # Where the model offers nothing but a step's output, other duties stay as they were.
+        calm = [i for i in states if not all(isinstance(e, Complete) for _, e in outgoing[i])]
         self.calm = set(calm or states)
 
     def owed(self) -> set[Duty | None]:

@@ -110,6 +110,10 @@ def renamed_engine(engine: Engine, by: Renaming) -> Engine:
         requests=tuple(map(request, engine.requests)),
         running=tuple(map(by.job, engine.running)),
         step=engine.step and tuple((by.job(name), tokens) for name, tokens in engine.step),
+        steps=tuple(
+            tuple(f._replace(request=by.job(f.request)) for f in step) for step in engine.steps
+        ),
+        pending=tuple(sorted((by.job(name), count) for name, count in engine.pending)),
         served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in engine.served)),
         stored=tuple(sorted(map(by.text, engine.stored))),
     )
@@ -143,11 +147,12 @@ def renamed_event(event: Event, by: Renaming) -> Event:
 
 
 def first_ids(engine: Engine) -> Ids:
-    """Ids in the order in which the blocks are come upon: tables, then the free queue, then the
-    rest."""
+    """Ids in the order in which the blocks are come upon: tables, blocks that wait for a step to
+    end, then the free queue, then the rest."""
     new = {NULL: NULL}
     tables = (block for r in engine.requests for table in r.tables for block in table)
-    for block in itertools.chain(tables, engine.free, range(len(engine.blocks))):
+    waiting = (block for _, blocks in engine.deferred for block in blocks)
+    for block in itertools.chain(tables, waiting, engine.free, range(len(engine.blocks))):
         new.setdefault(block, len(new))
     return tuple(new[block] for block in range(len(engine.blocks)))
 
@@ -164,6 +169,11 @@ def with_ids(engine: Engine, ids: Ids) -> Engine:
         memory=tuple(engine.memory[b] for b in old),
         free=many(engine.free),
         cached=tuple((key, many(blocks)) for key, blocks in engine.cached),
+        steps=tuple(
+            tuple(f._replace(blocks=tuple(sorted(many(f.blocks)))) for f in step)
+            for step in engine.steps
+        ),
+        deferred=tuple((steps, many(blocks)) for steps, blocks in engine.deferred),
         requests=tuple(
             r._replace(tables=tuple(map(many, r.tables))) if r.tables else r
             for r in engine.requests

@@ -61,6 +61,11 @@ STATES = {
     "priority": 490,
     "priority-hybrid": 65,
     "pd-limited": 615,
+    "async": 770,
+    "async-preempting": 712,
+    "hybrid-async": 133,
+    "pd-async": 1764,
+    "pd-async-decode": 799,
 }
 
 TRACES = {
@@ -108,6 +113,11 @@ TRACES = {
     "priority_is_reversed": 3,
     "uncomputed_stays_cached": 7,
     "deferred_requests_take_places": 11,
+    "window_let_go_in_flight": 5,
+    "frees_before_steps_end": 3,
+    "late_output_takes_placeholder": 7,
+    "resumes_before_late_output": 10,
+    "chunk_takes_placeholder": 3,
 }
 
 

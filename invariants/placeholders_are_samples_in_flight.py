@@ -1,0 +1,48 @@
+"""With async scheduling a placeholder stands for each token that is sampled and not known yet. A
+preempted request lost its placeholders while its output was still to come, which then took one more
+than there were: an assertion killed the engine (#48245). After a failed load the computed tokens
+were cut and the placeholders were not: the request stayed one token off for ever (#45138)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import COUNTS, Engine, Request
+
+
+def _ahead(engine: Engine, request: Request) -> Iterator[Reasons]:
+    """Of the tokens a request counts on, the newest alone is not computed: each position is sampled
+    once."""
+    pending = engine.placeholders(request.id)
+    counted_on = len(request.tokens) + pending
+    newest_only = request.computed == counted_on - 1
+    if request.computed > counted_on or (pending > 0 and not newest_only):
+        yield (
+            f"{request.id} on {engine.name} has {len(request.tokens)} known tokens and {pending} "
+            "placeholders, of which all but the newest are computed",
+            f"{request.computed} tokens are computed",
+        )
+
+
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """Each request has as many placeholders as steps in flight sample a token for it."""
+    held = {request.id for request in engine.requests}
+    for name in sorted({*held, *dict(engine.pending)}):
+        flights = [f for f in engine.flights(name) if f.fate == COUNTS and name in held]
+        samples = sum(1 for flight in flights if flight.samples)
+        if engine.placeholders(name) != samples:
+            yield (
+                f"{samples} tokens of {name} are sampled by steps in flight on {engine.name}",
+                f"it has {engine.placeholders(name)} placeholders",
+            )
+    for request in engine.requests:
+        yield from _ahead(engine, request)
+
+
+INVARIANT = Invariant(
+    id="placeholders_are_samples_in_flight",
+    name="placeholders are the tokens that steps in flight sample, and no token is computed beyond",
+    born_of="vllm#48245",
+    check=EachEngine(check),
+    teeth="late_output_takes_placeholder",
+)

@@ -1,0 +1,40 @@
+"""With async scheduling a step is dispatched before the one ahead of it has ended. Blocks behind a
+window were let go by the tokens dispatched, while the step in flight still read them (#47728); and
+those of a request that ended went to a load, which wrote them while a step still did (#45357)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import COUNTS, Engine
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """A request that runs holds all blocks that its steps in flight read or write. On an engine
+    with a connector, which fills blocks beside the steps, those of a request that is gone are kept
+    until its steps have ended. Without one, steps run in order: the next owner writes after
+    them."""
+    connected = cluster.engine(engine.name).has_connector
+    waiting = {b for _, blocks in engine.deferred for b in blocks}
+    for flight in (f for step in engine.steps for f in step):
+        runs = flight.fate == COUNTS
+        if not runs and not connected:
+            continue
+        request = engine.find(flight.request)
+        held = {b for table in request.tables for b in table} if request else set()
+        lost = set(flight.blocks) - (held if runs else held | waiting)
+        if lost:
+            yield (
+                f"a step in flight on {engine.name} uses blocks {sorted(lost)} for "
+                f"{flight.request}",
+                "they were let go",
+            )
+
+
+INVARIANT = Invariant(
+    id="settled_frees",
+    name="no block is let go while a dispatched step still reads or writes it",
+    born_of="vllm#47728",
+    check=EachEngine(check),
+    teeth="window_let_go_in_flight",
+)

@@ -1,0 +1,13 @@
+"""#57562: the output of a step that computed a part of a prompt, and sampled nothing, took a
+placeholder that it had not reserved."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="chunk_takes_placeholder",
+    born_of="vllm#57562",
+    mistake="the output of a chunk that samples no token takes a placeholder",
+    replaces=("placeholders_taken", lambda _samples: 1),
+    breaks=("placeholders_are_samples_in_flight",),
+    cluster="async",
+)

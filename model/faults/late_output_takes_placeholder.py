@@ -1,0 +1,13 @@
+"""#48245: a preemption took the placeholders of a request, and the output that was under way took
+them again: the count went below zero."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="late_output_takes_placeholder",
+    born_of="vllm#48245",
+    mistake="the output of a step before the preemption takes a placeholder that is gone",
+    replaces=("late_output_takes_placeholder", lambda: True),
+    breaks=("placeholders_are_samples_in_flight",),
+    cluster="async-preempting",
+)

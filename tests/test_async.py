@@ -1,0 +1,113 @@
+"""Async scheduling: what steps in flight come to in the model, and what it refuses."""
+
+import dataclasses
+
+import pytest
+
+from kvproof.model import in_flight
+from kvproof.model.config import Cluster, Job
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Abort, Complete, Compute, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.state import COUNTS, LATE, VOID, Engine, State
+from kvproof.strategies.exhaustive import search
+
+OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
+
+ONE = CLUSTERS["hybrid-async"].carrying(Job("r0", "abc", 3))
+
+
+def ways(state: State) -> set[str]:
+    """What is special about the steps in flight of a state."""
+    seen = set()
+    for engine in state.engines:
+        seen |= {f.fate for step in engine.steps for f in step} - {COUNTS}
+        seen |= {"two steps"} if len(engine.steps) > 1 else set()
+        seen |= {"blocks wait"} if engine.deferred else set()
+        seen |= (
+            {"runs ahead"} if any(r.computed > len(r.tokens) for r in engine.requests) else set()
+        )
+    return seen
+
+
+def test_the_presets_meet_all_that_can_happen_to_a_step_in_flight() -> None:
+    seen = set()
+    for name in OVERLAPPING:
+        for state in search(CLUSTERS[name], SPEC, [], 10_000).states:
+            seen |= ways(state)
+    assert seen == {LATE, VOID, "two steps", "blocks wait", "runs ahead"}
+
+
+def driven(cluster: Cluster, *events: object) -> tuple[ModelMachine, Engine]:
+    machine = ModelMachine(cluster)
+    for event in events:
+        machine.take(event)  # type: ignore[arg-type]
+    return machine, machine.state.engines[0]
+
+
+def test_computed_tokens_run_ahead_of_the_known_ones() -> None:
+    machine, engine = driven(ONE, Submit("E", "r0"), *[Schedule("E")] * 2)
+    assert engine.request("r0").output == ""
+    assert engine.request("r0").computed == 3
+    assert [(f.tokens, f.samples) for step in engine.steps for f in step] == [(2, False), (1, True)]
+    assert engine.pending == (("r0", 1),)
+    assert Schedule("E") not in machine.stimuli()
+    machine.take(Complete("E"))
+    machine.take(Schedule("E"))
+    engine = machine.state.engines[0]
+    assert (engine.request("r0").output, engine.request("r0").computed) == ("", 4)
+    assert engine.pending == (("r0", 2),)
+    machine.take(Complete("E"))
+    engine = machine.state.engines[0]
+    assert (engine.request("r0").output, engine.pending) == (".", (("r0", 1),))
+
+
+def test_no_step_is_dispatched_beyond_the_last_token() -> None:
+    job = Job("r0", "ab", 1)
+    machine, _ = driven(ONE.carrying(job), Submit("E", "r0"), Schedule("E"))
+    assert machine.take(Schedule("E")).event == Schedule("E", ())
+    with pytest.raises(NotAllowed, match="at most 0"):
+        machine.take(Schedule("E", (Compute("r0", 1),)))
+
+
+def test_a_full_queue_takes_no_further_step() -> None:
+    machine, _ = driven(ONE, Submit("E", "r0"), *[Schedule("E")] * 2)
+    with pytest.raises(NotAllowed, match="2 steps in flight"):
+        machine.take(Schedule("E"))
+
+
+def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() -> None:
+    cluster = CLUSTERS["pd-async"]
+    events = Submit("P", "r0"), Schedule("P"), Abort("P", "r0")
+    machine, engine = driven(cluster, *events)
+    ((steps, blocks),) = engine.deferred
+    assert steps == 1
+    assert not set(blocks) & set(engine.free)
+    assert [f.fate for step in engine.steps for f in step] == [VOID]
+    machine.take(Complete("P"))
+    assert set(machine.state.engines[0].free) == set(range(1, 7))
+
+
+def test_a_preempted_request_waits_for_its_late_token() -> None:
+    reached = search(CLUSTERS["hybrid-async"], SPEC, [], 10_000)
+    late = [s.engines[0] for s in reached.states if LATE in ways(s)]
+    assert late
+    for engine in late:
+        (name,) = {f.request for step in engine.steps for f in step if f.fate == LATE}
+        assert engine.request(name).status == "preempted"
+        assert engine.placeholders(name) == 0
+        assert in_flight.is_late(engine, name)
+
+
+def test_more_steps_than_vllm_has_are_refused() -> None:
+    engine = CLUSTERS["full"].engines[0]
+    with pytest.raises(UsageError, match=r"steps_in_flight of engine E is 3.*Write a whole number"):
+        dataclasses.replace(engine, steps_in_flight=3)
+
+
+def test_a_store_beside_steps_in_flight_is_refused() -> None:
+    engine = CLUSTERS["full"].engines[0]
+    with pytest.raises(UsageError, match=r"has a store and 2 steps in flight.*Write"):
+        dataclasses.replace(engine, steps_in_flight=2, store=True)
