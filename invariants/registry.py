@@ -6,6 +6,7 @@ from kvproof.invariants import (
     counter_counts_only_cached,
     engine_survives,
     every_request_can_finish,
+    every_request_in_one_queue,
     handed_over_is_loaded,
     hash_map_is_sound,
     hit_holds_in_every_group,
@@ -58,6 +59,7 @@ INVARIANTS: dict[str, Invariant] = {
         settled_frees,
         all_blocks_return,
         priority_is_kept,
+        every_request_in_one_queue,
         engine_survives,
         every_request_can_finish,
     )

@@ -72,9 +72,24 @@ def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
     )
 
 
+QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")
+"""The queues of requests that wait; which of them there are depends on the release."""
+
+
+def astray(scheduler: Any, request: Any) -> bool:
+    """Whether the scheduler has a request in other queues than its status says. Who waits is in one
+    of the waiting queues, who runs or has finished is in none; `running` is read by itself."""
+    queues = [getattr(scheduler, name, ()) for name in QUEUES]
+    times = sum(1 for queue in queues for other in queue if other is request)
+    waits = request.status != RequestStatus.RUNNING
+    return times != (waits and not RequestStatus.is_finished(request.status))
+
+
 def status(scheduler: Any, request: Any) -> str:
     """The status in the model's words."""
     name = request.request_id
+    if astray(scheduler, request):
+        return state.ASTRAY
     if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
         if name not in scheduler.finished_recving_kv_req_ids:
             return state.LOADING

@@ -216,7 +216,8 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
     engine = in_flight.let_down(engine, request.id, VOID)
     if request.route == "to_decode":
         engine = engine.having(request._replace(status=SENDING))
-        engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
+        if rules.finished_leaves_running():
+            engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
         lists = offered_lists(cfg, request, rules)
         offer = Transfer(request.id, "offered", request.computed, lists)
         return state.putting(engine).moving(request.id, offer)

@@ -95,6 +95,7 @@ class Rules:
     late_output_takes_placeholder: Callable[[], bool] = lambda: False
     resumes_before_late_output: Callable[[], bool] = lambda: False
     frees_wait_for_steps: Callable[[], bool] = lambda: True
+    finished_leaves_running: Callable[[], bool] = lambda: True
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True
     forgets_evicted_key: Callable[[], bool] = lambda: True

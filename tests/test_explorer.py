@@ -118,6 +118,7 @@ TRACES = {
     "late_output_takes_placeholder": 7,
     "resumes_before_late_output": 10,
     "chunk_takes_placeholder": 3,
+    "finished_still_runs": 5,
 }
 
 

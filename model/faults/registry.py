@@ -16,6 +16,7 @@ from kvproof.model.faults import (
     embeddings_not_truncated,
     end_trim_across_ratios,
     evicted_key_stays,
+    finished_still_runs,
     frees_before_steps_end,
     front_trim,
     full_hit_gives_up_load,
@@ -106,6 +107,7 @@ FAULTS: dict[str, Fault] = {
         late_output_takes_placeholder,
         resumes_before_late_output,
         chunk_takes_placeholder,
+        finished_still_runs,
     )
 }
 

@@ -1,0 +1,42 @@
+"""Schedulers with queues of their own put requests into one that nobody looked at: they waited for
+ever (vllm-ascend#10545). A request that is in two queues is served twice, or freed while it runs;
+one that waits and keeps blocks takes them from those that could use them."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import ASTRAY, PREEMPTED, RUNNING, WAITING, Engine, Request
+
+
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """Who runs is in the running queue once, and nobody else is. Who does not run is where its
+    status says, and holds blocks only for what it loaded into them."""
+    for request in engine.requests:
+        times = engine.running.count(request.id)
+        if times != (request.status == RUNNING):
+            yield (
+                f"{request.id} is {request.status} on {engine.name}",
+                f"it is in the running queue {times} times",
+            )
+        if request.status == ASTRAY:
+            yield f"{request.id} is unfinished on {engine.name}", "no queue has it, or several have"
+        if request.status in (WAITING, PREEMPTED) and request.tables and not _loaded(request):
+            yield f"{request.id} only waits on {engine.name}", "it keeps its blocks"
+    for name in engine.running:
+        if engine.find(name) is None:
+            yield f"{name} is in the running queue of {engine.name}", "it has left the engine"
+
+
+def _loaded(request: Request) -> bool:
+    """Whether its blocks hold what a load has brought."""
+    return request.external > 0
+
+
+INVARIANT = Invariant(
+    id="every_request_in_one_queue",
+    name="every unfinished request is in exactly one queue, and waits with blocks for a reason",
+    born_of="vllm-ascend#10545",
+    check=EachEngine(check),
+    teeth="finished_still_runs",
+)
