@@ -1,0 +1,131 @@
+"""vLLM 0.32.0, NixlConnector, and Mamba layers in align mode.
+
+On D the end of a prompt's attention cache has been evicted, the Mamba state behind it survives.
+Because the state reaches further than attention, `get_computed_blocks_for_connector` falls back to
+what all groups agree on, which is nothing here: D loads again what its attention cache still holds,
+though P brings the state anyway. The released code means to do so; it costs a transfer.
+
+Run: pytest --noconftest test_deeper_state_gives_up_hit.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+)
+from vllm.v1.request import Request
+
+FAILS_WITH = "are loaded again"
+
+BLOCK_SIZE = 16
+NUM_BLOCKS_CACHED = 4
+NUM_LOADED = NUM_BLOCKS_CACHED * BLOCK_SIZE
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state beyond the attention cache is left aside; P brings the one for the end."""
+    released = KVCacheManager.get_computed_blocks_for_connector
+
+    def hit(self: Any, request: Request) -> Any:
+        result = released(self, request)
+        coordinator = self.coordinator
+        full = getattr(coordinator, "full_attention_group_id", None)
+        if full is None or not self.prefix_cache_lookup_enabled(request):
+            return result
+        blocks, lengths = coordinator.find_longest_cache_hit_per_group(
+            request.block_hashes, request.num_tokens - 1
+        )
+        if lengths[full] <= result[1]:
+            return result
+        managers = coordinator.single_type_managers
+        kept = tuple(
+            group[: lengths[full] // manager.block_size] if length <= lengths[full] else []
+            for group, length, manager in zip(blocks, lengths, managers, strict=True)
+        )
+        return self.create_kv_cache_blocks(kept), lengths[full], 0, True
+
+    monkeypatch.setattr(KVCacheManager, "get_computed_blocks_for_connector", hit)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def make_manager() -> KVCacheManager:
+    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
+    mamba = MambaSpec(
+        block_size=BLOCK_SIZE,
+        shapes=((2, 2),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
+    )
+    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
+    return KVCacheManager(
+        KVCacheConfig(100, kv_cache_tensors=[], kv_cache_groups=groups),
+        max_model_len=4096,
+        scheduler_block_size=BLOCK_SIZE,
+        hash_block_size=BLOCK_SIZE,
+    )
+
+
+def make_request(name: str) -> Request:
+    init_none_hash(sha256)
+    return Request(
+        request_id=name,
+        prompt_token_ids=list(range(NUM_LOADED + 1)),
+        sampling_params=SamplingParams(max_tokens=1),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
+    )
+
+
+def start_load(manager: KVCacheManager, request: Request) -> Any:
+    """What the scheduler does where P offers `NUM_LOADED` tokens. Gives the tokens to load."""
+    blocks, hit, _, _ = manager.get_computed_blocks_for_connector(request)
+    allocated = manager.allocate_slots(
+        request,
+        num_new_tokens=0,
+        num_new_computed_tokens=hit,
+        new_computed_blocks=blocks,
+        num_external_computed_tokens=NUM_LOADED - hit,
+        delay_cache_blocks=True,
+    )
+    assert allocated is not None
+    return NUM_LOADED - hit
+
+
+def test_only_what_attention_has_not_cached_is_loaded() -> None:
+    manager = make_manager()
+    first = make_request("r0")
+    start_load(manager, first)
+    manager.cache_blocks(first, NUM_LOADED)
+    managers = manager.coordinator.single_type_managers
+    attention, state = (list(m.req_to_blocks["r0"]) for m in managers)
+    manager.free(first)
+    manager.new_step_starts()
+    # The recorded trace gets here by eviction as requests come and go; here it is done by hand.
+    manager.evict_blocks({attention[-1].block_id})
+    assert state[-1].block_hash is not None
+
+    loaded = start_load(manager, make_request("r1"))
+    needed = BLOCK_SIZE
+    assert loaded == needed, (
+        f"{NUM_LOADED - needed} of {NUM_LOADED} tokens are in D's attention cache, yet {loaded} "
+        f"are loaded again, where {needed} would do"
+    )
+    tables = [m.req_to_blocks["r1"] for m in managers]
+    assert tables[0][: NUM_BLOCKS_CACHED - 1] == attention[:-1]
+    assert [b.is_null for b in tables[1]] == [True] * (NUM_BLOCKS_CACHED - 1) + [False]

@@ -1,0 +1,139 @@
+"""vLLM 0.32.0, NixlConnector, attention layers only, and a block of P wider than one of D.
+
+Both workers copy kernel blocks of the same size, but a block of P holds two of them (for instance
+`--block-size 128` on P, `--block-size 64` on D, and a backend whose kernels want 64). P's list of
+kernel blocks ends with the padding of its last block. D cuts it to the length of its own list from
+the end, as if the surplus were a prefix D had cached: each of D's blocks is filled from the kernel
+block behind the right one, and is then cached under the hash of what it should hold.
+
+Run: pytest --noconftest test_end_trim_across_ratios.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
+from vllm.utils.math_utils import cdiv
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+
+FAILS_WITH = "are filled from kernel blocks of other tokens"
+
+KERNEL_BLOCK_SIZE = 64
+P_RATIO, D_RATIO = 2, 1
+PROMPT_LENGTHS = (128, 192, 256, 300)
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ratios differ the surplus is padding, so the fronts are paired.
+
+    This is right as long as D has hit no prefix; the handshake would have to refuse prefix caching
+    for such a pair, as it does beside Mamba.
+    """
+    released = NixlBaseConnectorWorker._apply_prefix_caching
+
+    def pair(
+        self: Any,
+        decode_block_ids: Any,
+        prefill_block_ids: Any,
+        decode_physical_per_logical: int,
+        prefill_physical_per_logical: int,
+    ) -> Any:
+        ratios = decode_physical_per_logical, prefill_physical_per_logical
+        if ratios[0] == ratios[1]:
+            return released(self, decode_block_ids, prefill_block_ids, *ratios)
+        both = list(zip(decode_block_ids, prefill_block_ids, strict=True))
+        common = [min(len(ours), len(theirs)) for ours, theirs in both]
+        return (
+            [ours[:n] for (ours, _), n in zip(both, common, strict=True)],
+            [theirs[:n] for (_, theirs), n in zip(both, common, strict=True)],
+        )
+
+    monkeypatch.setattr(NixlBaseConnectorWorker, "_apply_prefix_caching", pair)
+
+
+@pytest.fixture(params=["released", "patched"])
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def make_worker(ratio: int) -> NixlBaseConnectorWorker:
+    """D's worker, as far as block lists need it: no peer, no memory."""
+    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+    spec = FullAttentionSpec(block_size=ratio * KERNEL_BLOCK_SIZE, **shape)
+    worker = object.__new__(NixlBaseConnectorWorker)
+    worker.kv_cache_config = KVCacheConfig(
+        1000, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer0"], spec)]
+    )
+    worker._has_mamba = False
+    worker._physical_blocks_per_logical_kv_block = ratio
+    worker._group_spec_types = (FullAttentionSpec,)
+    return worker
+
+
+def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
+    """The kernel blocks of a request on one side; its blocks are numbered from 0."""
+    blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
+    expanded = worker._logical_to_kernel_block_ids([blocks], ratio)
+    return [list(group) for group in expanded]
+
+
+@pytest.mark.usefixtures("code")
+def test_each_block_of_d_is_filled_from_the_same_tokens_of_p() -> None:
+    worker = make_worker(D_RATIO)
+    wrong = {}
+    for num_tokens in PROMPT_LENGTHS:
+        decode = kernel_blocks(worker, num_tokens, D_RATIO)
+        prefill = kernel_blocks(worker, num_tokens, P_RATIO)
+        local, remote = worker._apply_prefix_caching(decode, prefill, D_RATIO, P_RATIO)
+        # Kernel block i of either side is for tokens 64 * i and on, for blocks count from 0.
+        pairs = list(zip(local[0], remote[0], strict=True))
+        assert len(pairs) >= cdiv(num_tokens, KERNEL_BLOCK_SIZE), "some tokens are not loaded"
+        shifted = [(ours, theirs) for ours, theirs in pairs if ours != theirs]
+        if shifted:
+            wrong[num_tokens] = shifted
+    assert not wrong, (
+        f"For prompts of {list(wrong)} tokens D's blocks are filled from kernel blocks of other "
+        f"tokens (D's, P's): {wrong}"
+    )
+
+
+def test_the_handshake_of_0_32_0_lets_such_a_pair_in() -> None:
+    """Not the defect, but what it takes to reach it. A release that refuses here is safe too."""
+    worker = MagicMock()
+    worker.dcp_size = 1
+    worker.use_mla = worker._has_mamba = worker.use_host_buffer = worker._is_hma_required = False
+    worker._physical_blocks_per_logical_kv_block = D_RATIO
+    worker.vllm_config.cache_config.enable_prefix_caching = True
+    worker.region_group_ids = worker._transfer_layer_region_indices = None
+    worker._transfer_layer_names = None
+    worker._head_sharded_draft_regions = ()  # asked for by 0.33.0
+    worker.kv_cache_layout, worker.backend_name = "LBNHC", "FLASHINFER"
+    worker.block_len_per_layer = [4096]
+    worker._is_region_replicated.return_value = False
+    worker.dst_num_blocks = {"P": 100}
+    topology = worker.transfer_topo
+    # Both sides register blocks of the kernel's size, so these are equal.
+    topology.tp_ratio.return_value = topology.block_size_ratio.return_value = 1
+    topology.is_kv_replicated.return_value = False
+    topology.total_num_kv_heads = topology.local_physical_heads = 1
+    topology.get_engine_info.return_value.remote_tp_size = 1
+    topology.get_engine_info.return_value.remote_dcp_size = 1
+    peer = MagicMock(
+        engine_id="P",
+        physical_blocks_per_logical_kv_block=P_RATIO,
+        kv_cache_layout="LBNHC",
+        attn_backend_name="FLASHINFER",
+        block_lens=[4096],
+        block_strides=[4096],
+        kv_caches_base_addr=[0],
+        num_blocks=100,
+        region_num_blocks=None,
+        region_group_ids=None,
+        region_names=None,
+        region_mem_types=None,
+    )
+    NixlBaseConnectorWorker._validate_remote_agent_handshake(worker, peer, remote_tp_size=1)

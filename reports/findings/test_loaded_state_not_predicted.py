@@ -1,0 +1,132 @@
+"""vLLM 0.32.0, a KV connector that loads within the step, and Mamba layers in align mode.
+Reported as vllm#46892.
+
+The state that the store brings takes a block, and the state after the chunk that the same step
+computes takes another. `MambaManager.get_num_blocks_to_allocate` counts one. Where exactly one
+block is wanting, the request is admitted, and `get_new_blocks` raises in the middle of the step:
+the engine dies.
+
+Run: pytest --noconftest test_loaded_state_not_predicted.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.utils.math_utils import cdiv
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import MambaManager
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+)
+from vllm.v1.request import Request
+
+FAILS_WITH = "raises in the middle of the step"
+
+BLOCK_SIZE = 16
+NUM_LOADED = 2 * BLOCK_SIZE
+NUM_NEW = 5
+MANY = 100
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded state that the step does not overwrite is one block more."""
+    released = MambaManager.get_num_blocks_to_allocate
+
+    def predicted(
+        self: Any,
+        request_id: str,
+        num_tokens: int,
+        new_computed_blocks: Sequence[Any],
+        total_computed_tokens: int,
+        num_local_computed_tokens: int,
+        num_tokens_main_model: int,
+        **named: Any,
+    ) -> Any:
+        count = released(
+            self,
+            request_id,
+            num_tokens,
+            new_computed_blocks,
+            total_computed_tokens,
+            num_local_computed_tokens,
+            num_tokens_main_model,
+            **named,
+        )
+        if self.mamba_cache_mode != "align" or request_id in self.num_cached_block:
+            return count
+        loaded = total_computed_tokens > num_local_computed_tokens
+        of_loaded = cdiv(total_computed_tokens, self.block_size)
+        of_chunk = cdiv(num_tokens_main_model, self.block_size)
+        return count + int(loaded and of_loaded < of_chunk)
+
+    monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def make_manager(num_blocks: int) -> KVCacheManager:
+    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
+    mamba = MambaSpec(
+        block_size=BLOCK_SIZE,
+        shapes=((2, 2),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
+    )
+    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
+    return KVCacheManager(
+        KVCacheConfig(num_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
+        max_model_len=4096,
+        scheduler_block_size=BLOCK_SIZE,
+        hash_block_size=BLOCK_SIZE,
+    )
+
+
+def make_request(name: str, num_tokens: int) -> Request:
+    init_none_hash(sha256)
+    return Request(
+        request_id=name,
+        prompt_token_ids=list(range(num_tokens)),
+        sampling_params=SamplingParams(max_tokens=1),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
+    )
+
+
+def blocks_taken(manager: KVCacheManager) -> Any:
+    """Admit a request of which the store brings all but the end. None where it is refused."""
+    free = manager.block_pool.get_num_free_blocks()
+    allocated = manager.allocate_slots(
+        make_request("r0", NUM_LOADED + NUM_NEW),
+        num_new_tokens=NUM_NEW,
+        num_external_computed_tokens=NUM_LOADED,
+    )
+    return None if allocated is None else free - manager.block_pool.get_num_free_blocks()
+
+
+def test_a_request_that_does_not_fit_is_refused() -> None:
+    taken = blocks_taken(make_manager(MANY))
+    raised = {}
+    for free in range(1, taken):
+        try:
+            assert blocks_taken(make_manager(1 + free)) is None  # 1 is the null block
+        except ValueError as error:
+            raised[free] = str(error)
+    assert not raised, (
+        f"A request that takes {taken} blocks is admitted with {list(raised)} free, and "
+        f"get_new_blocks raises in the middle of the step: {raised}"
+    )
+    assert blocks_taken(make_manager(1 + taken)) == taken

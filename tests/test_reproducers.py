@@ -1,0 +1,94 @@
+"""The reproducers of the findings: each fails on this release for the reason it states, and passes
+with its patch. They run as a stranger would run them: alone in a folder, without kvproof."""
+
+import ast
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "reports" / "findings"
+TRACES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+REPRODUCERS = sorted(FOLDER.glob("test_*.py"))
+NAMES = [path.stem.removeprefix("test_") for path in REPRODUCERS]
+
+
+class Case(NamedTuple):
+    """One test of a reproducer as it ran. `said` is empty where it passed."""
+
+    name: str
+    said: str
+
+
+@functools.cache
+def ran(folder: Path) -> dict[str, list[Case]]:
+    """Runs all reproducers in one process. Gives their cases by module."""
+    for path in REPRODUCERS:
+        shutil.copy(path, folder)
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
+    command += [f"--junitxml={report}", *(path.name for path in REPRODUCERS)]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert report.exists(), done.stdout + done.stderr
+    cases: dict[str, list[Case]] = {}
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        said = "".join(str(outcome.get("message")) for outcome in case)
+        cases.setdefault(case.attrib["classname"], []).append(Case(case.attrib["name"], said))
+    return cases
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproducers")
+
+
+def reason_of(path: Path) -> str:
+    """The words a reproducer says it fails with."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FAILS_WITH":
+            return str(ast.literal_eval(node.value))
+    raise AssertionError(f"{path.name} does not say what it FAILS_WITH")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("path", REPRODUCERS, ids=NAMES)
+def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
+    path: Path, folder: Path
+) -> None:
+    cases = {case.name: case.said for case in ran(folder)[path.stem]}
+    failed = [name for name, said in cases.items() if said]
+    assert failed, f"{path.name} passes on this release: is the finding mended?"
+    for name in failed:
+        assert name.endswith("[released]"), f"{name} fails: {cases[name]}"
+        assert reason_of(path) in cases[name]
+        assert cases[name.replace("[released]", "[patched]")] == ""
+
+
+@pytest.mark.parametrize("path", REPRODUCERS, ids=NAMES)
+def test_it_needs_nothing_but_vllm_torch_and_pytest(path: Path) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add(str(node.module).partition(".")[0])
+    assert imported - sys.stdlib_module_names <= {"vllm", "torch", "pytest"}
+
+
+def test_every_finding_has_a_reproducer() -> None:
+    assert NAMES == TRACES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_reproducer_is_told(name: str) -> None:
+    assert f"test_{name}.py" in (FOLDER / "README.md").read_text(encoding="utf-8")
