@@ -16,8 +16,8 @@ import pytest
 import kvproof
 
 ROOT = Path(__file__).parent.parent
-NOT_INSTALLED = {"tests", "benchmarks", "gate", "build"}
-"""Folders at the top level that hold no package."""
+NOT_INSTALLED = {"tests", "benchmarks", "gate", "build", "reports/findings"}
+"""Folders that hold no package."""
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def packages_here() -> set[str]:
     found = set()
     for folder, inner, files in os.walk(ROOT):
         path = Path(folder).relative_to(ROOT)
-        skip = NOT_INSTALLED if not path.parts else set()
-        inner[:] = [n for n in inner if n not in skip and not n.startswith((".", "__"))]
+        inner[:] = [n for n in inner if (path / n).as_posix() not in NOT_INSTALLED]
+        inner[:] = [n for n in inner if not n.startswith((".", "__"))]
         if any(name.endswith(".py") for name in files):
             found.add(".".join(("kvproof", *path.parts)))
     return found
