@@ -105,7 +105,12 @@ def spec_of(group: config.Group) -> Any:
 def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
     """The cache groups and the pool of an engine."""
     groups = [KVCacheGroupSpec([f"layer{i}"], spec_of(g)) for i, g in enumerate(cfg.groups)]
-    return KVCacheConfig(num_blocks=cfg.num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+    return KVCacheConfig(
+        num_blocks=cfg.num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=groups,
+        prefix_cache_retention_interval=cfg.retention,
+    )
 
 
 def hash_block_size(cfg: config.Engine) -> int:

@@ -104,7 +104,7 @@ def status(scheduler: Any, request: Any) -> str:
     return str(_STATUS.get(request.status, request.status.name.lower()))
 
 
-def request(scheduler: Any, live: Any, known: Request) -> Request:
+def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Request:
     """One request. `known` holds what vLLM does not keep: the job, and its last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id
@@ -121,8 +121,7 @@ def request(scheduler: Any, live: Any, known: Request) -> Request:
     if not held:
         return known._replace(tables=(), counted=(), hit=0, external=0, junction=0, shared=0)
     counted = tuple(m.num_cached_block.get(name, 0) for m in managers)
-    aligned = any(getattr(m, "mamba_cache_mode", "") == "align" for m in managers)
-    junction = live.shared_prefix_boundary if aligned else 0
+    junction = live.shared_prefix_boundary if cfg.marks_junctions else 0
     return known._replace(tables=tables, counted=counted, junction=junction)
 
 
@@ -187,7 +186,8 @@ def engine(
         free=tuple(b.block_id for b in pool.free_block_queue.get_all_free_blocks()),
         cached=cached(scheduler, names),
         requests=tuple(
-            request(scheduler, r, known[r.request_id]) for r in scheduler.requests.values()
+            request(scheduler, names.cfg, r, known[r.request_id])
+            for r in scheduler.requests.values()
         ),
         running=tuple(r.request_id for r in scheduler.running),
         pending=pending(scheduler),

@@ -22,6 +22,7 @@ LIMITS = {
     "chunk_tokens": 1_000_000,
     "window": 1_000_000,
     "physical_per_logical": 64,
+    "retention": 1_000_000,
     "max_requests": 100_000,
     "priority": 1_000,
     "steps_in_flight": 2,
@@ -85,6 +86,9 @@ class Engine:
     `max_requests` run at a time (`max_num_seqs`).
     `steps_in_flight` is how many steps may be dispatched before the output of the first has
     arrived: 2 is vLLM's async scheduling (`VllmConfig.max_concurrent_batches`; see `in_flight`).
+    `retention` says which blocks of windows and states stay in the cache
+    (`prefix_cache_retention_interval`): None for all that could serve a hit, 0 for those at which a
+    resent prompt or a sibling resumes, and above 0 also those at every multiple of so many tokens.
     """
 
     name: str
@@ -94,6 +98,7 @@ class Engine:
     chunk_tokens: int = 8
     physical_per_logical: int = 1
     prefix_caching: bool = True
+    retention: int | None = None
     store: bool = False
     policy: str = "fcfs"
     max_requests: int = 256
@@ -148,6 +153,27 @@ class Engine:
                 f"Engine {self.name} has a store beside a hand-over, which kvproof does not model. "
                 "Write role both, or store false."
             )
+        self._check_retention()
+
+    def _check_retention(self) -> None:
+        if self.retention is None:
+            return
+        _check(f"retention of engine {self.name}", self.retention, 0, "retention")
+        if self.store:
+            raise UsageError(
+                f"Engine {self.name} has a store beside sparse retention, which kvproof does not "
+                "model. Write retention null, or store false."
+            )
+        if self.retention % self.hit_unit:
+            raise UsageError(
+                f"The retention {self.retention} of engine {self.name} is not where a hit can end. "
+                f"Write a multiple of {self.hit_unit}, or 0."
+            )
+        if self.retention and all(g.kind == "full" for g in self.groups):
+            raise UsageError(
+                f"Engine {self.name} keeps blocks every {self.retention} tokens and has only full "
+                "attention, which keeps them all. Write retention 0, or add another group."
+            )
 
     @cached_property
     def hit_unit(self) -> int:
@@ -163,6 +189,12 @@ class Engine:
     def aligned_group(self) -> Group | None:
         """The Mamba group in align mode, if there is one."""
         return next((g for g in self.groups if g.aligned), None)
+
+    @cached_property
+    def marks_junctions(self) -> bool:
+        """Whether blocks are kept where two prompts were seen to part."""
+        sparse = self.retention is not None and any(g.kind == "window" for g in self.groups)
+        return self.aligned_group is not None or sparse
 
     @property
     def by_priority(self) -> bool:

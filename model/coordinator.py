@@ -92,10 +92,10 @@ def _junction(
 ) -> int:
     """Where this prompt and a cached one part, as far as a state should be kept there. A request
     that takes the hit of full attention and gets the state from P looks no further."""
-    if cfg.aligned_group is None or not cfg.prefix_caching:
+    if not cfg.marks_junctions or not cfg.prefix_caching:
         return 0
     full = longest_full(cfg, engine, tokens, rules)
-    looks = not external or cfg.store or deeper(cfg, engine, tokens, rules)
+    looks = not external or cfg.store or not cfg.has_state or deeper(cfg, engine, tokens, rules)
     return rules.junction(full, hit) if looks else 0
 
 
@@ -202,9 +202,7 @@ def cache(
         for position in range(counted[index], full):
             block = request.tables[index][position]
             key = (index, request.tokens[: (position + 1) * group.block_size])
-            if group.kind == "window" and not rules.serves_a_hit(
-                position, group.window, group.block_size, cfg.hit_unit
-            ):
+            if not groups.worth_caching(cfg, group, position, request, rules):
                 continue
             if block == NULL and not (rules.caches_null_blocks() and group.aligned):
                 continue

@@ -64,6 +64,32 @@ def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Tru
     return blocks_after < window_blocks_for_hit(window, block_size)
 
 
+def needed_at(block: Num, window: Num, block_size: Num, boundary: Num) -> Truth:
+    """Whether a sliding-window hit of `boundary` tokens needs the block at this position."""
+    end = full_blocks(boundary, block_size)
+    return both(end - window_blocks_for_hit(window, block_size) <= block, block < end)
+
+
+def is_retained(
+    block: Num,
+    window: Num,
+    block_size: Num,
+    hit_unit: Num,
+    interval: Num,
+    prompt: Num,
+    junction: Num,
+) -> Truth:
+    """Whether sparse retention caches the block at this position: a hit needs it at a multiple of
+    `interval` tokens (0: at none), where the prompt resumes when it is sent again, or at the
+    `junction` where prompts were seen to part. The state of a Mamba group is needed as a window of
+    two tokens would be (`reachable_block_mask`)."""
+    periodic = serves_a_hit(block, window, block_size, max_(interval, hit_unit))
+    resent = needed_at(block, window, block_size, longest_hit_tokens(prompt, hit_unit))
+    return either(
+        both(interval > 0, periodic), either(resent, needed_at(block, window, block_size, junction))
+    )
+
+
 def longest_hit_tokens(known: Num, hit_unit: Num) -> Num:
     """The longest prefix hit that leaves a token to compute: a multiple of `hit_unit` below
     `known` (`KVCacheManager.get_computed_blocks`)."""

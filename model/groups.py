@@ -5,7 +5,10 @@ One function a question, for the three kinds alike: full attention, sliding wind
 
 from kvproof.model import config, counts
 from kvproof.model.rules import SPEC, Rules
-from kvproof.model.state import NULL, Engine, Table
+from kvproof.model.state import NULL, Engine, Request, Table
+
+STATE_WINDOW = 2
+"""Tokens of a window that lets go of, and needs for a hit, what a Mamba state does."""
 
 
 def skipped_tokens(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
@@ -55,6 +58,21 @@ def resident(
         bool(engine.blocks_for((index, tokens[: (p + 1) * group.block_size])))
         for p in blocks_needed(group, length, rules)
     )
+
+
+def worth_caching(
+    cfg: config.Engine, group: config.Group, position: int, request: Request, rules: Rules = SPEC
+) -> bool:
+    """Whether the block at this position is put into the cache: all of full attention, of the other
+    groups what a hit can need and the engine retains."""
+    size = group.block_size
+    if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
+        return True
+    if cfg.retention is None:
+        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit))
+    window = group.window if group.kind == "window" else STATE_WINDOW
+    boundaries = len(request.prompt), request.junction
+    return bool(rules.is_retained(position, window, size, cfg.hit_unit, cfg.retention, *boundaries))
 
 
 def hit_blocks(

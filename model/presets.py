@@ -52,6 +52,12 @@ def _ratios(name: str, *jobs: Job, prefill: int, decode: int) -> Cluster:
     return Cluster(name, (p, d), jobs)
 
 
+def _retaining(cluster: Cluster, interval: int) -> Cluster:
+    """The cluster with sparse retention on its engines."""
+    engines = tuple(dataclasses.replace(e, retention=interval) for e in cluster.engines)
+    return dataclasses.replace(cluster, engines=engines)
+
+
 def _overlapping(cluster: Cluster, *names: str) -> Cluster:
     """The cluster with async scheduling on the engines of these names, by default on all."""
     engines = (
@@ -64,6 +70,8 @@ def _overlapping(cluster: Cluster, *names: str) -> Cluster:
 AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
 ASYNC = (Job("r0", "abcd", 3), Job("r1", "abx", 2))
 APART = (Job("r0", "abc", 3), Job("r1", "xyz", 3))
+SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
+RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
 TWICE = (Job("r0", "abcde", 2), Job("r1", "abcde"))
 
 _PRESETS = (
@@ -211,6 +219,13 @@ _PRESETS = (
     ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
+    _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),
+    _retaining(_one("sparse-hybrid", FULL, MAMBA, jobs=SIBLINGS, num_blocks=24), 0),
+    _retaining(
+        _one("sparse-periodic", FULL, MAMBA, jobs=(Job("r0", "abcdefgh"), Job("r1", "abcdefxy"))), 4
+    ),
+    _retaining(_one("sparse-three", FULL, WIDE, MAMBA, jobs=RESENT, num_blocks=14), 0),
+    _retaining(_pd("sparse-pd", FULL, WINDOW, MAMBA, jobs=TWICE, num_blocks=12), 0),
 )
 
 CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in _PRESETS}

@@ -72,6 +72,7 @@ class Rules:
     window_blocks_for_hit: Callable[..., Any] = counts.window_blocks_for_hit
     window_blocks_offered: Callable[..., Any] = counts.window_blocks_offered
     serves_a_hit: Callable[..., Any] = counts.serves_a_hit
+    is_retained: Callable[..., Any] = counts.is_retained
     longest_hit_tokens: Callable[..., Any] = counts.longest_hit_tokens
     attention_blocks_predicted: Callable[..., Any] = counts.attention_blocks_predicted
     state_blocks_predicted: Callable[..., Any] = counts.state_blocks_predicted

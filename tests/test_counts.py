@@ -58,6 +58,25 @@ def test_block_serves_some_hit(block: int, window: int, block_size: int, per_uni
     assert counts.serves_a_hit(block, window, block_size, unit) == (block in needed)
 
 
+@given(small, size, st.integers(1, 4), st.integers(1, 4), small, st.integers(0, 3), small)
+def test_retained_blocks(
+    block: int, window: int, block_size: int, per_unit: int, prompt: int, apart: int, parted: int
+) -> None:
+    unit = block_size * per_unit
+    prompt, junction = prompt + 1, parted * unit
+    far = block * block_size + unit * apart + window + 1
+    ends = {max(range(0, prompt, unit)), junction}
+    ends |= set(range(0, far, unit * apart)) if apart else set()
+    needed = {p // block_size for end in ends for p in attended(end, window) if p < end}
+    for end in ends:
+        own = {p // block_size for p in attended(end, window) if p < end}
+        assert counts.needed_at(block, window, block_size, end) == (block in own)
+    retained = counts.is_retained(block, window, block_size, unit, apart * unit, prompt, junction)
+    assert retained == (block in needed)
+    dense = counts.serves_a_hit(block, window, block_size, unit)
+    assert dense or not retained
+
+
 @given(st.integers(1, 30), size)
 def test_longest_hit(known: int, hit_unit: int) -> None:
     assert counts.longest_hit_tokens(known, hit_unit) == max(range(0, known, hit_unit))

@@ -21,6 +21,8 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
     counts.tokens_skipped_by_state: (small,),
     counts.window_blocks_for_hit: (size, size),
     counts.serves_a_hit: (small, size, size, size),
+    counts.needed_at: (small, size, size, small),
+    counts.is_retained: (small, size, size, size, small, size, small),
     counts.longest_hit_tokens: (small, size),
     counts.tokens_loaded_by_decode: (small, small),
     counts.prompt_after_truncation: (small, small, st.booleans()),
@@ -58,8 +60,10 @@ def by_z3(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
 @settings(deadline=None, max_examples=40)
 def test_z3_and_python_compute_the_same(function: Callable[..., Any], data: st.DataObject) -> None:
     values = data.draw(st.tuples(*ARGUMENTS[function]))
-    if function is counts.serves_a_hit:
-        values = (*values[:3], math.lcm(values[2], values[3]))
+    if function in (counts.serves_a_hit, counts.is_retained):
+        values = (*values[:3], math.lcm(values[2], values[3]), *values[4:])
+    if function is counts.is_retained:
+        values = (*values[:4], values[3] * values[4], *values[5:])
     assert by_z3(function, values) == function(*values)
 
 

@@ -178,6 +178,25 @@ def hit_needs_every_group_on_decode(patch: pytest.MonkeyPatch) -> None:
             patch.setattr(owner, "supports_divergent_local_hybrid_hits", False)
 
 
+def retained_boundary_out_of_reach(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core import kv_cache_coordinator
+
+    patch.setattr(
+        kv_cache_coordinator, "replay_boundaries", lambda prompt, *_args, **_options: (prompt,)
+    )
+
+
+def retention_drops_junction(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
+    original = SlidingWindowManager.reachable_block_mask
+
+    def mask(**options: Any) -> Any:
+        return original(**{**options, "reachable_boundaries": options["reachable_boundaries"][:1]})
+
+    patch.setattr(SlidingWindowManager, "reachable_block_mask", staticmethod(mask))
+
+
 MISTAKES = {
     "decode_loads_whole_prompt": Mistake(decode_loads_whole_prompt, "prefill_and_decode_agree"),
     "truncation_without_guard": Mistake(truncation_without_guard, "truncated_at_most_once"),
@@ -196,6 +215,10 @@ MISTAKES = {
     "hit_needs_every_group_on_decode": Mistake(
         hit_needs_every_group_on_decode, "repeated_prompt_hits"
     ),
+    "retained_boundary_out_of_reach": Mistake(
+        retained_boundary_out_of_reach, "repeated_prompt_hits"
+    ),
+    "retention_drops_junction": Mistake(retention_drops_junction, "repeated_prompt_hits"),
 }
 
 

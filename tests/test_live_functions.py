@@ -22,6 +22,9 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.ranges import at_least
 from kvproof.model.rules import SPEC, Rules
 
+needed_at = counts.needed_at
+RETAINED = "retained_in_window"
+
 pytestmark = pytest.mark.live
 
 NAMES = (
@@ -29,6 +32,8 @@ NAMES = (
     "tokens_skipped_by_state",
     "window_blocks_for_hit",
     "serves_a_hit",
+    "retained_in_window",
+    "retained_state",
     "attention_growth",
     "state_growth",
     "window_admission",
@@ -97,6 +102,10 @@ def _unserved(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
     return after < counts.window_blocks_for_hit(window, block_size)
 
 
+def _one_before(block: Num, window: Num, block_size: Num, boundary: Num) -> Truth:
+    return needed_at(block, window, block_size, boundary - block_size)
+
+
 def _added(
     local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num, *_: Truth
 ) -> tuple[Num, ...]:
@@ -162,6 +171,8 @@ MISTAKES = (
         "serves_a_hit",
     ),
     Mistake("serves_a_hit", _unserved, "serves_a_hit"),
+    Mistake("needed_at", _one_before, "retained_state"),
+    Mistake("is_retained", lambda *numbers: needed_at(*numbers[:3], numbers[6]), RETAINED),
     Mistake(
         "longest_hit_tokens",
         lambda known, hit_unit: round_down(known + 1, hit_unit),

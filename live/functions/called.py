@@ -170,3 +170,19 @@ def accepted_beside_state(
 def something_to_load(tokens: Num, hit_blocks: Num, local_ratio: Num, **_: Num) -> Truth:
     """D, having hit all, does not read."""
     return hit_blocks * local_ratio < tokens
+
+
+def retained(
+    rules: Rules,
+    block: Num,
+    window: Num,
+    block_size: Num,
+    units: Num,
+    apart: Num,
+    prompt: Num,
+    junction: Num,
+) -> Truth:
+    """A junction is where a hit could end."""
+    unit = units * block_size
+    whole = counts.round_down(junction, unit)
+    return rules.is_retained(block, window, block_size, unit, apart * unit, prompt, whole)

@@ -6,6 +6,7 @@ with real blocks of the pool; the functions that read it are vLLM's.
 
 from typing import Any
 
+from vllm.v1.core.kv_cache_coordinator import replay_boundaries
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 
 from kvproof.live import build
@@ -49,6 +50,25 @@ def mask(block: int, window: int, block_size: int, units: int) -> tuple[bool, bo
         )
         answers.append(True if found is None else bool(found[-1]))
     return answers[0], answers[1]
+
+
+def retained(
+    window: int, block: int, block_size: int, units: int, apart: int, prompt: int, junction: int
+) -> bool:
+    """`reachable_block_mask` with sparse retention, of a window group (`window` above 0) or of a
+    Mamba group. A hit unit is so many blocks, and `apart` hit units are between what is kept."""
+    kind = Group("window", block_size, window) if window else Group("mamba", block_size)
+    unit = units * block_size
+    found = type(manager(kind)).reachable_block_mask(
+        start_block=block,
+        end_block=block + 1,
+        alignment_tokens=unit,
+        kv_cache_spec=build.spec_of(kind),
+        use_eagle=False,
+        retention_interval=apart * unit,
+        reachable_boundaries=(*replay_boundaries(prompt, unit, use_eagle=False), junction),
+    )
+    return True if found is None else bool(found[0])
 
 
 def _predicted(group: Any, end: int, hit: list[Any], computed: int) -> int:

@@ -1,7 +1,7 @@
 """The functions of vLLM that are called on the cases of our rules.
 
-Ranges leave out what vLLM can never get; where one does, it is said. Speculative decoding, context
-parallelism and sparse retention are switched off, as everywhere in kvproof.
+Ranges leave out what vLLM can never get; where one does, it is said. Speculative decoding and
+context parallelism are switched off, as everywhere in kvproof.
 """
 
 import functools
@@ -10,11 +10,21 @@ from kvproof.live.functions import called, handover, managers, scheduling
 from kvproof.live.functions.function import Function
 from kvproof.model import counts
 from kvproof.model.errors import unknown
+from kvproof.model.groups import STATE_WINDOW
 from kvproof.model.ranges import at_least, between
 
 SIZE = at_least(1)
 BLOCKS = at_least(0)
 FLAG = between(0, 1)
+# Small, for products of several of them are hard to search.
+RETAINING = {
+    "block": BLOCKS,
+    "block_size": between(1, 2),
+    "units": between(1, 2),
+    "apart": between(0, 2),
+    "prompt": at_least(1),
+    "junction": BLOCKS,
+}
 
 FUNCTIONS: dict[str, Function] = {
     each.id: each
@@ -50,6 +60,22 @@ FUNCTIONS: dict[str, Function] = {
             ),
             {"block": BLOCKS, "window": SIZE, "block_size": SIZE, "units": SIZE},
             managers.mask,
+        ),
+        Function(
+            "retained_in_window",
+            "SlidingWindowManager.reachable_block_mask",
+            called.retained,
+            {"window": between(2, 3), **RETAINING},
+            managers.retained,
+            bound=4,
+        ),
+        Function(
+            "retained_state",
+            "MambaManager.reachable_block_mask",
+            functools.partial(called.retained, window=STATE_WINDOW),
+            RETAINING,
+            functools.partial(managers.retained, 0),
+            bound=4,
         ),
         Function(
             "attention_growth",

@@ -1,0 +1,30 @@
+"""The class of vllm#53945 and vllm#52216: what sparse retention keeps no lookup asks for.
+Here the boundary at the end of a prompt is kept; but a hit leaves a token to compute, so a prompt
+of whole blocks that is sent again may only hit a boundary earlier, and finds nothing."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, Truth
+from kvproof.model.faults.fault import Fault
+
+
+def at_the_very_end(
+    block: Num,
+    window: Num,
+    block_size: Num,
+    hit_unit: Num,
+    interval: Num,
+    prompt: Num,
+    junction: Num,
+) -> Truth:
+    """As if a hit could cover the whole prompt."""
+    return counts.is_retained(block, window, block_size, hit_unit, interval, prompt + 1, junction)
+
+
+FAULT = Fault(
+    name="retained_boundary_out_of_reach",
+    born_of="vllm#53945",
+    mistake="sparse retention keeps the boundary at the end of a prompt, which no hit may reach",
+    replaces=("is_retained", at_the_very_end),
+    breaks=("repeated_prompt_hits",),
+    cluster="sparse-three",
+)
