@@ -6,6 +6,7 @@ Block size 2 throughout, pools of a few blocks, prompts of a few tokens.
 import dataclasses
 from pathlib import Path
 
+from kvproof.model import drawn
 from kvproof.model.config import Cluster, Engine, Group, Job, parse
 from kvproof.model.errors import UsageError, unknown
 
@@ -232,9 +233,11 @@ CLUSTERS: dict[str, Cluster] = {cluster.name: cluster for cluster in _PRESETS}
 
 
 def cluster_named(name: str) -> Cluster:
-    """A preset by name, or a cluster from a JSON file. Raises UsageError for neither."""
+    """A preset by name, random:SEED, or a cluster from a JSON file. Raises UsageError for none."""
     if name in CLUSTERS:
         return CLUSTERS[name]
+    if name.startswith(drawn.PREFIX):
+        return drawn.from_name(name)
     path = Path(name)
     if path.suffix != ".json":
         raise unknown("cluster", name, CLUSTERS)

@@ -44,6 +44,23 @@ def peak_blocks(engine: Engine, tokens: int) -> int:
     return peak
 
 
+def reserved_blocks(engine: Engine, tokens: int) -> int:
+    """Blocks that must fit for a request of so many tokens to be let in at all: of a window those
+    of one chunk and the tokens it sees, however long the request is.
+
+    vLLM starts only where its longest request fits like this, and refuses longer ones
+    (`SlidingWindowSpec.max_admission_blocks_per_request`).
+    """
+    reserved = 0
+    for group in engine.groups:
+        blocks = groups.grown(group, (), tokens)
+        if group.kind == "window":
+            seen = group.window - 1 + engine.chunk_tokens
+            blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)
+        reserved += blocks
+    return reserved
+
+
 @functools.lru_cache(maxsize=64)
 def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
     """The longest prompt (tokens) that every engine can serve alone, 0 where none fits.
@@ -57,7 +74,8 @@ def _longest_on(engine: Engine, max_tokens: int) -> int:
     after_prompt = 0 if engine.role == "prefill" else max_tokens - 1
 
     def peak(prompt: int) -> int:
-        return peak_blocks(engine, prompt + after_prompt)
+        tokens = prompt + after_prompt
+        return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
 
     return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=peak)
 

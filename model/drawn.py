@@ -1,0 +1,93 @@
+"""Clusters drawn at random: one seed, one cluster, over everything an engine can be set to.
+
+Presets are small on purpose and chosen by us. These are chosen by nobody.
+"""
+
+import random
+
+from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.errors import UsageError
+
+PREFIX = "random:"
+"""A cluster of this name and a seed is drawn."""
+
+LAYOUTS = (
+    ("full",),
+    ("window",),
+    ("full", "window"),
+    ("full", "mamba"),
+    ("full", "window", "mamba"),
+    ("full", "window", "window"),
+    ("full", "full", "window", "mamba"),
+    ("full", "state"),
+)
+"""Kinds of cache groups side by side; `state` is a Mamba group of mode none."""
+
+BLOCK_SIZES = (1, 2, 4, 8)
+WINDOWS = (2, 3, 4, 7)
+"""Tokens. A window of one token never reads the cache, and no model has it."""
+CHUNKS = (1, 2, 3, 5, 8, 16)
+POOLS = (9, 12, 16, 24, 40)
+RATIOS = (1, 1, 1, 2)
+
+
+def _groups(draw: random.Random, layout: tuple[str, ...]) -> tuple[Group, ...]:
+    size = draw.choice(BLOCK_SIZES)
+
+    def group(kind: str) -> Group:
+        if kind == "window":
+            return Group(kind, size, window=draw.choice(WINDOWS))
+        if kind == "state":
+            return Group("mamba", 4096, mode="none")
+        return Group(kind, size)
+
+    return tuple(group(kind) for kind in layout)
+
+
+def _cluster(name: str, draw: random.Random) -> Cluster:
+    layout = draw.choice(LAYOUTS)
+    groups = _groups(draw, layout)
+    caching = "state" not in layout and draw.random() < 0.9
+    ratio = draw.choice(RATIOS)
+
+    def engine(name: str, role: str) -> Engine:
+        return Engine(
+            name,
+            groups,
+            draw.choice(POOLS),
+            role,
+            draw.choice(CHUNKS),
+            ratio if role != "both" else 1,
+            caching,
+        )
+
+    pair = draw.random() < 0.6
+    engines = (engine("P", "prefill"), engine("D", "decode")) if pair else (engine("E", "both"),)
+    return Cluster(
+        name,
+        engines,
+        aborts=draw.random() < 0.5,
+        failures=draw.choice((0, 1, 2)) if pair else 0,
+        losses=pair and draw.random() < 0.3,
+        evictions=draw.random() < 0.3,
+        resets=draw.random() < 0.3,
+        load_failure=draw.choice(("fail", "recompute")),
+    )
+
+
+def drawn(seed: int) -> Cluster:
+    """The cluster of this seed, without jobs: the first possible one that it draws."""
+    draw = random.Random(seed)
+    while True:
+        try:
+            return _cluster(f"{PREFIX}{seed}", draw)
+        except UsageError:
+            continue
+
+
+def from_name(name: str) -> Cluster:
+    """The cluster of a name like random:7. Raises UsageError where no seed follows."""
+    seed = name.removeprefix(PREFIX)
+    if not seed.isdecimal():
+        raise UsageError(f"{name} has no seed. Write {PREFIX} and a whole number from 0 on.")
+    return drawn(int(seed))
