@@ -1,18 +1,27 @@
 """When a run is over, and who is still waiting."""
 
-from kvproof.model.state import PREEMPTED, WAITING, Request, State
+from collections.abc import Iterator
+
+from kvproof.model.state import PREEMPTED, WAITING, Engine, Request, State
 
 
 def unfinished(state: State) -> list[tuple[str, Request]]:
     """Requests that are still held by an engine, with the engine's name. One that waits for a
-    transfer whose end will never be reported is excused: that is the environment's doing. So are
-    those that wait for blocks where it keeps some."""
+    transfer whose end will never be reported is excused: that is the environment's doing. So is
+    one that may be short of the blocks which that one keeps."""
     lost = {t.request for t in state.transfers if t.phase == "lost"}
-    short = [e for e in state.engines if any(r.id in lost and r.tables for r in e.requests)]
-    idle = (WAITING, PREEMPTED)
-    starved = {r.id for e in short for r in e.requests if r.status in idle and not r.tables}
-    excused = lost | starved
+    excused = lost | {name for engine in state.engines for name in _short(engine, lost)}
     return [(e.name, r) for e in state.engines for r in e.requests if r.id not in excused]
+
+
+def _short(engine: Engine, lost: set[str]) -> Iterator[str]:
+    """Requests without blocks that may not fit beside those lost: a token takes at most a block of
+    each group."""
+    groups = max((len(r.tables) for r in engine.requests if r.id in lost), default=0)
+    for request in engine.requests:
+        idle = request.status in (WAITING, PREEMPTED) and not request.tables
+        if idle and groups * len(request.tokens) > len(engine.free):
+            yield request.id
 
 
 def over(state: State) -> bool:

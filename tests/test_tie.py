@@ -1,8 +1,18 @@
 """What ties the proofs to what runs: a step outside the relation is red, and says where."""
 
+import dataclasses
+
 import pytest
 
-from kvproof.model.events import Compute, Schedule
+from kvproof.model import config
+from kvproof.model.events import (
+    Compute,
+    LeaseExpire,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferLost,
+)
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -151,3 +161,22 @@ def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.Mo
     relation._reaches.cache_clear()
     with pytest.raises(Violated, match=TIE):
         driven()
+
+
+def test_a_lost_read_of_a_request_that_hit_is_tied_too() -> None:
+    lists = config.Engine("P", (config.Group("full", 2),), 9, "prefill")
+    cluster = config.Cluster(
+        "lost",
+        (lists, dataclasses.replace(lists, name="D", role="decode")),
+        (config.Job("r0", "abcd"), config.Job("r1", "abcdef")),
+        losses=True,
+    )
+    run = Run(ModelMachine(cluster), ())
+    for event in (
+        *(Submit("P", "r0"), Schedule("P"), Submit("D", "r0"), Schedule("D"), TransferDone("r0")),
+        *(Schedule("D"), Submit("P", "r1"), Schedule("P"), Submit("D", "r1"), Schedule("D")),
+        *(TransferLost("r1"), LeaseExpire("r1")),
+    ):
+        run.take(event)
+    pairs = run.steps[-1].before.transfers[0].pairs
+    assert pairs[0][1][0] == 3, "the first block P sends is not the first of its table"

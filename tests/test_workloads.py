@@ -20,6 +20,7 @@ from kvproof.strategies.workloads import (
     peak_blocks,
     prompt_lengths,
     prompts,
+    reserved_blocks,
 )
 
 FULL = CLUSTERS["full"]
@@ -52,6 +53,11 @@ def test_output_shortens_the_longest_prompt_by_all_but_the_last_token() -> None:
     assert [longest_prompt(FULL.engines, m) for m in MAX_TOKENS] == [8, 7, 6, 5]
 
 
+def test_a_window_is_reserved_up_to_a_chunk_and_what_it_sees() -> None:
+    engine = Engine("E", (Group("window", 2, window=4),), 20, chunk_tokens=4)
+    assert [reserved_blocks(engine, n) for n in (1, 8, 9, 11, 100)] == [1, 4, 5, 5, 5]
+
+
 @pytest.mark.parametrize("name", sorted(CLUSTERS))
 @pytest.mark.parametrize("max_tokens", [MAX_TOKENS[0], MAX_TOKENS[-1]])
 def test_the_longest_prompt_fits_and_one_token_more_does_not(name: str, max_tokens: int) -> None:
@@ -61,7 +67,10 @@ def test_the_longest_prompt_fits_and_one_token_more_does_not(name: str, max_toke
     alone(cluster, Job("r0", "a" * longest, max_tokens))
     free = [e.num_blocks - 1 for e in cluster.engines]
     after = [0 if e.role == "prefill" else max_tokens - 1 for e in cluster.engines]
-    peaks = [peak_blocks(e, longest + 1 + m) for e, m in zip(cluster.engines, after, strict=True)]
+    peaks = [
+        max(peak_blocks(e, longest + 1 + m), reserved_blocks(e, longest + 1 + m))
+        for e, m in zip(cluster.engines, after, strict=True)
+    ]
     assert any(peak > blocks for peak, blocks in zip(peaks, free, strict=True))
 
 

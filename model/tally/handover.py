@@ -160,7 +160,7 @@ def handover_system(kind: str, rules: Rules) -> System:
         return both(any_of(*(h.phase == p for p in (OFFERED, ABANDONED, LOST))), h.pinned == 1)
 
     def expire(_sizes: Sizes, h: Handover) -> Handover:
-        lost = h._replace(pinned=0)
+        lost = h._replace(pinned=0, first_remote=0)
         return Handover(
             *(if_(h.phase == LOST, a, b) for a, b in zip(lost, NO_HANDOVER, strict=True))
         )

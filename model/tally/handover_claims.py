@@ -53,9 +53,9 @@ def lists_are_equally_long(_sizes: Sizes, h: Handover) -> Truth:
 
 
 def lists_start_together(_sizes: Sizes, h: Handover) -> Truth:
-    """After trimming both lists start at the same position of the sequence, whatever the numbers of
-    kernel blocks to a block are on P and D (vllm#50558)."""
-    return h.first_local == h.first_remote
+    """While P keeps its blocks, both trimmed lists start at the same position of the sequence,
+    whatever the numbers of kernel blocks to a block are on P and D (vllm#50558)."""
+    return implies(h.pinned == 1, h.first_local == h.first_remote)
 
 
 def blocks_outlive_their_readers(_sizes: Sizes, h: Handover) -> Truth:

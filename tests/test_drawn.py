@@ -1,0 +1,36 @@
+"""Clusters drawn at random: possible, reproducible, and of every kind."""
+
+import pytest
+
+from kvproof.model.drawn import LAYOUTS, drawn
+from kvproof.model.errors import UsageError
+from kvproof.model.presets import cluster_named
+from kvproof.strategies.workloads import longest_prompt
+
+SEEDS = range(300)
+
+
+def test_one_seed_is_one_cluster_and_another_seed_another() -> None:
+    clusters = [drawn(seed) for seed in SEEDS]
+    assert clusters == [drawn(seed) for seed in SEEDS]
+    assert len({c.engines for c in clusters}) > len(clusters) * 0.9
+
+
+def test_a_cluster_is_found_by_its_name() -> None:
+    assert cluster_named("random:7") == drawn(7)
+
+
+@pytest.mark.parametrize("name", ["random:", "random:x", "random:-1", "random:1.5"])
+def test_a_name_without_a_seed_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="has no seed"):
+        cluster_named(name)
+
+
+def test_every_layout_is_drawn_alone_and_as_a_pair() -> None:
+    kinds = {(c.disaggregated, tuple(g.kind for g in c.prefill.groups)) for c in map(drawn, SEEDS)}
+    layouts = {tuple("mamba" if k == "state" else k for k in layout) for layout in LAYOUTS}
+    assert kinds == {(pair, layout) for pair in (False, True) for layout in layouts}
+
+
+def test_a_prompt_fits_every_cluster() -> None:
+    assert all(longest_prompt(drawn(seed).engines, 2) for seed in SEEDS)
