@@ -197,7 +197,63 @@ def retention_drops_junction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlidingWindowManager, "reachable_block_mask", staticmethod(mask))
 
 
+def window_let_go_in_flight(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.allocate_slots
+
+    def judged_by_all_computed(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        flying, request.num_in_flight_tokens = request.num_in_flight_tokens, 0
+        result = original(self, request, *args, **kwargs)
+        request.num_in_flight_tokens = flying
+        return result
+
+    patch.setattr(KVCacheManager, "allocate_slots", judged_by_all_computed)
+
+
+def frees_before_steps_end(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    patch.setattr(Scheduler, "_request_blocks_can_be_freed", lambda _self, _request: True)
+
+
+def late_output_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    original = AsyncScheduler._update_request_with_output
+
+    def taking(self: Any, request: Any, tokens: Any, is_stale: bool = False) -> Any:
+        result = original(self, request, tokens, is_stale)
+        request.num_output_placeholders -= len(result[0]) if is_stale else 0
+        return result
+
+    patch.setattr(AsyncScheduler, "_update_request_with_output", taking)
+
+
+def chunk_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    original = AsyncScheduler.update_from_output
+
+    def taking(self: Any, scheduled: Any, output: Any) -> Any:
+        result = original(self, scheduled, output)
+        for name, tokens in zip(output.req_ids, output.sampled_token_ids or (), strict=False):
+            if not tokens and name in self.requests:
+                self.requests[name].num_output_placeholders -= 1
+        return result
+
+    patch.setattr(AsyncScheduler, "update_from_output", taking)
+
+
 MISTAKES = {
+    "window_let_go_in_flight": Mistake(window_let_go_in_flight, "settled_frees"),
+    "frees_before_steps_end": Mistake(frees_before_steps_end, "settled_frees"),
+    "late_output_takes_placeholder": Mistake(
+        late_output_takes_placeholder, "placeholders_are_samples_in_flight"
+    ),
+    "chunk_takes_placeholder": Mistake(
+        chunk_takes_placeholder, "placeholders_are_samples_in_flight"
+    ),
     "decode_loads_whole_prompt": Mistake(decode_loads_whole_prompt, "prefill_and_decode_agree"),
     "truncation_without_guard": Mistake(truncation_without_guard, "truncated_at_most_once"),
     "truncates_for_any_non_full_group": Mistake(

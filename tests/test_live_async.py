@@ -1,0 +1,62 @@
+"""Live vLLM with its queue of steps kept full: the model beside it follows."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from kvproof.model.events import Complete, Event, Schedule, describe
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import LATE, VOID, State
+from kvproof.strategies.refinement import Shadowed
+
+pytestmark = pytest.mark.live
+
+SEEDS = 6
+STEPS_MAX = 200
+
+OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
+
+
+def ways(state: State) -> set[str]:
+    """What is special about the steps in flight of a state."""
+    seen: set[str] = set()
+    for engine in state.engines:
+        seen |= {f.fate for step in engine.steps for f in step} & {LATE, VOID}
+        seen |= {"two steps"} if len(engine.steps) > 1 else set()
+        seen |= {"blocks wait"} if engine.deferred else set()
+    return seen
+
+
+def eager(choose: random.Random, stimuli: list[Event], last: Event | None) -> Event:
+    """The next event: mostly a further step, as `step_with_batch_queue` does, and an output where
+    none can be dispatched, or the last one came up empty."""
+    work = [e for e in stimuli if isinstance(e, Schedule) and e != last]
+    if work and choose.random() < 0.6:
+        return choose.choice(work)
+    outputs = [e for e in stimuli if isinstance(e, Complete)]
+    if outputs and choose.random() < 0.6:
+        return choose.choice(outputs)
+    return choose.choice(stimuli)
+
+
+def test_the_model_follows_where_the_queue_is_kept_full() -> None:
+    from kvproof.live import availability
+    from kvproof.live.deviations import deviations
+    from kvproof.live.machine import LiveMachine
+
+    faults = deviations(availability.check())
+    seen: Counter[str] = Counter()
+    for name in OVERLAPPING:
+        for seed in range(SEEDS):
+            choose = random.Random(seed)
+            machine = Shadowed(LiveMachine(CLUSTERS[name]), faults)
+            last: Event | None = None
+            while len(machine.steps) < STEPS_MAX and (stimuli := machine.stimuli()):
+                event = eager(choose, stimuli, last)
+                nothing = Schedule(getattr(event, "engine", ""), ())
+                last = event if machine.take(event).event == nothing else None
+                seen.update(ways(machine.state))
+            assert not machine.stimuli(), [describe(s.event) for s in machine.steps]
+    # That late tokens come is shown by the planted late_output_takes_placeholder.
+    assert set(seen) >= {VOID, "two steps", "blocks wait"}
