@@ -57,6 +57,8 @@ class Node:
         self.output = output
         if shares:
             self.queue.append((output, shares))
+        if self.cfg.overlaps:
+            self._keep([share.request for share in shares])
         return Effects(reads, admissions, tuple(self.recorder.allocations))
 
     def _admission(self, admitted: Any, before: state.Engine) -> Admission:
@@ -90,7 +92,8 @@ class Node:
         """The oldest step's output reaches the scheduler. Gives what finished requests hand
         over."""
         output, shares = self.queue.popleft()
-        self._keep([share.request for share in shares])
+        if not self.cfg.overlaps:
+            self._keep([share.request for share in shares])
         steps = view.in_flight(self.scheduler, [shares])
         for share in steps[0] if steps else ():
             if share.samples and share.fate == state.COUNTS:
@@ -122,7 +125,7 @@ class Node:
             return
         for name in names:
             computed = self.scheduler.requests[name].num_computed_tokens
-            tokens = self.engine.request(name).tokens[:computed]
+            tokens = self.engine.request(name).tokens.ljust(computed, state.SAMPLED)[:computed]
             self.engine = store.keeping(self.cfg, self.engine, tokens)
         self.store.stored = self.engine.stored
 

@@ -143,11 +143,6 @@ class Engine:
                 f"Engine {self.name} caches prefixes beside a Mamba group of mode none, which "
                 "vLLM does not allow. Write mode align, or prefix_caching false."
             )
-        if self.store and self.overlaps:
-            raise UsageError(
-                f"Engine {self.name} has a store and {depth} steps in flight, which kvproof does "
-                "not model together. Write steps_in_flight 1, or store false."
-            )
         if self.store and self.role != "both":
             raise UsageError(
                 f"Engine {self.name} has a store beside a hand-over, which kvproof does not model. "

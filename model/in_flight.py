@@ -12,10 +12,10 @@ be scheduled; here it may arrive at any time.
 
 from collections.abc import Sequence
 
-from kvproof.model import config, coordinator, memory, pool
+from kvproof.model import config, coordinator, memory, pool, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
+from kvproof.model.state import COUNTS, LATE, NULL, SAMPLED, VOID, Engine, Flight, Request
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
@@ -44,13 +44,16 @@ def settled(engine: Engine, request: Request, rules: Rules) -> int:
 
 def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str, int]]) -> Engine:
     """The engine with one more step in flight. Whoever has reached the end of what is known or
-    pending samples a token, and gets a placeholder for it."""
+    pending samples a token, and gets a placeholder for it. A store has what was computed for the
+    steps behind this one."""
     step = []
     for name, tokens in scheduled:
         request = engine.request(name)
         samples = request.computed >= counted_on(engine, request)
         blocks = memory.used(cfg, request, tokens)
         step.append(Flight(name, tokens, samples, COUNTS, blocks))
+        computed = request.tokens.ljust(request.computed, SAMPLED)[: request.computed]
+        engine = store.keeping(cfg, engine, computed)
         engine = with_placeholders(engine, name, engine.placeholders(name) + samples)
     return engine._replace(steps=(*engine.steps, tuple(step))) if step else engine
 

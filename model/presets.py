@@ -205,6 +205,7 @@ _PRESETS = (
     _overlapping(
         _one("hybrid-async", FULL, MAMBA, jobs=(Job("r0", "abcde", 3), Job("r1", "abcdx", 2)))
     ),
+    _overlapping(_one("store-async", FULL, jobs=APART, num_blocks=5, store=True, aborts=True)),
     _overlapping(_pd("pd-async", FULL, MAMBA, jobs=APART, num_blocks=7, aborts=True)),
     _overlapping(
         _pd(

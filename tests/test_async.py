@@ -105,9 +105,3 @@ def test_more_steps_than_vllm_has_are_refused() -> None:
     engine = CLUSTERS["full"].engines[0]
     with pytest.raises(UsageError, match=r"steps_in_flight of engine E is 3.*Write a whole number"):
         dataclasses.replace(engine, steps_in_flight=3)
-
-
-def test_a_store_beside_steps_in_flight_is_refused() -> None:
-    engine = CLUSTERS["full"].engines[0]
-    with pytest.raises(UsageError, match=r"has a store and 2 steps in flight.*Write"):
-        dataclasses.replace(engine, steps_in_flight=2, store=True)

@@ -70,6 +70,7 @@ STATES = {
     "async-preempting": 712,
     "hybrid-async": 133,
     "pd-async": 1764,
+    "store-async": 796,
     "pd-async-decode": 799,
 }
 
