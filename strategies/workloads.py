@@ -31,14 +31,15 @@ LONGEST = 256
 
 def peak_blocks(engine: Engine, tokens: int) -> int:
     """The most blocks one request holds on an engine while it computes its first `tokens` tokens,
-    wherever hits and chunks make its steps start."""
+    wherever hits and chunks make its steps start. Steps in flight keep what they read."""
     peak = 0
+    in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
     for start in range(tokens):
         end = min(start + engine.chunk_tokens, tokens)
         held = 0
         for group in engine.groups:
             before = int(counts.blocks_for_tokens(start, group.block_size))
-            skipped = groups.skipped_blocks(group, start)
+            skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
             held += before - skipped + groups.grown(group, (NULL,) * before, end)
         peak = max(peak, held)
     return peak
