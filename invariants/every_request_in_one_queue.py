@@ -9,9 +9,9 @@ from kvproof.model.config import Cluster
 from kvproof.model.state import ASTRAY, PREEMPTED, RUNNING, WAITING, Engine, Request
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """Who runs is in the running queue once, and nobody else is. Who does not run is where its
-    status says, and holds blocks only for what it loaded into them."""
+    status says, and holds blocks only for what it loaded into them, or as a session."""
     for request in engine.requests:
         times = engine.running.count(request.id)
         if times != (request.status == RUNNING):
@@ -21,16 +21,20 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
             )
         if request.status == ASTRAY:
             yield f"{request.id} is unfinished on {engine.name}", "no queue has it, or several have"
-        if request.status in (WAITING, PREEMPTED) and request.tables and not _loaded(request):
+        if (
+            request.status in (WAITING, PREEMPTED)
+            and request.tables
+            and not _kept(cluster, request)
+        ):
             yield f"{request.id} only waits on {engine.name}", "it keeps its blocks"
     for name in engine.running:
         if engine.find(name) is None:
             yield f"{name} is in the running queue of {engine.name}", "it has left the engine"
 
 
-def _loaded(request: Request) -> bool:
-    """Whether its blocks hold what a load has brought."""
-    return request.external > 0
+def _kept(cluster: Cluster, request: Request) -> bool:
+    """Whether its blocks hold what a load has brought, or the earlier parts of a session."""
+    return request.external > 0 or bool(cluster.job(request.id).parts)
 
 
 INVARIANT = Invariant(

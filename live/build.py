@@ -191,9 +191,10 @@ def request(
     params: dict[str, Any] | None,
     priority: int = 0,
     arrival: int = 0,
+    resumable: bool = False,
 ) -> Request:
     """A real Request as it arrives, by token ids or by embeddings. `arrival` counts those before it
-    on its engine."""
+    on its engine. A session is `resumable` until its last part is answered."""
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
         ignore_eos=True,
@@ -209,5 +210,6 @@ def request(
         pooling_params=None,
         arrival_time=float(arrival),
         priority=priority,
+        resumable=resumable,
         block_hasher=get_request_block_hasher(hash_block_size(cfg), sha256),
     )

@@ -20,6 +20,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "deeper_state_gives_up_hit",
         "loaded_state_not_predicted",
         "uncomputed_stays_cached",
+        "waiting_sessions_hold_on",
     ),
 }
 

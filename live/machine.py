@@ -18,6 +18,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
     Complete,
+    Continue,
     Event,
     Evict,
     LeaseExpire,
@@ -53,6 +54,7 @@ class LiveMachine:
             TransferLost: self._transfer_lost,
             Abort: self._abort,
             LeaseExpire: self._lease_expire,
+            Continue: self._continue,
             Evict: self._evict,
             ResetPrefixCache: self._reset,
         }
@@ -115,7 +117,13 @@ class LiveMachine:
             params = {"do_remote_decode": True, "do_remote_prefill": False}
         elif known.route == "from_prefill":
             params = dict(self.handed_over[event.request])
-        self.nodes[event.engine].add(known, params, self.cluster.job(event.request).priority)
+        self.nodes[event.engine].add(known, params, self.cluster.job(event.request))
+
+    def _continue(self, event: Continue) -> None:
+        node = self.nodes[event.engine]
+        held = {r.id for r in node.engine.requests}
+        node.go_on(self.cluster.job(event.request))
+        self._note_ended(node, held)
 
     def _schedule(self, event: Schedule) -> Effects:
         node = self.nodes[event.engine]

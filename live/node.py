@@ -10,7 +10,7 @@ from kvproof.live import build, view
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
-from kvproof.model import config, history, state, store
+from kvproof.model import config, history, session, state, store
 from kvproof.model.step import Admission, Effects
 
 SAMPLED_ID = ord(state.SAMPLED)
@@ -36,11 +36,22 @@ class Node:
     def _cached(self) -> state.Cached:
         return view.cached(self.scheduler, self.names)
 
-    def add(self, known: state.Request, params: dict[str, Any] | None, priority: int) -> None:
-        """A request arrives."""
-        request = build.request(self.cfg, known, params, priority, len(self.known))
+    def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
+        """A request arrives, whole or as the first part of a session."""
+        first = bool(job.parts)
+        request = build.request(self.cfg, known, params, job.priority, len(self.known), first)
         self.known[known.id] = known
         self.scheduler.add_request(request)
+
+    def go_on(self, job: config.Job) -> None:
+        """The next part of a session arrives, or a request without a part, which ends it."""
+        paused = self.engine.request(job.name)
+        part = session.next_part(job, paused)
+        update = paused._replace(prompt=part or state.SAMPLED)
+        self.scheduler.add_request(build.request(self.cfg, update, None, resumable=bool(part)))
+        known = session.with_part(paused, part)
+        self.known[job.name] = self.known[job.name]._replace(prompt=known.prompt, asked=known.asked)
+        self.names.forget_length(job.name)
 
     def schedule(self) -> Effects:
         """One real step: the scheduler chooses, the worker executes. Its output joins the queue of

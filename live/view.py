@@ -19,6 +19,7 @@ _STATUS = {
     RequestStatus.WAITING: state.WAITING,
     RequestStatus.RUNNING: state.RUNNING,
     RequestStatus.PREEMPTED: state.PREEMPTED,
+    RequestStatus.WAITING_FOR_STREAMING_REQ: state.PAUSED,
 }
 
 
@@ -43,6 +44,10 @@ class Names:
                     break
                 end = (position + 1) * group.block_size
                 self.prefixes[index, bytes(whole[position])] = text[:end]
+
+    def forget_length(self, name: str) -> None:
+        """The tokens of a request are others now, though perhaps not more."""
+        self.known.pop(name, None)
 
     def key(self, block_hash: Any) -> Key:
         """The key a block hash with group stands for; an unknown one is shown as itself."""
@@ -104,6 +109,13 @@ def status(scheduler: Any, request: Any) -> str:
     return str(_STATUS.get(request.status, request.status.name.lower()))
 
 
+def prompt_of(live: Any, known: Request) -> str:
+    """The prompt. That of a session grows by what vLLM keeps of its answers: it is read in full."""
+    if live.resumable:
+        return "".join(map(chr, live.prompt_token_ids))
+    return known.prompt[: live.num_prompt_tokens]
+
+
 def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Request:
     """One request. `known` holds what vLLM does not keep: the job, and its last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
@@ -112,7 +124,7 @@ def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Re
     held = any(tables)
     known = known._replace(
         status=status(scheduler, live),
-        prompt=known.prompt[: live.num_prompt_tokens],
+        prompt=prompt_of(live, known),
         max_tokens=live.max_tokens,
         output=state.SAMPLED * len(live.output_token_ids),
         computed=live.num_computed_tokens,

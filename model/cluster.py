@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from kvproof.model import config, connector, history, in_flight, overlap, pool, scheduler
+from kvproof.model import config, connector, history, in_flight, overlap, pool, scheduler, session
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
     Complete,
+    Continue,
     Event,
     Evict,
     LeaseExpire,
@@ -19,8 +20,21 @@ from kvproof.model.events import (
 )
 from kvproof.model.greedy import Greedy
 from kvproof.model.rules import SPEC, Rules
-from kvproof.model.state import ABORTED, LOADING, SENDING, WAITING, Block, Engine, Request, State
+from kvproof.model.state import (
+    ABORTED,
+    LOADING,
+    PAUSED,
+    SENDING,
+    WAITING,
+    Block,
+    Engine,
+    Request,
+    State,
+)
 from kvproof.model.step import Effects, Step
+
+IDLE = (LOADING, SENDING, ABORTED, PAUSED)
+"""Statuses of requests that no step can serve."""
 
 
 def initial(cluster: config.Cluster) -> State:
@@ -67,7 +81,7 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
     yield from _arrivals(cluster, state)
     for engine in state.engines:
         room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
-        if room and any(r.status not in (LOADING, SENDING, ABORTED) for r in engine.requests):
+        if room and any(r.status not in IDLE for r in engine.requests):
             yield Schedule(engine.name)
     yield from _transfers(cluster, state)
     yield from _disturbances(cluster, state)
@@ -82,6 +96,10 @@ def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
         offered = transfer is not None and transfer.phase == "offered"
         if offered and not state.engine(last).find(job.name):
             yield Submit(last, job.name)
+    for engine in state.engines if cluster.sessions else ():
+        for request in engine.requests:
+            if request.status == PAUSED:
+                yield Continue(engine.name, request.id)
 
 
 def _transfers(cluster: config.Cluster, state: State) -> Iterator[Event]:
@@ -186,6 +204,7 @@ SIMPLE: dict[type, Callable[..., State]] = {
     TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
     TransferFail: lambda c, r, s, e: connector.transfer_failed(c, s, e.request, r),
     TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),
+    Continue: lambda c, r, s, e: session.go_on(c, r, s, e.engine, e.request),
     LeaseExpire: lambda c, r, s, e: connector.lease_expired(c, s, e.request, r),
 }
 

@@ -222,7 +222,8 @@ class Job:
 
     In a cluster with a prefill and a decode engine it runs on P first, then on D. `embeds` sends
     the prompt as embeddings instead of token ids. A lower `priority` is served first, by engines
-    whose policy it is.
+    whose policy it is. A job with `parts` is a session: they are sent one after another, each when
+    what came before has been answered with `max_tokens` tokens.
     """
 
     name: str
@@ -230,17 +231,27 @@ class Job:
     max_tokens: int = 1
     embeds: bool = False
     priority: int = 0
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(f"the number of prompt tokens of {self.name}", len(self.prompt), 1, "prompt tokens")
         _check(f"max_tokens of {self.name}", self.max_tokens, 1, "max_tokens")
         _check(f"the priority of {self.name}", self.priority, 0, "priority")
+        for part in self.parts:
+            _check(f"the number of tokens of a part of {self.name}", len(part), 1, "prompt tokens")
+
+    @property
+    def tokens_most(self) -> int:
+        """Tokens of all parts of the prompt and all answers."""
+        prompts = (self.prompt, *self.parts)
+        return sum(map(len, prompts)) + len(prompts) * self.max_tokens
 
 
 @dataclass(frozen=True)
 class Cluster:
     """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
-    environment; `failures` bounds how many transfers may fail."""
+    environment; `failures` bounds how many transfers may fail. With `sessions` jobs may come in
+    parts (see `session`)."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -251,6 +262,7 @@ class Cluster:
     evictions: bool = False
     resets: bool = False
     load_failure: str = "fail"
+    sessions: bool = False
 
     def __post_init__(self) -> None:
         names = [e.name for e in self.engines]
@@ -272,6 +284,7 @@ class Cluster:
                 "A job is sent as embeddings to an engine with a store, which knows prompts by "
                 "their token ids. Write embeds false, or store false."
             )
+        self._check_sessions()
         ranked = next((j.name for j in self.jobs if j.priority), None)
         if ranked is not None and not self.by_priority:
             raise UsageError(
@@ -280,6 +293,22 @@ class Cluster:
             )
         if self.disaggregated:
             self._check_pair(self.prefill, self.decode)
+
+    def _check_sessions(self) -> None:
+        parted = next((j.name for j in self.jobs if j.parts), None)
+        if parted is not None and not self.sessions:
+            raise UsageError(
+                f"Job {parted} comes in parts, and {self.name} has no sessions. Write sessions "
+                "true, or leave the parts out."
+            )
+        engine = self.engines[0]
+        plain = engine.role == "both" and all(g.kind == "full" for g in engine.groups)
+        if self.sessions and (not plain or engine.store or engine.overlaps or engine.by_priority):
+            raise UsageError(
+                f"Sessions on {self.name}, with a hand-over, a store, steps that overlap, a policy "
+                "of priority, or groups other than full attention, are not modelled. Write one "
+                "engine without these, or sessions false."
+            )
 
     @staticmethod
     def _check_pair(p: Engine, d: Engine) -> None:
@@ -359,6 +388,16 @@ def _build(cls: Callable[..., Any], what: str, data: Any) -> Any:
         raise UsageError(f"{what} is incomplete ({error}). Write every required field.") from error
 
 
+def _with_parts(job: Any) -> Any:
+    """The fields of a job, with its parts as a tuple of prompts."""
+    if not isinstance(job, Mapping) or "parts" not in job:
+        return job
+    parts = job["parts"]
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
+        raise UsageError(f"The parts of a job are {parts!r}. Write a list of prompts.")
+    return {**job, "parts": tuple(parts)}
+
+
 def from_json(data: Any) -> Cluster:
     """A cluster from plain data. Raises UsageError where it is impossible."""
 
@@ -380,7 +419,10 @@ def from_json(data: Any) -> Cluster:
         engines.append(_build(Engine, "engine", fields))
     rest = {k: v for k, v in data.items() if k not in ("engines", "jobs")}
     rest.setdefault("name", "custom")
-    jobs = many(Job, "job", data.get("jobs", ()))
+    sent = data.get("jobs", ())
+    if isinstance(sent, (list, tuple)):
+        sent = [_with_parts(item) for item in sent]
+    jobs = many(Job, "job", sent)
     cluster: Cluster = _build(Cluster, "cluster", {**rest, "engines": tuple(engines), "jobs": jobs})
     return cluster
 

@@ -91,6 +91,13 @@ class LeaseExpire(NamedTuple):
     request: str
 
 
+class Continue(NamedTuple):
+    """The next part of a session's prompt arrives, or word that there is none."""
+
+    engine: str
+    request: str
+
+
 class Evict(NamedTuple):
     """The cache entry of a free block is dropped."""
 
@@ -113,6 +120,7 @@ Event: TypeAlias = (
     | TransferLost
     | Abort
     | LeaseExpire
+    | Continue
     | Evict
     | ResetPrefixCache
 )
@@ -128,6 +136,7 @@ EVENTS: dict[str, Any] = {
         TransferLost,
         Abort,
         LeaseExpire,
+        Continue,
         Evict,
         ResetPrefixCache,
     )

@@ -1,11 +1,11 @@
 """A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
 run may choose otherwise."""
 
-from kvproof.model import connector, coordinator, in_flight
+from kvproof.model import connector, coordinator, in_flight, session
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Compute, Preempt
 from kvproof.model.scheduler import Scheduling
-from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING, Engine
+from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING, Engine, Request
 
 
 class Greedy(Scheduling):
@@ -64,9 +64,35 @@ class Greedy(Scheduling):
             held.sort(key=lambda r: (not r.tables, self.rank(r.id)))
         else:
             held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
+        if self.cluster.sessions and not self.rules.sessions_give_way():
+            # vLLM's order is that of pausing, which a state does not tell: the worst one is taken.
+            held.sort(key=lambda r: (not r.tables, -self._lacks(r)))
         for request in held:
             if not self.budget or self.engine.dead or not self._try(request.id):
                 break
+        if held and not self.chose and not self.engine.running:
+            self._reclaim(held[0].id)
+
+    def _lacks(self, request: Request) -> int:
+        """Blocks that a session needs for all its tokens and does not hold."""
+        if not request.tables:
+            return 0
+        tokens = len(request.tokens)
+        return coordinator.predicted(self.cfg, self.engine, request, None, tokens, self.rules)
+
+    def _reclaim(self, needy: str) -> None:
+        """Nobody runs: sessions that wait give their blocks to the first in turn until it fits."""
+        for victim in reversed(self.engine.requests):
+            before = self.engine
+            if victim.id == needy or not session.gives_way(self.cluster, victim, self.rules):
+                continue
+            try:
+                self.preempt(Preempt(victim.id, needy))
+            except NotAllowed:
+                self.engine = before
+                return
+            if self._try(needy):
+                return
 
     def _leaves_room(self, before: Engine, name: str) -> bool:
         """Whether a load leaves the blocks that requests begun before it still need. One that waits

@@ -219,6 +219,13 @@ _PRESETS = (
         ),
         "D",
     ),
+    _one(
+        "sessions",
+        FULL,
+        jobs=(Job("r0", "abcd", 2, parts=("ef",)), Job("r1", "wxyz", 2, parts=("uv",))),
+        num_blocks=7,
+        sessions=True,
+    ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
     _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),

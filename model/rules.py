@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model import counts
-from kvproof.model.state import RUNNING
+from kvproof.model.state import PAUSED, RUNNING
 
 
 def backoff_on_prefill(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
@@ -40,9 +40,10 @@ def rank(priority: int, arrival: int) -> tuple[int, ...]:
 
 
 def takes_a_place(status: str) -> bool:
-    """Whether a request of this status counts against `max_requests`: only one that runs. Others
-    may wait for something that never comes, and nobody else would be admitted (vllm#53130)."""
-    return status == RUNNING
+    """Whether a request of this status counts against `max_requests`: one that runs, or a session
+    whose user will go on. Others may wait for something that never comes, and nobody else would be
+    admitted (vllm#53130)."""
+    return status in (RUNNING, PAUSED)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Rules:
     resumes_before_late_output: Callable[[], bool] = lambda: False
     frees_wait_for_steps: Callable[[], bool] = lambda: True
     finished_leaves_running: Callable[[], bool] = lambda: True
+    sessions_give_way: Callable[[], bool] = lambda: True
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True
     forgets_evicted_key: Callable[[], bool] = lambda: True

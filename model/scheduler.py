@@ -16,6 +16,7 @@ from kvproof.model import (
     in_flight,
     memory,
     pool,
+    session,
     store,
 )
 from kvproof.model.errors import NotAllowed
@@ -27,6 +28,7 @@ from kvproof.model.state import (
     LOADED,
     LOADING,
     NULL,
+    PAUSED,
     PREEMPTED,
     RUNNING,
     WAITING,
@@ -179,7 +181,7 @@ class Scheduling:
         hit = self.pending[1] if admitted and self.pending else None
         if request.status != RUNNING and not admitted and not request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
-        if request.status in (LOADING, LOADED, FAILED):
+        if request.status in (LOADING, LOADED, FAILED, PAUSED):
             raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
         if request.id in dict(self.scheduled):
             raise NotAllowed(f"{request.id} is scheduled twice in a step")
@@ -243,7 +245,8 @@ class Scheduling:
 
     def preempt(self, choice: Preempt) -> None:
         """Take a running request's blocks; only where the needy one does not fit otherwise. By
-        priority it may be one that is scheduled already, which then is taken out of the step."""
+        priority it may be one that is scheduled already, which then is taken out of the step. Where
+        nobody runs, it may be a session that waits."""
         needy = self.engine.request(choice.needy)
         self.engine, needy = self._without_skipped(needy)
         start = needy.computed
@@ -255,7 +258,9 @@ class Scheduling:
             raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
         victim = self.engine.request(choice.request)
         scheduled = victim.id in dict(self.scheduled)
-        if victim.status != RUNNING or (scheduled and not self.cfg.by_priority):
+        reclaimed = session.gives_way(self.cluster, victim, self.rules) and not self.engine.running
+        idle = victim.status == RUNNING and (self.cfg.by_priority or not scheduled)
+        if not idle and not reclaimed:
             raise NotAllowed(f"{victim.id} is preempted and is not idle")
         if in_flight.must_wait(self.cfg, self.engine, victim.id):
             raise NotAllowed(f"{victim.id} is preempted and its blocks would not come free now")
@@ -326,6 +331,10 @@ def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> 
         engine = history.record_served(engine, request)
         request = history.sampled(request)
         state = state.putting(engine.having(request))
-        if len(request.output) >= request.max_tokens:
+        if len(request.output) < request.max_tokens:
+            continue
+        if cluster.job(request_id).parts:
+            state = session.paused(state, name, request)
+        else:
             state = connector.finish(cfg, state, request, rules)
     return state

@@ -36,6 +36,8 @@ SENDING = "sending"
 """Finished on P; its blocks stay until D has read them or the lease ends."""
 ABORTED = "aborted"
 """Ended by its user while a transfer still writes its blocks; they stay until that ends."""
+PAUSED = "paused"
+"""A session between two parts of its prompt: it waits for its user, and keeps its blocks."""
 ASTRAY = "astray"
 """In no queue of the scheduler that it should be in, or in more than one. The model has none."""
 

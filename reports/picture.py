@@ -27,6 +27,7 @@ COLOURS = {
     "TransferLost": "#8c510a",
     "Abort": "#111111",
     "LeaseExpire": "#e377c2",
+    "Continue": "#bcbd22",
     "Evict": "#b5a800",
     "ResetPrefixCache": "#6b7fa8",
 }

@@ -14,6 +14,7 @@ from kvproof.model import goal
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
+    Continue,
     Event,
     Schedule,
     Submit,
@@ -37,7 +38,7 @@ CHOICES_MAX = 64
 to be imported, and one seed would no longer give one trace."""
 
 WORK = (Schedule, Complete)
-HAND_OVER = (Submit, TransferDone)
+HAND_OVER = (Submit, Continue, TransferDone)
 BREAK = (TransferFail, TransferLost)
 
 
@@ -131,7 +132,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.offered(*HAND_OVER))
     @rule(data=st.data())
     def hand_over(self, data: st.DataObject) -> None:
-        """A given job arrives, D gets what P hands over, or D has read it."""
+        """A given job or part arrives, D gets what P hands over, or D has read it."""
         self.run.take(data.draw(st.sampled_from(self.offered(*HAND_OVER))))
 
     @precondition(lambda self: self.offered(*BREAK))

@@ -1,9 +1,10 @@
 """Progress under fairness: a run that goes on, or waits, for ever though everybody does his part.
 
 Everybody's part are his *duties*: an engine that has something to schedule is scheduled, a step's
-output arrives, and a hand-over moves on (D gets what P offers, a read ends well or badly, a lease
-nobody renews ends). A run is fair (weak fairness) if no duty stays possible from some point on and
-is never done. Disturbances and new jobs need not come; a run may rest where no duty is possible.
+output arrives, a hand-over moves on (D gets what P offers, a read ends well or badly, a lease
+nobody renews ends), and the user of a session goes on. A run is fair (weak fairness) if no duty
+stays possible from some point on and is never done. Disturbances and new jobs need not come; a run
+may rest where no duty is possible.
 
 Cost: linear in the graph. Guarantee: on a search that ended by itself, every fair run comes to its
 end exactly if there is no lasso. A lasso found in a search that was cut is real; none found there
@@ -22,6 +23,7 @@ from kvproof.model import goal
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
+    Continue,
     Event,
     LeaseExpire,
     Schedule,
@@ -57,6 +59,8 @@ class Lasso(NamedTuple):
 
 def duty(cluster: Cluster, event: Event) -> Duty | None:
     """The duty an event does, None where it need not happen."""
+    if isinstance(event, Continue):
+        return "Session", event.request
     if isinstance(event, Schedule | Complete):
         return type(event).__name__, event.engine
     if isinstance(event, TransferDone | TransferFail | LeaseExpire):

@@ -19,7 +19,8 @@ from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.state import State
 from kvproof.model.step import Step
-from kvproof.strategies.run import Violated
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
 
 REFINES = "refines_the_model"
 """The id of the finding that a machine did what the model does not allow, or not in that way."""
@@ -106,11 +107,26 @@ class Shadowed:
         return step
 
     def expects(self, finding: Finding) -> bool:
-        """Whether the model, with its faults, shows this finding at the last step too."""
-        if finding.invariant not in self.breaks or finding not in self.expected:
+        """Whether the model, with its faults, shows this finding at the last step too, or in being
+        driven to its end."""
+        if finding.invariant not in self.breaks:
+            return False
+        if finding not in self.expected and not self._stays(finding):
             return False
         self.explained[finding.invariant] += 1
         return True
+
+    def _stays(self, finding: Finding) -> bool:
+        """Whether the model, driven on from here, does not come to its end either."""
+        if INVARIANTS[finding.invariant].kind != "eventually":
+            return False
+        model = ModelMachine(self.cluster, self.rules)
+        model.state = self.shadow.state
+        try:
+            drain(Run(model, ()), finding.invariant)
+        except Violated:
+            return True
+        return False
 
     def _differ(self, step: Step, how: str) -> None:
         reasons = (f"{self.machine.name} took {describe(step.event)}", how)

@@ -59,8 +59,8 @@ class Renaming(NamedTuple):
 
 
 def _prompt(job: Job) -> str:
-    """The prompt as it reaches an engine (`model.cluster.arrival`)."""
-    return job.prompt.upper() if job.embeds else job.prompt
+    """The prompt as it reaches an engine (`model.cluster.arrival`), with all its parts."""
+    return (job.prompt.upper() if job.embeds else job.prompt) + "".join(job.parts)
 
 
 def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
@@ -71,7 +71,7 @@ def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
         if any(getattr(job, what) != getattr(image, what) for what in ALIKE):
             return None
         ours, theirs = _prompt(job), _prompt(image)
-        if len(ours) != len(theirs):
+        if len(ours) != len(theirs) or list(map(len, job.parts)) != list(map(len, image.parts)):
             return None
         for a, b in zip(ours, theirs, strict=True):
             if forth.setdefault(a, b) != b or back.setdefault(b, a) != a:

@@ -22,6 +22,12 @@ MAX_TOKENS = (1, 2, 3, 4)
 PRIORITIES = (0, 1)
 """Priorities of jobs, where they count."""
 
+PARTS_MAX = 2
+"""Parts of a session after the first."""
+
+PART_MAX = 6
+"""Tokens of such a part."""
+
 BOUNDARIES = 4
 """How many block boundaries, counted from the start of a prompt, lengths are drawn around."""
 
@@ -112,6 +118,20 @@ def prompts(
 
 
 @st.composite
+def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
+    """More parts of a prompt, where `room` tokens are left that one engine can serve."""
+    parts: list[str] = []
+    for _ in range(draw(st.integers(0, PARTS_MAX))):
+        room -= max_tokens - 1
+        if room < 1:
+            break
+        part = draw(st.sampled_from(LETTERS)) * draw(st.integers(1, min(room, PART_MAX)))
+        parts.append(part)
+        room -= len(part)
+    return tuple(parts)
+
+
+@st.composite
 def jobs(
     draw: st.DrawFn, cluster: Cluster, name: str, earlier: Sequence[str] = (), embeds: bool = True
 ) -> Job:
@@ -131,4 +151,5 @@ def jobs(
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
     as_embeds = embeds and cluster.disaggregated and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
-    return Job(name, prompt, max_tokens, as_embeds, priority)
+    parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
+    return Job(name, prompt, max_tokens, as_embeds, priority, parts)

@@ -66,6 +66,7 @@ STATES = {
     "priority": 490,
     "priority-hybrid": 65,
     "pd-limited": 615,
+    "sessions": 161,
     "async": 770,
     "async-preempting": 712,
     "hybrid-async": 133,
@@ -127,6 +128,7 @@ TRACES = {
     "resumes_before_late_output": 10,
     "chunk_takes_placeholder": 3,
     "finished_still_runs": 5,
+    "waiting_sessions_hold_on": 8,
 }
 
 

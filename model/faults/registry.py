@@ -48,6 +48,7 @@ from kvproof.model.faults import (
     truncation_without_guard,
     uncomputed_stays_cached,
     untouched_hits,
+    waiting_sessions_hold_on,
     wide_block_never_crossed,
     window_hit_one_block_short,
     window_let_go_in_flight,
@@ -112,6 +113,7 @@ FAULTS: dict[str, Fault] = {
         resumes_before_late_output,
         chunk_takes_placeholder,
         finished_still_runs,
+        waiting_sessions_hold_on,
     )
 }
 

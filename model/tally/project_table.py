@@ -182,7 +182,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
     ):
         if before is after or after.dead or cfg.store or not _concerns(step.event, cfg.name):
             continue
-        if cfg.overlaps:
+        if cfg.overlaps or cluster.sessions:
             continue
         for name in dict.fromkeys(r.id for r in (*before.requests, *after.requests)):
             old, new = before.find(name), after.find(name)

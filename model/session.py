@@ -1,0 +1,55 @@
+"""Sessions: jobs whose prompt comes in several parts, each of which is answered before the next.
+
+Between two parts a session waits for its user and keeps its blocks. Of an answer the last token was
+sampled and never computed: it is dropped, and the next part follows what is left. When there is no
+part left, the user says so, and the session ends.
+
+Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `add_request` of vLLM
+V1. Left open: parts that come while the one before is still being answered, which vLLM queues.
+"""
+
+from kvproof.model import config, connector
+from kvproof.model.errors import NotAllowed
+from kvproof.model.rules import Rules
+from kvproof.model.state import PAUSED, WAITING, Request, State
+
+
+def paused(state: State, engine: str, request: Request) -> State:
+    """A part is answered: the session leaves the running queue and waits for its user."""
+    held = state.engine(engine).having(request._replace(status=PAUSED))
+    running = tuple(r for r in held.running if r != request.id)
+    return state.putting(held._replace(running=running))
+
+
+def next_part(job: config.Job, request: Request) -> str:
+    """The part of the prompt that a session gets next, empty where it had them all."""
+    length = len(job.prompt)
+    for part in job.parts:
+        if length == request.asked:
+            return part
+        length += job.max_tokens - 1 + len(part)
+    return ""
+
+
+def with_part(request: Request, part: str) -> Request:
+    """A paused session after its next part has come: what was computed is its prompt now."""
+    prompt = request.tokens[:-1] + part
+    return request._replace(status=WAITING, prompt=prompt, asked=len(prompt), output="")
+
+
+def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name: str) -> State:
+    """The next part of a session comes, or word that there is none."""
+    request = state.engine(engine).request(name)
+    if request.status != PAUSED:
+        raise NotAllowed(f"{name} is {request.status} and its session goes on")
+    part = next_part(cluster.job(name), request)
+    if not part:
+        return connector.leave(cluster, cluster.engine(engine), state, request, rules)
+    return state.putting(state.engine(engine).having(with_part(request, part)))
+
+
+def gives_way(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
+    """Whether a session that waits to be served may lose its blocks to another one. They must not
+    be kept from all where nobody runs: several sessions could wait for each other (vllm#49439)."""
+    waits = request.status == WAITING and bool(request.tables)
+    return cluster.sessions and waits and rules.sessions_give_way()

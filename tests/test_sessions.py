@@ -1,0 +1,146 @@
+"""Sessions: prompts that come in parts, and what is kept between them."""
+
+import dataclasses
+
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster, Engine, Group, Job, from_json, to_json
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.stateful import sample
+from kvproof.strategies.symmetry import renamings
+from kvproof.strategies.verdict import Verdict
+
+FULL = Group("full", 2)
+SESSIONS = CLUSTERS["sessions"]
+
+
+def answered(machine: ModelMachine, *names: str) -> None:
+    """Schedule until these sessions are paused."""
+    engine = machine.state.engine("E")
+    while any(engine.request(name).status != "paused" for name in names):
+        machine.take(Schedule("E"))
+        if machine.stimuli() == [Complete("E")]:
+            machine.take(Complete("E"))
+        engine = machine.state.engine("E")
+
+
+def test_the_next_part_follows_what_was_computed() -> None:
+    machine = ModelMachine(SESSIONS)
+    machine.take(Submit("E", "r0"))
+    answered(machine, "r0")
+    before = machine.state.engine("E").request("r0")
+    assert (before.tokens, before.computed, len(before.tables[0])) == ("abcd..", 5, 3)
+    assert not machine.state.engine("E").running
+    machine.take(Continue("E", "r0"))
+    after = machine.state.engine("E").request("r0")
+    assert (after.prompt, after.output, after.tables) == ("abcd.ef", "", before.tables)
+    answered(machine, "r0")
+    machine.take(Continue("E", "r0"))
+    assert machine.state.ended == (("E", "r0"),)
+    assert len(machine.state.engine("E").free) == 6
+
+
+def test_a_session_that_runs_cannot_go_on() -> None:
+    machine = ModelMachine(SESSIONS)
+    machine.take(Submit("E", "r0"))
+    with pytest.raises(NotAllowed, match="r0 is waiting and its session goes on"):
+        machine.take(Continue("E", "r0"))
+
+
+def both_wait(machine: ModelMachine) -> None:
+    """Two sessions hold all blocks, and each has got a part that needs one more."""
+    machine.take(Submit("E", "r0"))
+    machine.take(Submit("E", "r1"))
+    answered(machine, "r0", "r1")
+    machine.take(Continue("E", "r0"))
+    machine.take(Continue("E", "r1"))
+
+
+def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
+    machine = ModelMachine(SESSIONS)
+    both_wait(machine)
+    assert machine.state.engine("E").free == ()
+    chose = machine.take(Schedule("E")).event
+    assert isinstance(chose, Schedule)
+    assert chose.chose is not None
+    assert chose.chose[0] == Preempt("r1", "r0")
+    assert machine.state.engine("E").running == ("r0",)
+
+
+def test_with_the_fault_they_wait_for_each_other() -> None:
+    machine = ModelMachine(SESSIONS, rules_with([FAULTS["waiting_sessions_hold_on"]]))
+    both_wait(machine)
+    before = machine.state
+    assert machine.take(Schedule("E")).after == before
+    with pytest.raises(NotAllowed, match="is not idle"):
+        machine.take(Schedule("E", (Preempt("r1", "r0"),)))
+
+
+def test_while_somebody_runs_no_session_gives_way() -> None:
+    third = Job("r2", "q", 2)
+    cluster = dataclasses.replace(SESSIONS.carrying(*SESSIONS.jobs, third), name="c")
+    engine = dataclasses.replace(cluster.prefill, num_blocks=8)
+    machine = ModelMachine(dataclasses.replace(cluster, engines=(engine,)))
+    machine.take(Submit("E", "r0"))
+    machine.take(Submit("E", "r1"))
+    answered(machine, "r0", "r1")
+    machine.take(Submit("E", "r2"))
+    machine.take(Schedule("E"))
+    machine.take(Complete("E"))
+    machine.take(Continue("E", "r0"))
+    machine.take(Continue("E", "r1"))
+    assert machine.state.engine("E").running == ("r2",)
+    assert machine.state.engine("E").free == ()
+    with pytest.raises(NotAllowed, match="is not idle"):
+        machine.take(Schedule("E", (Preempt("r1", "r0"),)))
+
+
+@pytest.mark.parametrize("name", ["waiting_sessions_hold_on"])
+def test_random_traffic_finds_the_stall(name: str) -> None:
+    outcome = sample(
+        lambda cluster: ModelMachine(cluster, rules_with([FAULTS[name]])),
+        SESSIONS,
+        [INVARIANTS["every_request_can_finish"]],
+        examples=200,
+        shrink=False,
+    )
+    assert outcome.verdict is Verdict.VIOLATED
+
+
+def test_a_cluster_with_sessions_survives_json() -> None:
+    assert from_json(to_json(SESSIONS)) == SESSIONS
+
+
+def test_sessions_are_alike_where_their_parts_are() -> None:
+    assert len(renamings(SESSIONS)) == 2
+    other = Job("r1", "wxyz", 2, parts=("u",))
+    assert len(renamings(SESSIONS.carrying(SESSIONS.jobs[0], other))) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (Engine("E", (FULL,), store=True), "a store"),
+        (Engine("E", (FULL,), policy="priority"), "a policy of priority"),
+        (Engine("E", (FULL,), steps_in_flight=2), "steps that overlap"),
+        (Engine("E", (FULL, Group("mamba", 2))), "other than full attention"),
+    ],
+)
+def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Cluster("c", (engine,), sessions=True)
+
+
+def test_parts_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"has no sessions\. Write sessions true"):
+        Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "a", parts=("b",)),))
+    with pytest.raises(UsageError, match="tokens of a part of r0 is 0"):
+        Job("r0", "a", parts=("",))
+    with pytest.raises(UsageError, match=r"Write a list of prompts"):
+        from_json({**to_json(SESSIONS), "jobs": [{"name": "r0", "prompt": "a", "parts": "b"}]})
