@@ -24,6 +24,7 @@ from kvproof.invariants import (
     references_are_exact,
     repeated_prompt_hits,
     request_reads_its_own_prefix,
+    reset_is_whole,
     settled_frees,
     state_read_is_state_at_computed,
     table_fits_its_tokens,
@@ -60,6 +61,7 @@ INVARIANTS: dict[str, Invariant] = {
         all_blocks_return,
         priority_is_kept,
         every_request_in_one_queue,
+        reset_is_whole,
         engine_survives,
         every_request_can_finish,
     )

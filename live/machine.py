@@ -23,6 +23,7 @@ from kvproof.model.events import (
     Evict,
     LeaseExpire,
     ResetPrefixCache,
+    ResetRunning,
     Schedule,
     Submit,
     TransferDone,
@@ -57,6 +58,7 @@ class LiveMachine:
             Continue: self._continue,
             Evict: self._evict,
             ResetPrefixCache: self._reset,
+            ResetRunning: self._reset_running,
         }
 
     def close(self) -> None:
@@ -226,6 +228,12 @@ class LiveMachine:
 
     def _reset(self, event: ResetPrefixCache) -> None:
         node = self.nodes[event.engine]
-        node.scheduler.reset_prefix_cache()
+        if node.scheduler.reset_prefix_cache():
+            node.refresh()
+            node.engine = node.engine._replace(served=())
+
+    def _reset_running(self, event: ResetRunning) -> None:
+        node = self.nodes[event.engine]
+        node.scheduler.reset_prefix_cache(reset_running_requests=True)
         node.refresh()
         node.engine = node.engine._replace(served=())

@@ -2,7 +2,17 @@
 
 from collections.abc import Callable, Iterator
 
-from kvproof.model import config, connector, history, in_flight, overlap, pool, scheduler, session
+from kvproof.model import (
+    config,
+    connector,
+    history,
+    in_flight,
+    overlap,
+    pool,
+    reset,
+    scheduler,
+    session,
+)
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -12,6 +22,7 @@ from kvproof.model.events import (
     Evict,
     LeaseExpire,
     ResetPrefixCache,
+    ResetRunning,
     Schedule,
     Submit,
     TransferDone,
@@ -128,7 +139,9 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
             for block in engine.free:
                 if engine.blocks[block].key is not None:
                     yield Evict(engine.name, block)
-        if cluster.resets and engine.cached and not engine.requests and not engine.deferred:
+        if cluster.resets_any_time:
+            yield from reset.possible(cluster, engine)
+        elif cluster.resets and engine.cached and not engine.requests and not engine.deferred:
             yield ResetPrefixCache(engine.name)
 
 
@@ -158,20 +171,6 @@ def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -
     return state.putting(pool.unregister(engine, event.block, rules))
 
 
-def _reset(
-    cluster: config.Cluster,  # noqa: ARG001
-    rules: Rules,
-    state: State,
-    event: ResetPrefixCache,
-) -> State:
-    engine = state.engine(event.engine)
-    if len(engine.free) != len(engine.blocks) - 1:
-        raise NotAllowed(f"the cache of {event.engine} is reset while blocks are in use")
-    for block in engine.free:
-        engine = pool.unregister(engine, block, rules)
-    return state.putting(engine._replace(served=()))
-
-
 def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
     overlaps = cluster.engine(event.engine).overlaps
     arrive = overlap.complete if overlaps else scheduler.complete
@@ -199,7 +198,8 @@ SIMPLE: dict[type, Callable[..., State]] = {
     Submit: _submit,
     Abort: _abort,
     Evict: _evict,
-    ResetPrefixCache: _reset,
+    ResetPrefixCache: reset.of_idle_pool,
+    ResetRunning: reset.with_preemption,
     Complete: _complete,
     TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
     TransferFail: lambda c, r, s, e: connector.transfer_failed(c, s, e.request, r),

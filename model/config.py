@@ -251,7 +251,8 @@ class Job:
 class Cluster:
     """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
     environment; `failures` bounds how many transfers may fail. With `sessions` jobs may come in
-    parts (see `session`)."""
+    parts (see `session`). `resets` are those of an idle engine; with `resets_any_time` they come
+    under load too (see `reset`)."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -263,6 +264,7 @@ class Cluster:
     resets: bool = False
     load_failure: str = "fail"
     sessions: bool = False
+    resets_any_time: bool = False
 
     def __post_init__(self) -> None:
         names = [e.name for e in self.engines]

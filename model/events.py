@@ -111,6 +111,12 @@ class ResetPrefixCache(NamedTuple):
     engine: str
 
 
+class ResetRunning(NamedTuple):
+    """All running requests are preempted, and all cache entries are dropped."""
+
+    engine: str
+
+
 Event: TypeAlias = (
     Submit
     | Schedule
@@ -123,6 +129,7 @@ Event: TypeAlias = (
     | Continue
     | Evict
     | ResetPrefixCache
+    | ResetRunning
 )
 
 EVENTS: dict[str, Any] = {
@@ -139,6 +146,7 @@ EVENTS: dict[str, Any] = {
         Continue,
         Evict,
         ResetPrefixCache,
+        ResetRunning,
     )
 }
 CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preempt)}

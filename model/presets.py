@@ -226,6 +226,13 @@ _PRESETS = (
         num_blocks=7,
         sessions=True,
     ),
+    _one(
+        "resetting",
+        FULL,
+        jobs=(Job("r0", "abcd", 2), Job("r1", "abxyz", 2)),
+        num_blocks=6,
+        resets_any_time=True,
+    ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
     _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),

@@ -30,6 +30,7 @@ COLOURS = {
     "Continue": "#bcbd22",
     "Evict": "#b5a800",
     "ResetPrefixCache": "#6b7fa8",
+    "ResetRunning": "#2f4b7c",
 }
 """The colour of each kind of event."""
 

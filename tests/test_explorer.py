@@ -67,6 +67,7 @@ STATES = {
     "priority-hybrid": 65,
     "pd-limited": 615,
     "sessions": 161,
+    "resetting": 156,
     "async": 770,
     "async-preempting": 712,
     "hybrid-async": 133,
@@ -129,6 +130,7 @@ TRACES = {
     "chunk_takes_placeholder": 3,
     "finished_still_runs": 5,
     "waiting_sessions_hold_on": 8,
+    "reset_under_load": 4,
 }
 
 

@@ -37,6 +37,7 @@ from kvproof.model.faults import (
     placeholders_predicted,
     prediction_forgets_hits,
     priority_is_reversed,
+    reset_under_load,
     resumes_before_late_output,
     retained_boundary_out_of_reach,
     retention_drops_junction,
@@ -114,6 +115,7 @@ FAULTS: dict[str, Fault] = {
         chunk_takes_placeholder,
         finished_still_runs,
         waiting_sessions_hold_on,
+        reset_under_load,
     )
 }
 

@@ -14,6 +14,7 @@ from kvproof.model.events import (
     Event,
     LeaseExpire,
     Preempt,
+    ResetRunning,
     Schedule,
     Submit,
     TransferDone,
@@ -118,6 +119,8 @@ class _Reader:
             return self.name in names
         if isinstance(event, Complete):
             return self._sampled()
+        if isinstance(event, ResetRunning):
+            return self.name in self.engine.running
         return bool(getattr(event, "request", "") == self.name)
 
     def moves(self, event: Event, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
@@ -127,6 +130,8 @@ class _Reader:
             yield from self._scheduled(event, sizes, hashed)
         elif isinstance(event, Complete):
             yield move("sample", hashed=hashed)
+        elif isinstance(event, ResetRunning):
+            yield move("preempt")
         elif isinstance(event, Submit):
             if self.before is None and self.after is not None:
                 yield move("submit", asked=(self.after.asked,))

@@ -1,0 +1,39 @@
+"""After a change of weights the cache is reset. What is left in it then is KV of other weights:
+later prompts hit it, and nothing says so (the class of #57727)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.step import Step
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """A reset leaves no cache entry, or it is refused and changes nothing. One that preempts what
+    runs is never refused, and nobody keeps what was computed before."""
+    event = step.event
+    if not isinstance(event, ResetPrefixCache | ResetRunning):
+        return
+    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    refused = isinstance(event, ResetPrefixCache) and after == before
+    if after.cached and not refused:
+        yield (
+            f"the cache of {event.engine} was reset",
+            f"{len(after.cached)} of {len(before.cached)} entries are left",
+        )
+    for request in after.requests:
+        if request.computed and not refused:
+            yield (
+                f"the cache of {event.engine} was reset",
+                f"{request.id} keeps {request.computed} tokens that were computed before",
+            )
+
+
+INVARIANT = Invariant(
+    id="reset_is_whole",
+    name="a reset leaves nothing in the cache, or is refused and changes nothing",
+    born_of="vllm#57727",
+    check=check,
+    teeth="reset_under_load",
+)

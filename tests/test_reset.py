@@ -1,0 +1,78 @@
+"""Resets of the prefix cache under load."""
+
+import dataclasses
+
+import pytest
+
+from kvproof.model.cluster import apply
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Abort, Complete, ResetPrefixCache, ResetRunning, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+
+RESETTING = CLUSTERS["resetting"]
+
+
+def running(name: str = "resetting") -> ModelMachine:
+    """A model with one running request that has computed its prompt."""
+    cluster = dataclasses.replace(CLUSTERS[name], resets_any_time=True)
+    machine = ModelMachine(cluster)
+    machine.take(Submit("E", "r0"))
+    machine.take(Schedule("E"))
+    return machine
+
+
+def test_it_is_refused_while_blocks_are_in_use() -> None:
+    machine = running()
+    machine.take(Complete("E"))
+    before = machine.state
+    assert ResetPrefixCache("E") in machine.stimuli()
+    assert machine.take(ResetPrefixCache("E")).after == before
+    machine.state = apply(machine.cluster, machine.state, Abort("E", "r0")).after
+    after = machine.take(ResetPrefixCache("E")).after.engine("E")
+    assert after.cached == ()
+    assert after.served == ()
+
+
+def test_without_the_option_it_does_not_come() -> None:
+    machine = ModelMachine(dataclasses.replace(RESETTING, resets=True, resets_any_time=False))
+    machine.take(Submit("E", "r0"))
+    machine.take(Schedule("E"))
+    machine.take(Complete("E"))
+    assert not [e for e in machine.stimuli() if isinstance(e, ResetPrefixCache | ResetRunning)]
+    with pytest.raises(NotAllowed, match="is reset while blocks are in use"):
+        apply(machine.cluster, machine.state, ResetPrefixCache("E"))
+
+
+def test_all_that_runs_starts_over() -> None:
+    machine = running()
+    machine.take(Complete("E"))
+    after = machine.take(ResetRunning("E")).after.engine("E")
+    request = after.request("r0")
+    assert (request.status, request.computed, request.tables) == ("preempted", 0, ())
+    assert (request.prompt, request.output) == ("abcd", ".")
+    assert (after.running, after.cached, len(after.free)) == ((), (), 5)
+    chose = machine.take(Schedule("E")).event
+    assert isinstance(chose, Schedule)
+    assert [tuple(c) for c in chose.chose or ()] == [("r0", 0, 0), ("r0", 5)]
+
+
+def test_the_late_output_of_a_step_in_flight_is_thrown_away() -> None:
+    machine = running("hybrid-async")
+    engine = machine.state.engine("E")
+    assert [flight.fate for flight in engine.flights("r0")] == ["counts"]
+    after = machine.take(ResetRunning("E")).after.engine("E")
+    assert [flight.fate for flight in after.flights("r0")] == ["void"]
+    machine.take(Complete("E"))
+    assert machine.state.engine("E").request("r0").output == ""
+
+
+def test_it_needs_that_only_runners_hold_blocks() -> None:
+    machine = ModelMachine(dataclasses.replace(CLUSTERS["pd"], resets_any_time=True))
+    machine.take(Submit("P", "r0"))
+    while not machine.state.transfer("r0"):
+        machine.take(Schedule("P"))
+        machine.take(Complete("P"))
+    assert ResetRunning("P") not in machine.stimuli()
+    with pytest.raises(NotAllowed, match="not only runners hold blocks"):
+        machine.take(ResetRunning("P"))
