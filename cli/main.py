@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import kvproof
 from kvproof.cli import (
+    coverage,
     explore,
     faults,
     gate,
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, Command] = {
     "matrix": matrix,
     "report": report,
     "remedies": remedies,
+    "coverage": coverage,
     "gate": gate,
 }
 

@@ -60,11 +60,12 @@ class Run:
         Raises Violated with the first invariant that does not hold. What else the machine raises
         is an error of the machine, and passes with the events before it.
         """
-        self._take_one(event)
+        self.take_one(event)
         while self.stimuli and all(isinstance(e, Complete) for e in self.stimuli):
-            self._take_one(self.stimuli[0])
+            self.take_one(self.stimuli[0])
 
-    def _take_one(self, event: Event) -> None:
+    def take_one(self, event: Event) -> None:
+        """Take one event, and nothing after it."""
         try:
             step = self.machine.take(event)
         except Exception as error:

@@ -108,12 +108,13 @@ def sample(
     use_jobs: bool = False,
     shrink: bool = True,
     progress: Progress | None = None,
+    ended: Callable[[Run], None] | None = None,
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
     `use_jobs` keeps to the jobs of the cluster, in any order; otherwise one episode in two does,
     and the others draw their own. `shrink=False` reports a failing run as it was found, which is
-    quicker.
+    quicker. `ended` is told of each whole run.
 
     SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
     where it was interrupted or the machine did not behave the same twice. What a machine raises
@@ -123,7 +124,13 @@ def sample(
     _check("The number of steps", steps)
     chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
     tally = Tally(examples, progress)
-    target = Target(make_machine, cluster, chosen, use_jobs, tally.add)
+
+    def add(run: Run) -> None:
+        tally.add(run)
+        if ended is not None:
+            ended(run)
+
+    target = Target(make_machine, cluster, chosen, use_jobs, add)
 
     @hypothesis.seed(seed)
     def episode() -> CacheMachine:

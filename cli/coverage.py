@@ -1,0 +1,179 @@
+"""`kvproof coverage`: which abstract steps live vLLM was driven to, out of those the model knows.
+
+Random episodes come first. What they missed is then aimed at: vLLM is given the events of a
+shortest run of the model to it.
+
+Exit code 0 where every step of the model was exercised or has a reason not to be, 3 where one was
+not, 1 where an episode broke an invariant.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import print_json
+from kvproof.cli.machines import Make, maker
+from kvproof.cli.progress import progress
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.strategies.exercised import (
+    Exercised,
+    directed_steps,
+    known_steps,
+    random_steps,
+    table,
+    verdict,
+)
+from kvproof.strategies.run import Violated
+from kvproof.strategies.verdict import Outcome, Verdict
+
+HELP = "tell which abstract steps real vLLM was driven to, out of those the model knows"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="NAME|FILE",
+        help="a preset cluster or a JSON file (repeatable; all presets where none is named)",
+    )
+    parser.add_argument(
+        "--examples", type=options.at_least_one, default=30, help="episodes of each cluster"
+    )
+    parser.add_argument(
+        "--steps", type=options.at_least_one, default=40, help="choices in an episode"
+    )
+    parser.add_argument(
+        "--lines", action="store_true", help="count the lines of vLLM's accounting executed as well"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search the model, drive vLLM, and print what was missed."""
+    clusters = [cluster_named(name) for name in args.config or CLUSTERS]
+    with _lines(args.lines) as lines:
+        machine = maker("live")
+        from kvproof.live.unexercised import REASONS
+
+        search = _Search(machine.search, args)
+        with progress("coverage: {} of {} clusters") as show:
+            for number, cluster in enumerate(clusters):
+                show(number, len(clusters))
+                search.at_random(cluster)
+            search.aim()
+        executed = [line._asdict() for line in lines()]
+    outcomes = search.outcomes
+    rows = table(search.known, search.exercised, REASONS)
+    answer = verdict(rows, outcomes)
+    if args.json:
+        print_json(_object(rows, outcomes, executed, answer, args.seed))
+    else:
+        _print(rows, outcomes, executed)
+    return answer.exit_code
+
+
+class _Search:
+    """What the model knows and vLLM did, over all clusters."""
+
+    def __init__(self, make: Make, args: argparse.Namespace) -> None:
+        self.make = make
+        self.args = args
+        self.known: Counter[str] = Counter()
+        self.exercised: Counter[str] = Counter()
+        self.traces: dict[str, list[tuple[Cluster, tuple[Event, ...]]]] = {}
+        self.outcomes: list[Outcome] = []
+
+    def at_random(self, cluster: Cluster) -> None:
+        """Learn the model's steps in a cluster, and drive vLLM through random episodes there."""
+        for name, known in known_steps(cluster).items():
+            self.known[name] += known.count
+            self.traces.setdefault(name, []).append((cluster, known.trace))
+        args = self.args
+        seen, outcome = random_steps(self.make, cluster, args.seed, args.examples, args.steps)
+        self.exercised.update(seen)
+        self.outcomes.append(outcome)
+
+    def aim(self) -> None:
+        """Drive vLLM along the model's runs to what is still missing, until one gets there."""
+        for name in self.known:
+            for cluster, trace in self.traces[name]:
+                if self.exercised[name]:
+                    break
+                try:
+                    self.exercised.update(directed_steps(self.make, cluster, trace))
+                except Violated as violated:
+                    found = Outcome(Verdict.VIOLATED, {"examples": 1}, finding=violated.finding)
+                    self.outcomes.append(found)
+
+
+@contextmanager
+def _lines(wanted: bool) -> Iterator[Any]:
+    if not wanted:
+        yield list
+        return
+    from kvproof.live.accounting import lines_executed
+
+    with lines_executed() as lines:
+        yield lines
+
+
+def _object(
+    rows: list[Exercised],
+    outcomes: list[Outcome],
+    executed: list[dict[str, Any]],
+    answer: Verdict,
+    seed: int,
+) -> dict[str, Any]:
+    return {
+        "command": "coverage",
+        "verdict": answer.value,
+        "exit_code": answer.exit_code,
+        "seed": seed,
+        "episodes": sum(o.coverage["examples"] for o in outcomes),
+        "steps": [row._asdict() for row in rows],
+        "lines": executed,
+    }
+
+
+def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[str, Any]]) -> None:
+    console = Console(width=120, highlight=False)
+    shown = Table(box=box.SIMPLE)
+    for heading in ("abstract step", "model", "live", "why never on live"):
+        shown.add_column(heading, overflow="fold")
+    for row in rows:
+        why = row.reason or "UNKNOWN" if row.missed else ""
+        shown.add_row(row.step, str(row.model), str(row.machine), why)
+    console.print(shown)
+    if executed:
+        console.print(_line_table(executed))
+    for outcome in outcomes:
+        if outcome.finding is not None:
+            print(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")
+    known = [row for row in rows if row.model]
+    missed = [row for row in known if row.missed]
+    episodes = sum(o.coverage["examples"] for o in outcomes)
+    print(
+        f"{len(known) - len(missed)} of {len(known)} abstract steps of the model were exercised in "
+        f"{episodes} episodes; {sum(1 for row in missed if not row.reason)} were not, without a "
+        "reason."
+    )
+
+
+def _line_table(executed: list[dict[str, Any]]) -> Table:
+    shown = Table(box=box.SIMPLE)
+    for heading in ("module", "statements", "executed", "share"):
+        shown.add_column(heading)
+    for line in executed:
+        share = f"{100 * line['executed'] / max(line['statements'], 1):.0f} %"
+        shown.add_row(line["module"], str(line["statements"]), str(line["executed"]), share)
+    return shown

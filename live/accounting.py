@@ -1,0 +1,68 @@
+"""vLLM's accounting modules, and which of their lines a run has executed."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kvproof.model.errors import UsageError
+
+FILES = (
+    "v1/core/sched/scheduler.py",
+    "v1/core/sched/async_scheduler.py",
+    "v1/core/sched/request_queue.py",
+    "v1/core/kv_cache_manager.py",
+    "v1/core/kv_cache_coordinator.py",
+    "v1/core/single_type_kv_cache_manager.py",
+    "v1/core/block_pool.py",
+    "v1/core/kv_cache_utils.py",
+    "distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py",
+    "distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py",
+    "distributed/kv_transfer/kv_connector/v1/nixl/push_scheduler.py",
+)
+"""Under the package vllm. The NIXL workers are left out: of them only the trimming is called."""
+
+
+class Lines(NamedTuple):
+    """One module: its statements, and those executed."""
+
+    module: str
+    statements: int
+    executed: int
+
+
+@contextmanager
+def lines_executed() -> Iterator[Callable[[], list[Lines]]]:
+    """Notes the lines executed in the body. What it gives tells them, at the end of the body.
+
+    Begin before vLLM is imported, or the lines of its definitions are not seen. Raises UsageError
+    where the package coverage is missing.
+    """
+    try:
+        import coverage
+    except ImportError as error:
+        raise UsageError(
+            "Lines cannot be counted: the package coverage is missing. "
+            "Write pip install 'kvproof[lines]'."
+        ) from error
+    tracer = coverage.Coverage(data_file=None, include=[f"*/vllm/{file}" for file in FILES])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tracer.start()
+        try:
+            yield lambda: _lines(tracer)
+        finally:
+            tracer.stop()
+
+
+def _lines(tracer: "coverage.Coverage") -> list[Lines]:  # type: ignore[name-defined]  # noqa: F821
+    tracer.stop()
+    found = []
+    for file in sorted(tracer.get_data().measured_files()):
+        _, statements, _, missing, _ = tracer.analysis2(file)
+        parts = Path(file).parts
+        module = ".".join(parts[len(parts) - parts[::-1].index("vllm") - 1 :])
+        executed = len(statements) - len(missing)
+        found.append(Lines(module.removesuffix(".py"), len(statements), executed))
+    return found

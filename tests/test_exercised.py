@@ -1,0 +1,79 @@
+"""What was never exercised is told, and is not green."""
+
+from collections import Counter
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.invariants.invariant import Finding
+from kvproof.model.events import Abort, Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.exercised import (
+    directed_steps,
+    known_steps,
+    random_steps,
+    table,
+    verdict,
+)
+from kvproof.strategies.run import Violated
+from kvproof.strategies.verdict import Outcome, Verdict
+
+GREEN = Outcome(Verdict.SAMPLED, {"examples": 1})
+
+
+def test_few_states_show_all_steps_of_the_largest_preset() -> None:
+    cluster = CLUSTERS["pd-default"]
+    assert known_steps(cluster).keys() == known_steps(cluster, 20_000).keys()
+
+
+def test_a_known_step_has_a_run_that_takes_it() -> None:
+    cluster = CLUSTERS["pd-aborting"]
+    for name, known in known_steps(cluster).items():
+        assert name in directed_steps(ModelMachine, cluster, known.trace)
+
+
+def test_an_aimed_run_stops_where_it_cannot_go_on() -> None:
+    cluster = CLUSTERS["full"]
+    seen = directed_steps(ModelMachine, cluster, [Submit("E", "r0"), Abort("E", "r0")])
+    assert seen == Counter(["Submit", "Submit on both: none to waiting"])
+
+
+def test_an_aimed_run_is_checked() -> None:
+    cluster = CLUSTERS["full"]
+    rules = rules_with([fault_named("double_free")])
+    with pytest.raises(Violated):
+        for known in known_steps(cluster).values():
+            directed_steps(lambda c: ModelMachine(c, rules), cluster, known.trace)
+
+
+def test_random_steps_count_every_episode() -> None:
+    seen, outcome = random_steps(ModelMachine, CLUSTERS["full"], 0, 10, 20)
+    assert outcome.coverage["examples"] == 10
+    assert seen["Submit"] == outcome.coverage["events"]["Submit"]
+
+
+def test_a_missed_step_without_a_reason_is_unknown() -> None:
+    known, exercised = Counter(a=2, b=1), Counter(a=1, c=5)
+    rows = table(known, exercised, {})
+    assert [row.step for row in rows if row.missed] == ["b"]
+    assert verdict(rows, [GREEN]) is Verdict.UNKNOWN
+    assert verdict(table(known, exercised, {"b": "why"}), [GREEN]) is Verdict.SAMPLED
+
+
+def test_a_violated_episode_is_not_covered_over() -> None:
+    rows = table(Counter(a=1), Counter(a=1), {})
+    violated = Outcome(Verdict.VIOLATED, {"examples": 1}, finding=Finding("i", ("r",)))
+    assert verdict(rows, [GREEN, violated]) is Verdict.VIOLATED
+    interrupted = Outcome(Verdict.UNKNOWN, {"examples": 0}, reason="interrupted")
+    assert verdict(rows, [interrupted, GREEN]) is Verdict.UNKNOWN
+
+
+@pytest.mark.live
+def test_live_vllm_is_driven_to_every_step_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coverage", "--config", "pd-losing", "--examples", "5", "--lines"]) == 0
+    said = capsys.readouterr().out
+    assert "0 were not, without a reason" in said
+    assert "vllm.v1.core.block_pool" in said
