@@ -96,7 +96,7 @@ class _Search:
     def at_random(self, cluster: Cluster) -> None:
         """Learn the model's steps in a cluster, and drive vLLM through random episodes there."""
         for name, known in known_steps(cluster).items():
-            self.known[name] += known.count
+            self.known[name] += known.steps
             self.traces.setdefault(name, []).append((cluster, known.trace))
         args = self.args
         seen, outcome = random_steps(self.make, cluster, args.seed, args.examples, args.steps)

@@ -28,7 +28,7 @@ class Known(NamedTuple):
     """An abstract step of the model: how many concrete steps it has in a cluster, and the events of
     a shortest run whose last step is one of them."""
 
-    count: int
+    steps: int
     trace: tuple[Event, ...]
 
 
