@@ -53,7 +53,7 @@ def peak_blocks(engine: Engine, tokens: int) -> int:
 
 def reserved_blocks(engine: Engine, tokens: int) -> int:
     """Blocks that must fit for a request of so many tokens to be let in at all: of a window those
-    of one chunk and the tokens it sees, however long the request is.
+    of the chunks in flight and the tokens it sees, however long the request is.
 
     vLLM starts only where its longest request fits like this, and refuses longer ones
     (`SlidingWindowSpec.max_admission_blocks_per_request`).
@@ -62,7 +62,7 @@ def reserved_blocks(engine: Engine, tokens: int) -> int:
     for group in engine.groups:
         blocks = groups.grown(group, (), tokens)
         if group.kind == "window":
-            seen = group.window - 1 + engine.chunk_tokens
+            seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
             blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)
         reserved += blocks
     return reserved
