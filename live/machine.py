@@ -7,9 +7,11 @@ that leaves vLLM is an engine's death, and is reported as such.
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kvproof.live import availability, nixl
+from kvproof.live.adapt import CannotDrive
 from kvproof.live.node import Node
 from kvproof.model import cluster as model
 from kvproof.model import memory
@@ -34,6 +36,9 @@ from kvproof.model.events import (
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
 from kvproof.model.step import Effects, Step
 
+ROOM = Path(__file__).parent
+"""An exception raised here is a mistake of the adapter, and no engine's death."""
+
 
 class LiveMachine:
     """Real vLLM behind `model.machine.Machine`."""
@@ -41,7 +46,7 @@ class LiveMachine:
     name = "live"
 
     def __init__(self, cluster: Cluster) -> None:
-        availability.check()
+        availability.drivable()
         self.cluster = cluster
         self.nodes = {e.name: Node(e, cluster.load_failure) for e in cluster.engines}
         self.handed_over: dict[str, dict[str, Any]] = {}
@@ -94,7 +99,10 @@ class LiveMachine:
     def _bury(self, event: Event, error: Exception) -> None:
         name = getattr(event, "engine", self.cluster.decode.name)
         node = self.nodes[name]
-        where = traceback.extract_tb(error.__traceback__)[-1].name
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if isinstance(error, CannotDrive) or Path(last.filename).is_relative_to(ROOM):
+            raise error
+        where = last.name
         said = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
         node.engine = node.engine._replace(dead=said)
 
@@ -143,7 +151,7 @@ class LiveMachine:
         transfer = self.state.transfer(name)
         if transfer is None or transfer.phase != "offered":
             return
-        if not meta.awaiting_kvs:
+        if not nixl.awaits(meta):
             count = len(self.cluster.decode.groups)
             empty: Any = ((),) * count
             transfer = transfer._replace(phase="telling", local=empty, pairs=(((), ()),) * count)
@@ -156,14 +164,15 @@ class LiveMachine:
 
     def _complete(self, event: Complete) -> None:
         node = self.nodes[event.engine]
-        held = {r.id for r in node.engine.requests}
+        computed = {r.id: r.computed for r in node.engine.requests}
         for name, params in node.complete().items():
             if params.get("do_remote_prefill"):
                 self.handed_over[name] = params
                 lists = nixl.as_lists(params["remote_block_ids"])
-                offer = Transfer(name, "offered", params["remote_num_tokens"], lists)
+                tokens = params.get("remote_num_tokens", computed[name])
+                offer = Transfer(name, "offered", tokens, lists)
                 self.state = self.state.moving(name, offer)
-        self._note_ended(node, held)
+        self._note_ended(node, set(computed))
 
     def _note_ended(self, node: Node, held: set[str]) -> None:
         """Jobs that an engine held and has finished with."""

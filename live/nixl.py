@@ -1,28 +1,39 @@
 """The worker's half of the real NIXL connector, as far as it concerns block lists.
 
-`NixlBaseConnectorWorker` is not started (it would open a side channel and register memory); its
-own methods expand and trim the lists.
+The connector's worker is not started (it would open a side channel and register memory); its own
+methods expand and trim the lists. Where a release trims them inside the method that reads, that
+method is run, on a wire that carries nothing (`nixl_wire`).
 """
 
+import inspect
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
-
-from kvproof.live import build
+from kvproof.live import build, nixl_wire
+from kvproof.live.adapt import CannotDrive, first
 from kvproof.model import config
 from kvproof.model.state import Lists
 
 Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
+ROOM = "vllm.distributed.kv_transfer.kv_connector.v1"
+WORKERS = (
+    (f"{ROOM}.nixl.base_worker", "NixlBaseConnectorWorker"),
+    (f"{ROOM}.nixl.worker", "NixlConnectorWorker"),
+    (f"{ROOM}.nixl_connector", "NixlConnectorWorker"),
+)
+"""Where the worker is, newest release first."""
+
 
 def worker(cfg: config.Engine) -> Any:
     """A worker of this engine that can do arithmetic on block lists and nothing else."""
-    made = object.__new__(NixlBaseConnectorWorker)
+    made = object.__new__(first(WORKERS))
     kv_cache = build.kv_cache_config(cfg)
+    groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
     made.kv_cache_config = kv_cache
     made._has_mamba = cfg.has_state
     made._physical_blocks_per_logical_kv_block = cfg.physical_per_logical
-    made._group_spec_types = tuple(type(g.kv_cache_spec) for g in kv_cache.transfer_groups)
+    made._group_spec_types = tuple(type(g.kv_cache_spec) for g in groups)
+    made._is_mamba_group = [not g.attention for g in cfg.groups]
     return made
 
 
@@ -31,11 +42,41 @@ def as_lists(groups: Any) -> Lists:
     return tuple(tuple(int(b) for b in group) for group in groups)
 
 
+def awaits(meta: Any) -> bool:
+    """Whether D's scheduler waits for this read. Before 0.30 one that has nothing to read says so
+    by an empty list of groups."""
+    return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
+
+
 def paired(decode: Any, prefill: config.Engine, local: Lists, remote: Lists) -> Pairs:
-    """D's and P's kernel block lists after the real trimming."""
+    """D's and P's kernel block lists after the real trimming.
+
+    Raises CannotDrive where the release has no rule for unequal kernel blocks per block.
+    """
     own_ratio = decode._physical_blocks_per_logical_kv_block
     ratio = prefill.physical_per_logical
-    ours = decode._logical_to_kernel_block_ids([list(g) for g in local], own_ratio)
-    theirs = decode._logical_to_kernel_block_ids([list(g) for g in remote], ratio)
-    ours, theirs = decode._apply_prefix_caching(ours, theirs, own_ratio, ratio)
+    ours = _expanded(decode, local, own_ratio, own_ratio)
+    theirs = _expanded(decode, remote, ratio, own_ratio)
+    trim = getattr(decode, "_apply_prefix_caching", None)
+    if trim is None:
+        ours, theirs = nixl_wire.read(decode, ours, theirs, ratio)
+    elif len(inspect.signature(trim).parameters) == 3:
+        ours, theirs = trim(ours, theirs, ratio)
+    else:
+        ours, theirs = trim(ours, theirs, own_ratio, ratio)
     return tuple(zip(as_lists(ours), as_lists(theirs), strict=True))
+
+
+def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
+    """Kernel blocks, as this release's own method makes them of blocks with this ratio."""
+    lists = [list(group) for group in blocks]
+    expand = decode._logical_to_kernel_block_ids
+    if len(inspect.signature(expand).parameters) == 2:
+        return expand(lists, ratio)
+    if ratio == own_ratio:
+        return expand(lists)
+    if not hasattr(decode, "_logical_to_remote_kernel_block_ids"):
+        raise CannotDrive(
+            "its NIXL connector expands P's blocks by D's own number of kernel blocks"
+        )
+    return decode._logical_to_remote_kernel_block_ids(lists, ratio)

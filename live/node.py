@@ -6,7 +6,7 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
-from kvproof.live import build, view
+from kvproof.live import adapt, build, view
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
@@ -147,7 +147,7 @@ class Node:
             ModelRunnerOutput(
                 req_ids=[],
                 req_id_to_index={},
-                kv_connector_output=KVConnectorOutput(**finished),
+                kv_connector_output=adapt.finished(KVConnectorOutput, finished),
             ),
         )
 

@@ -3,15 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm.v1.core.kv_cache_utils import (
-    KVCacheBlock,
-    get_block_hash,
-    get_group_id,
-    resolve_block_hashes,
-)
+from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_id
 from vllm.v1.request import RequestStatus
 
-from kvproof.live import build
+from kvproof.live import adapt, build
 from kvproof.model import config, counts, state
 from kvproof.model.state import Block, Flight, Key, Request
 
@@ -38,7 +33,8 @@ class Names:
             return
         self.known[request.request_id] = len(hashes)
         for index, group in enumerate(self.cfg.groups):
-            whole = resolve_block_hashes(hashes, build.hash_block_size(self.cfg), group.block_size)
+            size = build.hash_block_size(self.cfg)
+            whole = adapt.resolve_block_hashes(hashes, size, group.block_size)
             for position in range(int(counts.full_blocks(len(text), group.block_size))):
                 if position >= len(whole):
                     break
@@ -133,7 +129,7 @@ def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Re
     if not held:
         return known._replace(tables=(), counted=(), hit=0, external=0, junction=0, shared=0)
     counted = tuple(m.num_cached_block.get(name, 0) for m in managers)
-    junction = live.shared_prefix_boundary if cfg.marks_junctions else 0
+    junction = adapt.junction(live) if cfg.marks_junctions else 0
     return known._replace(tables=tables, counted=counted, junction=junction)
 
 

@@ -63,7 +63,7 @@ class Worker:
 
     def _copy_blocks(self, output: Any) -> None:
         copied = list(self.memory)
-        for pair in output.kv_cache_block_copies or ():
+        for pair in getattr(output, "kv_cache_block_copies", None) or ():
             source, target = pair[0], pair[1]
             copied[target] = self.memory[source]
         self.memory = tuple(copied)

@@ -1,0 +1,67 @@
+"""What differs between releases of vLLM, one small function a moved name.
+
+A call gets the arguments that the callee of this release has. What a release cannot do at all
+raises CannotDrive: that is no defect of the release, and whatever needs it is UNKNOWN there.
+"""
+
+import contextlib
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class CannotDrive(Exception):
+    """This release cannot be driven there. Says why, in one sentence."""
+
+
+def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """The arguments that the callee has a name for."""
+    names = inspect.signature(callee).parameters
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+def first(homes: Sequence[tuple[str, str]]) -> Any:
+    """What has one of these names, given as module and name, the first that this release has."""
+    for module, name in homes:
+        with contextlib.suppress(ModuleNotFoundError):
+            found = getattr(importlib.import_module(module), name, None)
+            if found is not None:
+                return found
+    tried = ", ".join(f"{module}.{name}" for module, name in homes)
+    raise CannotDrive(f"it has none of {tried}")
+
+
+def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:
+    """Block hashes of another block size. Before it had a function, vLLM used a list type."""
+    if hash_size == block_size:
+        return hashes
+    from vllm.v1.core import kv_cache_utils as utils
+
+    if hasattr(utils, "resolve_block_hashes"):
+        resolved: Sequence[Any] = utils.resolve_block_hashes(hashes, hash_size, block_size)
+        return resolved
+    listed: Sequence[Any] = utils.BlockHashListWithBlockSize(hashes, hash_size, block_size)
+    return listed
+
+
+def junction(request: Any) -> int:
+    """Where a prompt was seen to part from earlier ones, in tokens. Unknown before 0.28: 0."""
+    return int(getattr(request, "shared_prefix_boundary", 0))
+
+
+def scheduler_block_sizes(
+    scheduler: Callable[..., Any], largest: int, hashed: int
+) -> dict[str, int]:
+    """The block sizes a scheduler is given. Before 0.20 it had one, that of the hashes."""
+    if "hash_block_size" in inspect.signature(scheduler).parameters:
+        return {"block_size": largest, "hash_block_size": hashed}
+    return {"block_size": hashed}
+
+
+def finished(output: Callable[..., Any], reports: dict[str, set[str]]) -> Any:
+    """What the worker's connector reports. Raises CannotDrive for a report a release lacks."""
+    for name in reports:
+        if name not in inspect.signature(output).parameters:
+            raise CannotDrive(f"a worker has no way to report {name}")
+    return output(**reports)

@@ -1,0 +1,163 @@
+"""The survey of one release, in a process of its own: `python -m kvproof.live.survey OUT`.
+
+Drives the vLLM that this process imports, without the model beside it (older releases differ from
+it in many ways), and writes what it found as JSON Lines: a header, one record for each cluster
+sampled and for each trace followed, an end record. A cluster that this release cannot be driven
+through has a reason in its record. Violations are kept as traces in a folder.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvproof.invariants.invariant import Finding
+from kvproof.live import availability
+from kvproof.live.adapt import CannotDrive
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.model.presets import CLUSTERS
+from kvproof.reports import trace as trace_file
+from kvproof.reports.trace import Trace
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.survey import Broken, Survey, followed, sampled, shows
+from kvproof.strategies.witnesses import Witness, witnesses
+
+SAMPLED = (
+    "full-evicting",
+    "window",
+    "state",
+    "hybrid",
+    "hybrid-chunked",
+    "hybrid-evicting",
+    "hybrid-siblings",
+    "three",
+    "pd-full",
+    "pd-window",
+    "pd",
+    "pd-aborting",
+    "pd-recomputing",
+    "pd-default",
+)
+"""The clusters of which random episodes are drawn."""
+
+STEPS = 30
+"""Choices of an episode."""
+
+Survey1 = Callable[[], Survey]
+
+
+class Surveyor:
+    """Runs surveys of the vLLM there is, and makes their records."""
+
+    def __init__(self, version: str, traces: Path) -> None:
+        from kvproof.live.machine import LiveMachine
+
+        self.make = LiveMachine
+        self.version = version
+        self.traces = traces
+
+    def record(self, kind: str, name: str, cluster: Cluster, run: Survey1) -> dict[str, Any]:
+        """What one survey found, or why it could not be made."""
+        record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
+        try:
+            survey = run()
+        except CannotDrive as error:
+            return record | {"reason": str(error)}
+        except Exception as error:  # a mistake of the adapter on this release, and no defect of it
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return record | {"reason": f"kvproof's adapter fails here ({said})"}
+        return record | {
+            "runs": survey.runs,
+            "steps": survey.steps,
+            "died": survey.died,
+            "death": survey.death,
+            "broken": [self._broken(kind, name, b, survey) for b in survey.broken.values()],
+        }
+
+    def _broken(self, kind: str, name: str, broken: Broken, survey: Survey) -> dict[str, Any]:
+        invariant, reasons = broken.finding
+        path = trace_file.fresh_path(self.traces, f"{kind}-{name.replace('/', '-')}-{invariant}")
+        cluster, events, finding = broken.cluster, broken.events, broken.finding
+        kept = Trace(cluster, events, None, finding, machine="live", vllm=self.version)
+        trace_file.write(path, kept)
+        return {
+            "invariant": invariant,
+            "reasons": list(reasons),
+            "runs": survey.counts[invariant],
+            "after": list(broken.after),
+            "events": len(events),
+            "trace": path.name,
+        }
+
+    def sample(self, name: str, seed: int, episodes: int) -> dict[str, Any]:
+        """Random episodes of a preset, without what this release has no way to say."""
+        cluster = CLUSTERS[name]
+        without = []
+        if cluster.failures and not availability.can_fail():
+            cluster = replace(cluster, failures=0)
+            without = ["failed loads"]
+        record = self.record(
+            "sampled", name, cluster, lambda: sampled(self.make, cluster, seed, episodes, STEPS)
+        )
+        return record | {"without": without}
+
+    def follow(self, name: str, cluster: Cluster, events: Any, finding: Finding) -> dict[str, Any]:
+        """The stimuli of a trace, and whether they show its finding here."""
+        found: list[Survey] = []
+
+        def run() -> Survey:
+            found.append(followed(self.make, cluster, events))
+            return found[-1]
+
+        record = self.record("followed", name, cluster, run)
+        shown = bool(found) and shows(found[-1], finding)
+        return record | {"invariant": finding.invariant, "shown": shown}
+
+    def witness(self, witness: Witness) -> dict[str, Any]:
+        """The shortest run of the model with a fault that shows it."""
+        fault, finding = witness.fault, witness.finding
+        name = f"{fault.name}/{finding.invariant}"
+        return self.follow(name, witness.cluster, witness.events, finding) | {"fault": fault.name}
+
+
+def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The records between header and end, one by one."""
+    surveyor = Surveyor(version, args.traces)
+    if args.trace is not None:
+        trace = read(args.trace)
+        if trace.finding is None:
+            raise UsageError(f"{args.trace} has no finding. Write a trace that ends in one.")
+        yield surveyor.follow(args.trace.name, trace.cluster, trace.events, trace.finding)
+        return
+    yield from (surveyor.witness(witness) for witness in witnesses())
+    yield from (surveyor.sample(name, args.seed, args.episodes) for name in SAMPLED)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the records as they come. Returns 0, or 3 with the reason on standard error where this
+    vLLM cannot be driven at all."""
+    parser = argparse.ArgumentParser(prog="python -m kvproof.live.survey", description=__doc__)
+    parser.add_argument("out", type=Path, help="the file to write")
+    parser.add_argument("--traces", type=Path, required=True, help="folder for traces")
+    parser.add_argument("--episodes", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trace", type=Path, help="follow this trace and do nothing else")
+    args = parser.parse_args(argv)
+    try:
+        version = availability.drivable()
+        with args.out.open("w", encoding="utf-8") as file:
+            for record in ({"vllm": version}, *records(version, args), {"end": True}):
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+    except (UsageError, ImportError) as error:
+        print(str(error).splitlines()[0], file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""For each fault and each invariant it breaks, the shortest run of the model that shows it.
+
+On a machine that may or may not have the mistake, the stimuli of such a run are the question, and
+its invariants the answer.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvproof.invariants.invariant import Finding
+from kvproof.invariants.registry import invariant_named
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import cluster_named
+from kvproof.strategies.explorer import explore
+
+
+class Witness(NamedTuple):
+    """A run that ends in a finding, which the fault explains."""
+
+    fault: Fault
+    cluster: Cluster
+    events: tuple[Event, ...]
+    finding: Finding
+
+
+def witnesses() -> Iterator[Witness]:
+    """All of them, fault by fault. An invariant that the fault breaks in other clusters only than
+    its own has none."""
+    for fault in FAULTS.values():
+        cluster = cluster_named(fault.cluster)
+        for name in fault.breaks:
+            found = explore(cluster, rules_with([fault]), [invariant_named(name)])
+            if found.finding is not None and found.finding.invariant == name:
+                yield Witness(fault, cluster, found.events, found.finding)
