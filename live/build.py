@@ -170,6 +170,7 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
     if mamba is not None:
         cache.mamba_cache_mode = mamba.mode
         cache.mamba_block_size = mamba.block_size
+    adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
     return chosen(
         vllm_config=vllm_config,

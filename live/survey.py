@@ -47,8 +47,6 @@ SAMPLED = (
 STEPS = 30
 """Choices of an episode."""
 
-Survey1 = Callable[[], Survey]
-
 
 class Surveyor:
     """Runs surveys of the vLLM there is, and makes their records."""
@@ -60,7 +58,9 @@ class Surveyor:
         self.version = version
         self.traces = traces
 
-    def record(self, kind: str, name: str, cluster: Cluster, run: Survey1) -> dict[str, Any]:
+    def record(
+        self, kind: str, name: str, cluster: Cluster, run: Callable[[], Survey]
+    ) -> dict[str, Any]:
         """What one survey found, or why it could not be made."""
         record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
         try:
@@ -75,12 +75,12 @@ class Surveyor:
             "steps": survey.steps,
             "died": survey.died,
             "death": survey.death,
-            "broken": [self._broken(kind, name, b, survey) for b in survey.broken.values()],
+            "broken": [self._broken(name, b, survey) for b in survey.broken.values()],
         }
 
-    def _broken(self, kind: str, name: str, broken: Broken, survey: Survey) -> dict[str, Any]:
+    def _broken(self, name: str, broken: Broken, survey: Survey) -> dict[str, Any]:
         invariant, reasons = broken.finding
-        path = trace_file.fresh_path(self.traces, f"{kind}-{name.replace('/', '-')}-{invariant}")
+        path = trace_file.fresh_path(self.traces, f"{name.replace('/', '-')}-{invariant}")
         cluster, events, finding = broken.cluster, broken.events, broken.finding
         kept = Trace(cluster, events, None, finding, machine="live", vllm=self.version)
         trace_file.write(path, kept)
@@ -120,7 +120,7 @@ class Surveyor:
     def witness(self, witness: Witness) -> dict[str, Any]:
         """The shortest run of the model with a fault that shows it."""
         fault, finding = witness.fault, witness.finding
-        name = f"{fault.name}/{finding.invariant}"
+        name = f"{fault.name}/{finding.invariant}/{witness.cluster.name}"
         return self.follow(name, witness.cluster, witness.events, finding) | {"fault": fault.name}
 
 

@@ -5,6 +5,7 @@ Block size 2 throughout, pools of a few blocks, prompts of a few tokens.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from kvproof.model import drawn
 from kvproof.model.config import Cluster, Engine, Group, Job, parse
@@ -41,8 +42,10 @@ def _pd(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> 
     decode_blocks = int(str(options.pop("decode_blocks", blocks)))
     chunk = int(str(options.pop("chunk_tokens", 8)))
     most = int(str(options.pop("max_requests", 256)))
-    p = Engine("P", groups, blocks, "prefill", chunk, max_requests=most)
-    d = Engine("D", groups, decode_blocks, "decode", chunk, max_requests=most)
+    caching = options.pop("prefix_caching", True) is True
+    shared: dict[str, Any] = {"max_requests": most, "prefix_caching": caching}
+    p = Engine("P", groups, blocks, "prefill", chunk, **shared)
+    d = Engine("D", groups, decode_blocks, "decode", chunk, **shared)
     return Cluster(name, (p, d), jobs, **options)  # type: ignore[arg-type]
 
 
@@ -154,6 +157,20 @@ _PRESETS = (
         num_blocks=11,
         decode_blocks=16,
         chunk_tokens=4,
+    ),
+    _pd(
+        "pd-state",
+        *(FULL, STATE),
+        jobs=(Job("r0", "abcde", 2), Job("r1", "abcdx", 2)),
+        prefix_caching=False,
+    ),
+    _pd(
+        "pd-state-preempting",
+        *(FULL, STATE),
+        jobs=(Job("r0", "abcdefghijkl"), Job("r1", "wxyz")),
+        decode_blocks=16,
+        chunk_tokens=4,
+        prefix_caching=False,
     ),
     _pd("pd-embeds", FULL, MAMBA, jobs=(Job("r0", "ABCDE", 2, embeds=True),)),
     _pd("pd-repeating", FULL, MAMBA, jobs=(Job("r0", "abcdef", 2), Job("r1", "abcdef"))),

@@ -16,6 +16,12 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer import explore
 
+ELSEWHERE = {
+    "decode_loads_whole_prompt": ("pd-state",),
+    "truncation_without_guard": ("pd-state-preempting",),
+}
+"""More clusters in which a fault shows: without prefix caching, where older releases can go."""
+
 
 class Witness(NamedTuple):
     """A run that ends in a finding, which the fault explains."""
@@ -27,11 +33,11 @@ class Witness(NamedTuple):
 
 
 def witnesses() -> Iterator[Witness]:
-    """All of them, fault by fault. An invariant that the fault breaks in other clusters only than
-    its own has none."""
+    """All of them, fault by fault. Where a fault does not break an invariant in a cluster, there is
+    none."""
     for fault in FAULTS.values():
-        cluster = cluster_named(fault.cluster)
-        for name in fault.breaks:
-            found = explore(cluster, rules_with([fault]), [invariant_named(name)])
-            if found.finding is not None and found.finding.invariant == name:
-                yield Witness(fault, cluster, found.events, found.finding)
+        for cluster in map(cluster_named, (fault.cluster, *ELSEWHERE.get(fault.name, ()))):
+            for name in fault.breaks:
+                found = explore(cluster, rules_with([fault]), [invariant_named(name)])
+                if found.finding is not None and found.finding.invariant == name:
+                    yield Witness(fault, cluster, found.events, found.finding)

@@ -1,0 +1,145 @@
+"""`kvproof releases`: invariants over releases of vLLM.
+
+Exit code 0 where every cell has a verdict (a heat map reports; BAD is a verdict), 3 where some are
+unknown, 2 for bad usage or input. What was surveyed stays in the cache folder, so that a run that
+was stopped goes on.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import print_json
+from kvproof.live.availability import DRIVABLE
+from kvproof.live.releases import Cache, default_cache
+from kvproof.model.errors import UsageError, unknown
+from kvproof.reports import heat_table
+from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
+from kvproof.reports.new_file import write_new
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.verdict import Verdict
+
+HELP = "run the invariants on releases of vLLM: which release is first bad, and first good"
+
+AT_ONCE = 2
+"""Surveys that run at the same time."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--releases", nargs="+", default=list(DRIVABLE), metavar="X.Y.Z", help="only these"
+    )
+    parser.add_argument(
+        "--cache", type=Path, default=default_cache(), metavar="DIR", help="folder that keeps them"
+    )
+    parser.add_argument(
+        "--episodes", type=options.at_least_one, default=15, help="random episodes of a cluster"
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="only this: which releases show its finding"
+    )
+    parser.add_argument(
+        "--picture", type=options.new_file, metavar="FILE", help="draw it, as .svg or .png"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Survey the releases, and print the heat map."""
+    versions = _known(args.releases)
+    draw = _drawer(args.picture)
+    cache = Cache(args.cache)
+    if args.trace is not None:
+        return _trace(args, cache, versions)
+    begin = time.monotonic()
+    releases = _each(versions, lambda v: cache.survey(v, args.seed, args.episodes))
+    verdict = Verdict.UNKNOWN if heat_table.unknown(releases) else Verdict.SAMPLED
+    if draw is not None:
+        write_new(args.picture, draw(releases, args.picture.suffix))
+    if args.json:
+        head = {"command": "releases", "verdict": verdict.value, "exit_code": verdict.exit_code}
+        seconds = round(time.monotonic() - begin, 1)
+        spent = {"seed": args.seed, "episodes": args.episodes, "seconds": seconds}
+        print_json(head | spent | to_json(releases))
+    else:
+        print("\n".join(heat_table.lines(releases)))
+    return verdict.exit_code
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """The releases asked for, oldest first."""
+    for name in names:
+        if name not in DRIVABLE:
+            raise unknown("release", name, DRIVABLE)
+    return [version for version in DRIVABLE if version in names]
+
+
+def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | None:
+    """What draws, found before the long search, so that no picture is missed after it."""
+    if path is None:
+        return None
+    if path.suffix not in (".svg", ".png"):
+        raise unknown("format of a picture", path.suffix, (".svg", ".png"))
+    try:
+        from kvproof.reports.heat_picture import drawn
+    except ImportError as error:
+        raise UsageError(
+            "A picture needs matplotlib. Write pip install 'kvproof[picture]' to install it."
+        ) from error
+    return drawn
+
+
+def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Release]:
+    """The surveys, two at a time. Each that ends is told on standard error."""
+    begin = time.monotonic()
+    found: dict[str, Release] = {}
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        running = {pool.submit(survey, version): version for version in versions}
+        for future in as_completed(running):
+            release = future.result()
+            found[release.version] = release
+            ended = release.reason or f"{len(release.records)} records"
+            spent = f"{time.monotonic() - begin:.0f} s"
+            done = f"{len(found)} of {len(versions)}"
+            print(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return [found[version] for version in versions]
+
+
+def _trace(args: argparse.Namespace, cache: Cache, versions: Sequence[str]) -> int:
+    """All releases are asked: a history need not be monotone, and a release takes seconds."""
+    trace = read(args.trace)
+    if trace.finding is None:
+        raise UsageError(f"{args.trace} ends in no finding. Write a trace that does.")
+    row = trace_row(_each(versions, lambda v: cache.follow(v, args.trace)), str(args.trace))
+    unsure = any(cell.verdict is Verdict.UNKNOWN for cell in row.cells)
+    verdict = Verdict.UNKNOWN if unsure else Verdict.SAMPLED
+    if args.json:
+        print_json(_trace_object(row, versions, verdict))
+    else:
+        for version, cell in zip(versions, row.cells, strict=True):
+            print(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}")
+        print(f"{trace.finding.invariant}: {row.told(versions)}")
+    return verdict.exit_code
+
+
+def _trace_object(row: Row, versions: Sequence[str], verdict: Verdict) -> dict[str, object]:
+    bad, good = first_bad_and_good(row, versions)
+    return {
+        "command": "releases",
+        "verdict": verdict.value,
+        "exit_code": verdict.exit_code,
+        "trace": row.name,
+        "first_bad": bad,
+        "first_good": good,
+        "releases": {
+            version: {"verdict": cell.verdict.value, "why": cell.why}
+            for version, cell in zip(versions, row.cells, strict=True)
+        },
+    }

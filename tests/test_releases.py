@@ -1,0 +1,217 @@
+"""The heat map over releases, from made-up surveys: what is bad, what is good, what is unknown."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.live import releases as cache_folder
+from kvproof.live.releases import Cache, Failed, whole
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.reports import heat_table
+from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, story_rows, to_json
+from kvproof.strategies.stories import STORIES
+from kvproof.strategies.survey import followed, sampled, shows
+from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.witnesses import ELSEWHERE, Witness, witnesses
+
+
+def record(fault: str, invariant: str, **more: Any) -> dict[str, Any]:
+    """A record of a trace followed to its end, which shows nothing."""
+    quiet: dict[str, Any] = {"runs": 1, "steps": 9, "died": 0, "death": "", "broken": []}
+    where = {"kind": "followed", "name": f"{fault}/{invariant}", "cluster": FAULTS[fault].cluster}
+    return where | {"fault": fault, "invariant": invariant, "shown": False} | quiet | more
+
+
+def broken(invariant: str, *after: str) -> dict[str, Any]:
+    """A run that broke an invariant."""
+    about = {"reasons": ["it is so", "it is not"], "runs": 1, "events": 3, "trace": "t.jsonl"}
+    return {"invariant": invariant, "after": list(after)} | about
+
+
+def good(**more: Any) -> list[dict[str, Any]]:
+    """The records of a release that shows nothing."""
+    return [record(f.name, i, **more) for f in FAULTS.values() for i in f.breaks]
+
+
+def verdict(release: Release, invariant: str) -> Verdict:
+    return next(r for r in invariant_rows([release]) if r.name == invariant).cells[0].verdict
+
+
+def test_a_release_that_shows_nothing_is_good() -> None:
+    release = Release("0.1.0", tuple(good()))
+    assert {r.cells[0].verdict for r in invariant_rows([release])} == {Verdict.SAMPLED}
+    assert {r.cells[0].verdict for r in fault_rows([release], FAULTS)} == {Verdict.SAMPLED}
+    assert heat_table.unknown([release]) == 0
+
+
+def test_what_breaks_anywhere_is_bad() -> None:
+    sampled = {"kind": "sampled", "name": "pd", "cluster": "pd", "runs": 9, "steps": 9, "died": 0}
+    release = Release("0.1.0", (*good(), sampled | {"broken": [broken("pool_adds_up")]}))
+    assert verdict(release, "pool_adds_up") is Verdict.VIOLATED
+    assert verdict(release, "hash_map_is_sound") is Verdict.SAMPLED
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        Release("0.1.0", reason="pip cannot install it"),
+        Release("0.1.0"),
+        Release("0.1.0", tuple(good(died=1, death="AssertionError in schedule"))),
+        Release("0.1.0", ({"kind": "followed", "cluster": "pd", "reason": "no", "name": "x"},)),
+    ],
+)
+def test_what_was_not_driven_to_its_end_is_never_green(release: Release) -> None:
+    rows = [*invariant_rows([release]), *story_rows([release]), *fault_rows([release], FAULTS)]
+    assert {row.cells[0].verdict for row in rows} == {Verdict.UNKNOWN}
+    assert all(row.cells[0].why for row in rows)
+    text = "\n".join(heat_table.lines([release]))
+    assert "| ok" not in text
+    assert "| BAD" not in text
+
+
+def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
+    died = good(died=1, death="gone", broken=[broken("engine_survives")])
+    release = Release("0.1.0", tuple(died))
+    assert verdict(release, "engine_survives") is Verdict.VIOLATED
+    assert verdict(release, "paired_lists_are_equal") is Verdict.UNKNOWN
+
+
+def test_first_bad_and_first_good() -> None:
+    story, names = "vllm#43628", STORIES["vllm#43628"]
+    invariant = FAULTS[names[0]].breaks[0]
+    bad = [
+        r | {"shown": True, "broken": [broken(invariant)]} if r["fault"] == names[0] else r
+        for r in good()
+    ]
+    releases = [Release("0.1.0", tuple(good())), Release("0.2.0", tuple(bad))]
+    releases += [Release("0.3.0", reason="no"), Release("0.4.0", tuple(good()))]
+    told = {row["name"]: row for row in to_json(releases)["stories"]}
+    assert (told[story]["first_bad"], told[story]["first_good"]) == ("0.2.0", "0.4.0")
+    row = next(r for r in story_rows(releases) if r.name == story)
+    versions = [r.version for r in releases]
+    assert row.told(versions) == "bad from 0.2.0, good from 0.4.0"
+    assert row._replace(cells=row.cells[1:]).told(versions[1:]).startswith("bad from 0.2.0 or bef")
+    assert "not good since" in row._replace(cells=row.cells[:3]).told(versions[:3])
+
+
+def test_the_picture_shows_unknown_in_its_own_colour() -> None:
+    picture = pytest.importorskip("kvproof.reports.heat_picture")
+    assert len(set(picture.COLOURS.values())) == len(picture.COLOURS)
+    unknown = picture.drawn([Release("0.1.0", reason="no")], ".svg").decode()
+    assert picture.COLOURS[Verdict.SAMPLED] not in unknown
+    assert picture.drawn([Release("0.1.0", tuple(good()))], ".png").startswith(b"\x89PNG")
+
+
+def test_stories_and_more_clusters_name_what_there_is() -> None:
+    assert all(name in FAULTS for names in STORIES.values() for name in names)
+    assert all(name in FAULTS for name in ELSEWHERE)
+    assert all(name in CLUSTERS for names in ELSEWHERE.values() for name in names)
+
+
+@functools.cache
+def all_witnesses() -> tuple[Witness, ...]:
+    return tuple(witnesses())
+
+
+def test_every_invariant_has_a_witness_of_its_teeth() -> None:
+    found = {(w.fault.name, w.finding.invariant) for w in all_witnesses()}
+    assert {(i.teeth, i.id) for i in INVARIANTS.values()} <= found
+
+
+def test_a_survey_finds_in_the_model_what_the_fault_does_and_nothing_without_it() -> None:
+    from kvproof.model.faults.fault import rules_with
+    from kvproof.model.machine import ModelMachine
+
+    for witness in all_witnesses():
+        if witness.fault.name in ("front_trim", "align_split_during_load"):
+            make = functools.partial(ModelMachine, rules=rules_with([witness.fault]))
+            faulty = followed(make, witness.cluster, witness.events)
+            right = followed(ModelMachine, witness.cluster, witness.events)
+            assert shows(faulty, witness.finding), witness
+            assert not right.broken
+            assert right.died == 0
+
+
+def test_a_survey_goes_on_after_a_violation() -> None:
+    from kvproof.model.faults.fault import rules_with
+    from kvproof.model.machine import ModelMachine
+
+    rules = rules_with([FAULTS["front_trim"]])
+    survey = sampled(lambda c: ModelMachine(c, rules), CLUSTERS["pd-full"], 0, 15, 20)
+    assert set(FAULTS["front_trim"].breaks) <= set(survey.broken)
+    assert survey.runs >= 15
+
+
+def lines(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(r) + "\n" for r in records)
+
+
+def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    assert whole(file, "0.1.0") is None
+    file.write_text(lines({"vllm": "0.1.0"}, good()[0]))
+    assert whole(file, "0.1.0") is None
+    file.write_text(lines({"vllm": "0.1.0"}, good()[0], {"end": True}))
+    assert whole(file, "0.1.0") == [good()[0]]
+    assert whole(file, "0.2.0") is None
+    file.write_text(file.read_text()[:-5])
+    assert whole(file, "0.1.0") is None
+
+
+def test_a_survey_that_is_there_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def make(_cache: Cache, version: str, out: Path, _options: Any) -> list[dict[str, Any]]:
+        made.append(version)
+        if version == "0.19.0":
+            raise Failed("no")
+        out.write_text(lines({"vllm": version}, *good(), {"end": True}))
+        return good()
+
+    monkeypatch.setattr(Cache, "_run", make)
+    arguments = ["releases", "--cache", str(tmp_path), "--releases", "0.18.0", "0.19.0"]
+    assert main(arguments) == Verdict.UNKNOWN.exit_code
+    assert main(arguments) == Verdict.UNKNOWN.exit_code
+    assert sorted(made) == ["0.18.0", "0.19.0", "0.19.0"]
+    assert main([*arguments, "--seed", "1"]) == Verdict.UNKNOWN.exit_code
+    assert sorted(made) == ["0.18.0"] * 2 + ["0.19.0"] * 3
+    assert main([*arguments[:-1], "--json"]) == 0
+
+
+def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for name in ("0.18.0", "needed"):
+        (tmp_path / "vllm" / name).mkdir()
+    (tmp_path / "vllm" / "0.18.0" / "vllm.py").write_text("raise ImportError('half of a vLLM')")
+    release = cache.survey("0.18.0", 0, 1)
+    assert release.records == ()
+    assert release.reason
+
+
+def test_what_pip_says_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_folder, "PACKAGES", ("kvproof-no-such-package",))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    release = Cache(tmp_path).survey("0.18.0", 0, 1)
+    assert release.reason.startswith("pip cannot install it: ")
+    assert not list((tmp_path / "vllm").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--releases", "0.18.7"], "There is no release"),
+        (["--picture", "heat.pdf"], "format of a picture"),
+        (["--trace", "missing.jsonl"], "cannot be read"),
+    ],
+)
+def test_bad_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["releases", *arguments]) == 2
+    assert said in capsys.readouterr().err
