@@ -7,7 +7,7 @@ raises CannotDrive: that is no defect of the release, and whatever needs it is U
 import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
@@ -74,3 +74,34 @@ def finished(output: Callable[..., Any], reports: dict[str, set[str]]) -> Any:
         if name not in inspect.signature(output).parameters:
             raise CannotDrive(f"a worker has no way to report {name}")
     return output(**reports)
+
+
+def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict[str, Any]:
+    """How densely the cache is kept. A release without the option keeps all."""
+    name = "prefix_cache_retention_interval"
+    if name in inspect.signature(kv_cache_config).parameters:
+        return {name: interval}
+    if interval is not None:
+        raise CannotDrive("it keeps all in the prefix cache and has no other way")
+    return {}
+
+
+def check_overlaps(request: Callable[..., Any]) -> None:
+    """Raise CannotDrive where a request does not count the outputs that a preemption makes stale:
+    which of the outputs in flight count could not be read off."""
+    if "num_stale_output_tokens" not in inspect.getsource(request):
+        raise CannotDrive("with overlapping steps it does not say which outputs are stale")
+
+
+def stale_output(request: Any) -> tuple[int, bool]:
+    """Tokens in flight that a preemption has made stale, and whether they are dropped. Where steps
+    do not overlap there are none."""
+    stale = getattr(request, "num_stale_output_tokens", 0)
+    return stale, getattr(request, "drop_stale_output", False)
+
+
+def deferred_frees(scheduler: Any) -> tuple[int, Iterable[tuple[int, Iterable[Any]]]]:
+    """The number of steps processed, and the blocks that wait for a step. None before 0.24."""
+    if not hasattr(scheduler, "deferred_frees"):
+        return 0, ()
+    return scheduler.processed_step_seq, scheduler.deferred_frees

@@ -110,7 +110,7 @@ def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],
         kv_cache_groups=groups,
-        prefix_cache_retention_interval=cfg.retention,
+        **adapt.retention(KVCacheConfig, cfg.retention),
     )
 
 
@@ -171,6 +171,8 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
         cache.mamba_cache_mode = mamba.mode
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
+    if cfg.overlaps:
+        adapt.check_overlaps(Request)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
     return chosen(
         vllm_config=vllm_config,

@@ -140,9 +140,9 @@ def fates(scheduler: Any, name: str, shares: Sequence[Flight]) -> list[Flight]:
     if live is None or RequestStatus.is_finished(live.status):
         return [share._replace(fate=state.VOID) for share in shares]
     result = []
-    stale = live.num_stale_output_tokens
+    stale, dropped = adapt.stale_output(live)
     for share in shares:
-        fate = state.VOID if live.drop_stale_output else state.LATE
+        fate = state.VOID if dropped else state.LATE
         result.append(share._replace(fate=fate if stale > 0 else state.COUNTS))
         stale -= share.tokens
     return result
@@ -162,10 +162,10 @@ def in_flight(
 
 def deferred(scheduler: Any) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Lists of blocks that wait for steps to end, with how many they wait for."""
-    done = scheduler.processed_step_seq
+    done, deferred_frees = adapt.deferred_frees(scheduler)
     waiting = (
         (fence - done, tuple(b.block_id for b in blocks if not b.is_null))
-        for fence, blocks in scheduler.deferred_frees
+        for fence, blocks in deferred_frees
     )
     return tuple((steps, blocks) for steps, blocks in waiting if blocks)
 
