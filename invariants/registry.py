@@ -27,6 +27,7 @@ from kvproof.invariants import (
     reset_is_whole,
     settled_frees,
     state_read_is_state_at_computed,
+    step_makes_progress,
     table_fits_its_tokens,
     truncated_at_most_once,
 )
@@ -63,6 +64,7 @@ INVARIANTS: dict[str, Invariant] = {
         every_request_in_one_queue,
         reset_is_whole,
         engine_survives,
+        step_makes_progress,
         every_request_can_finish,
     )
 }

@@ -21,6 +21,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "loaded_state_not_predicted",
         "uncomputed_stays_cached",
         "waiting_sessions_hold_on",
+        "impossible_fit_waits",
     ),
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from kvproof.model import (
+    capacity,
     config,
     connector,
     history,
@@ -146,6 +147,8 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
 
 
 def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) -> State:
+    """A job joins its engine, or is rejected where the engine could never hold it. P and D are left
+    open there: they reject nothing."""
     cfg = cluster.engine(event.engine)
     engine = state.engine(event.engine)
     if engine.find(event.request) or (event.engine, event.request) in state.ended:
@@ -154,6 +157,9 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
     if cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
         raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
     request = arrival(cluster, event.request, event.engine)
+    impossible = not cfg.connected and not capacity.can_hold(cfg, request)
+    if impossible and rules.rejects_impossible():
+        return state.ending(event.engine, event.request)
     return state.putting(engine.having(connector.truncated(cfg, request, rules)))
 
 

@@ -252,7 +252,8 @@ class Cluster:
     """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
     environment; `failures` bounds how many transfers may fail. With `sessions` jobs may come in
     parts (see `session`). `resets` are those of an idle engine; with `resets_any_time` they come
-    under load too (see `reset`)."""
+    under load too (see `reset`). With `oversized` drawn jobs may need more blocks than an engine
+    has."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -265,6 +266,7 @@ class Cluster:
     load_failure: str = "fail"
     sessions: bool = False
     resets_any_time: bool = False
+    oversized: bool = False
 
     def __post_init__(self) -> None:
         names = [e.name for e in self.engines]
@@ -281,6 +283,11 @@ class Cluster:
             )
         if self.load_failure not in ("fail", "recompute"):
             raise unknown("load failure policy", self.load_failure, ("fail", "recompute"))
+        if self.oversized and self.disaggregated:
+            raise UsageError(
+                f"Cluster {self.name} hands over and is oversized, which kvproof does not model. "
+                "Write one engine of role both, or oversized false."
+            )
         if any(e.store for e in self.engines) and any(j.embeds for j in self.jobs):
             raise UsageError(
                 "A job is sent as embeddings to an engine with a store, which knows prompts by "

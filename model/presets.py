@@ -104,6 +104,21 @@ _PRESETS = (
     _one(
         "three", FULL, WINDOW, MAMBA, jobs=(Job("r0", "abcde"), Job("r1", "abcde")), num_blocks=14
     ),
+    _one(
+        "oversized",
+        FULL,
+        jobs=(Job("r0", "abcdefg"), Job("r1", "abc", 2)),
+        num_blocks=4,
+        oversized=True,
+        aborts=True,
+    ),
+    _one(
+        "oversized-hybrid",
+        *(FULL, MAMBA),
+        jobs=(Job("r0", "abcde"), Job("r1", "ab", 2)),
+        num_blocks=5,
+        oversized=True,
+    ),
     _one("store", FULL, jobs=AB, num_blocks=5, store=True, resets=True),
     _one("store-window", FULL, WINDOW, jobs=TWICE, store=True, resets=True),
     _one(

@@ -100,6 +100,7 @@ class Rules:
     finished_leaves_running: Callable[[], bool] = lambda: True
     sessions_give_way: Callable[[], bool] = lambda: True
     reset_needs_idle_pool: Callable[[], bool] = lambda: True
+    rejects_impossible: Callable[[], bool] = lambda: True
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True
     forgets_evicted_key: Callable[[], bool] = lambda: True

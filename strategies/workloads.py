@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from kvproof.model import counts, groups
+from kvproof.model.capacity import peak_blocks, reserved_blocks
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.state import NULL
 
 LETTERS = "abc"
 MAX_TOKENS = (1, 2, 3, 4)
@@ -33,39 +32,6 @@ BOUNDARIES = 4
 
 LONGEST = 256
 """Tokens. A pool that holds more is not filled by one prompt: that would only cost time."""
-
-
-def peak_blocks(engine: Engine, tokens: int) -> int:
-    """The most blocks one request holds on an engine while it computes its first `tokens` tokens,
-    wherever hits and chunks make its steps start. Steps in flight keep what they read."""
-    peak = 0
-    in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
-    for start in range(tokens):
-        end = min(start + engine.chunk_tokens, tokens)
-        held = 0
-        for group in engine.groups:
-            before = int(counts.blocks_for_tokens(start, group.block_size))
-            skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
-            held += before - skipped + groups.grown(group, (NULL,) * before, end)
-        peak = max(peak, held)
-    return peak
-
-
-def reserved_blocks(engine: Engine, tokens: int) -> int:
-    """Blocks that must fit for a request of so many tokens to be let in at all: of a window those
-    of the chunks in flight and the tokens it sees, however long the request is.
-
-    vLLM starts only where its longest request fits like this, and refuses longer ones
-    (`SlidingWindowSpec.max_admission_blocks_per_request`).
-    """
-    reserved = 0
-    for group in engine.groups:
-        blocks = groups.grown(group, (), tokens)
-        if group.kind == "window":
-            seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
-            blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)
-        reserved += blocks
-    return reserved
 
 
 @functools.lru_cache(maxsize=64)
@@ -135,8 +101,9 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 def jobs(
     draw: st.DrawFn, cluster: Cluster, name: str, earlier: Sequence[str] = (), embeds: bool = True
 ) -> Job:
-    """A job that each engine of the cluster can serve alone. `earlier` are prompts to branch from;
-    `embeds` lets P/D traffic send some prompts as embeddings.
+    """A job that each engine of the cluster can serve alone; where the cluster is `oversized` it
+    may be up to a block too long. `earlier` are prompts to branch from; `embeds` lets P/D traffic
+    send some prompts as embeddings.
 
     Raises UsageError where not even one token fits.
     """
@@ -148,6 +115,8 @@ def jobs(
         )
     max_tokens = draw(st.sampled_from(possible))
     longest = longest_prompt(cluster.engines, max_tokens)
+    if cluster.oversized:
+        longest += max(g.block_size for g in cluster.prefill.groups)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
     as_embeds = embeds and cluster.disaggregated and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0

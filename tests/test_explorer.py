@@ -36,6 +36,8 @@ STATES = {
     "hybrid-siblings": 394,
     "state": 41,
     "three": 25,
+    "oversized": 16,
+    "oversized-hybrid": 12,
     "store": 54,
     "store-window": 45,
     "store-hybrid": 277,
@@ -113,11 +115,11 @@ TRACES = {
     "mask_hides_needed_blocks": 7,
     "retained_boundary_out_of_reach": 7,
     "retention_drops_junction": 8,
-    "hit_covers_whole_prompt": 4,
+    "hit_covers_whole_prompt": 5,
     "growth_rounds_down": 2,
     "placeholders_predicted": 2,
-    "wide_block_never_crossed": 1,
-    "junction_inside_a_block": 6,
+    "wide_block_never_crossed": 2,
+    "junction_inside_a_block": 7,
     "deeper_state_gives_up_hit": 19,
     "loaded_state_not_predicted": 8,
     "priority_is_reversed": 3,
@@ -131,6 +133,7 @@ TRACES = {
     "finished_still_runs": 5,
     "waiting_sessions_hold_on": 8,
     "reset_under_load": 4,
+    "impossible_fit_waits": 2,
 }
 
 

@@ -216,7 +216,8 @@ def uncached(name: str, *jobs: Job) -> Cluster:
 
 
 def test_a_request_that_preempts_itself_for_ever() -> None:
-    found = found_in(uncached("full", Job("r0", "abcdefghij")), SPEC, 200)
+    queued = rules_with([FAULTS["impossible_fit_waits"]])
+    found = found_in(uncached("full", Job("r0", "abcdefghij")), queued, 200)
     assert found.kind == GOES_ROUND
     choices = [c for e in found.cycle if isinstance(e, Schedule) for c in e.chose or ()]
     assert any(isinstance(c, Preempt) for c in choices)

@@ -5,11 +5,16 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.capacity import peak_blocks
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC, Rules
+from kvproof.model.state import State
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.workloads import (
@@ -17,7 +22,6 @@ from kvproof.strategies.workloads import (
     MAX_TOKENS,
     jobs,
     longest_prompt,
-    peak_blocks,
     prompt_lengths,
     prompts,
     reserved_blocks,
@@ -27,11 +31,12 @@ FULL = CLUSTERS["full"]
 PD = CLUSTERS["pd"]
 
 
-def alone(cluster: Cluster, job: Job) -> None:
+def alone(cluster: Cluster, job: Job, rules: Rules = SPEC) -> State:
     """Run one job on the model to its end."""
-    run = Run(ModelMachine(cluster.carrying(job)), INVARIANTS.values())
+    run = Run(ModelMachine(cluster.carrying(job), rules), INVARIANTS.values())
     run.take(Submit(cluster.prefill.name, job.name))
     drain(run, "every_request_can_finish")
+    return run.machine.state
 
 
 def test_a_full_attention_request_needs_a_block_for_each_started_block_of_tokens() -> None:
@@ -74,9 +79,26 @@ def test_the_longest_prompt_fits_and_one_token_more_does_not(name: str, max_toke
     assert any(peak > blocks for peak, blocks in zip(peaks, free, strict=True))
 
 
-def test_a_prompt_that_cannot_fit_never_finishes() -> None:
-    with pytest.raises(Violated, match="r0 on E"):
-        alone(FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)))
+def test_a_prompt_that_cannot_fit_is_rejected() -> None:
+    state = alone(FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)))
+    assert state.ended == (("E", "r0"),)
+    assert state.engine("E").served == ()
+
+
+def test_where_it_is_queued_it_never_finishes() -> None:
+    rules = rules_with([FAULTS["impossible_fit_waits"]])
+    with pytest.raises(Violated, match=r"step_makes_progress: .* r0 \(preempted\) could be"):
+        alone(FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)), rules)
+
+
+def test_an_oversized_cluster_draws_jobs_that_do_not_fit() -> None:
+    cluster = CLUSTERS["oversized"]
+    job = find(
+        jobs(cluster, "r0"),
+        lambda job: len(job.prompt) > longest_prompt(cluster.engines, job.max_tokens),
+        settings=settings(max_examples=200, database=None),
+    )
+    assert len(job.prompt) <= longest_prompt(cluster.engines, job.max_tokens) + 2
 
 
 def test_lengths_are_the_boundaries_their_neighbours_and_the_longest() -> None:

@@ -15,6 +15,6 @@ FAULT = Fault(
     born_of="vllm#44599",
     mistake="a hit may cover the last token, and nothing is left to compute",
     replaces=("longest_hit_tokens", all_of_it),
-    breaks=("every_request_can_finish",),
+    breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="full",
 )

@@ -26,6 +26,6 @@ FAULT = Fault(
     born_of="vllm#37898",
     mistake="a chunk stops one token before the junction, inside a block",
     replaces=("align_chunk", one_token_early),
-    breaks=("every_request_can_finish",),
+    breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-siblings",
 )

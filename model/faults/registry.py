@@ -24,6 +24,7 @@ from kvproof.model.faults import (
     hit_collapses_with_three_groups,
     hit_covers_whole_prompt,
     hit_needs_every_group_on_decode,
+    impossible_fit_waits,
     junction_inside_a_block,
     last_zero_blocks_yield_all,
     late_output_takes_placeholder,
@@ -116,6 +117,7 @@ FAULTS: dict[str, Fault] = {
         finished_still_runs,
         waiting_sessions_hold_on,
         reset_under_load,
+        impossible_fit_waits,
     )
 }
 

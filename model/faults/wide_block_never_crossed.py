@@ -25,6 +25,6 @@ FAULT = Fault(
     born_of="vllm#36734",
     mistake="a block wider than the budget of a step is waited for, and never crossed",
     replaces=("align_chunk", waiting_for_a_boundary),
-    breaks=("every_request_can_finish",),
+    breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-narrow",
 )

@@ -1,0 +1,41 @@
+"""A request that could never fit stood at the head of the queue: none running, one waiting, for
+ever, and those behind it with it (#39734). Nothing fails; every step schedules nothing.
+
+Asked of engines that hand nothing over: there nothing but the scheduler can set a waiting request
+going. On P and D it may wait for the other side, and the question is one about whole runs
+(`every_request_can_finish`).
+"""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.events import Schedule
+from kvproof.model.state import PREEMPTED, RUNNING, WAITING
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """Where no step is in flight and a request is there, a step schedules something."""
+    event = step.event
+    if not isinstance(event, Schedule) or event.chose or cluster.engine(event.engine).connected:
+        return
+    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    ready = (WAITING, PREEMPTED, RUNNING)
+    waiting = [r for r in before.requests if r.status in ready and after.find(r.id)]
+    if waiting and before.step is None and not before.steps and not after.dead:
+        yield (
+            f"no step of {event.engine} is in flight and no transfer, "
+            f"{len(before.free)} of {len(before.blocks) - 1} blocks are free, and "
+            f"{', '.join(f'{r.id} ({r.status})' for r in waiting)} could be scheduled or rejected",
+            "the step does neither",
+        )
+
+
+INVARIANT = Invariant(
+    id="step_makes_progress",
+    name="where nothing is in flight and a request waits, a step schedules or rejects one",
+    born_of="vllm#39734",
+    check=check,
+    teeth="impossible_fit_waits",
+)

@@ -1,0 +1,47 @@
+"""What one engine can ever hold: the need of a request that is alone on it."""
+
+import functools
+
+from kvproof.model import config, counts, groups
+from kvproof.model.state import NULL, Request
+
+
+@functools.lru_cache(maxsize=1024)
+def peak_blocks(engine: config.Engine, tokens: int) -> int:
+    """The most blocks one request holds on an engine while it computes its first `tokens` tokens,
+    wherever hits and chunks make its steps start. Steps in flight keep what they read."""
+    peak = 0
+    in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
+    for start in range(tokens):
+        end = min(start + engine.chunk_tokens, tokens)
+        held = 0
+        for group in engine.groups:
+            before = int(counts.blocks_for_tokens(start, group.block_size))
+            skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
+            held += before - skipped + groups.grown(group, (NULL,) * before, end)
+        peak = max(peak, held)
+    return peak
+
+
+def reserved_blocks(engine: config.Engine, tokens: int) -> int:
+    """Blocks that must fit for a request of so many tokens to be let in at all: of a window those
+    of the chunks in flight and the tokens it sees, however long the request is.
+
+    vLLM starts only where its longest request fits like this, and refuses longer ones
+    (`SlidingWindowSpec.max_admission_blocks_per_request`).
+    """
+    reserved = 0
+    for group in engine.groups:
+        blocks = groups.grown(group, (), tokens)
+        if group.kind == "window":
+            seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
+            blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)
+        reserved += blocks
+    return reserved
+
+
+def can_hold(engine: config.Engine, request: Request) -> bool:
+    """Whether an engine that is otherwise empty can serve a request to its end. The last sampled
+    token is never computed."""
+    tokens = len(request.prompt) + request.max_tokens - 1
+    return peak_blocks(engine, tokens) < engine.num_blocks
