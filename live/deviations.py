@@ -22,6 +22,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "uncomputed_stays_cached",
         "waiting_sessions_hold_on",
         "impossible_fit_waits",
+        "stray_report_dies",
     ),
 }
 

@@ -27,6 +27,7 @@ from kvproof.model.events import (
     ResetPrefixCache,
     ResetRunning,
     Schedule,
+    StrayReport,
     Submit,
     TransferDone,
     TransferFail,
@@ -61,6 +62,7 @@ class LiveMachine:
             Abort: self._abort,
             LeaseExpire: self._lease_expire,
             Continue: self._continue,
+            StrayReport: self._stray_report,
             Evict: self._evict,
             ResetPrefixCache: self._reset,
             ResetRunning: self._reset_running,
@@ -231,6 +233,11 @@ class LiveMachine:
         self._prefill().report(finished_sending={name})
         if transfer is not None and transfer.phase != "lost":
             self.state = self.state.moving(name, None).ending(self.cluster.decode.name, name)
+
+    def _stray_report(self, event: StrayReport) -> None:
+        node = self.nodes[event.engine]
+        kind = "finished_recving" if node is self._decode() else "finished_sending"
+        node.report(**{kind: {event.request}})
 
     def _evict(self, event: Evict) -> None:
         self.nodes[event.engine].scheduler.kv_cache_manager.evict_blocks({event.block})

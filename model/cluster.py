@@ -25,6 +25,7 @@ from kvproof.model.events import (
     ResetPrefixCache,
     ResetRunning,
     Schedule,
+    StrayReport,
     Submit,
     TransferDone,
     TransferFail,
@@ -136,6 +137,10 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
             for request in engine.requests:
                 if request.status not in (SENDING, ABORTED):
                     yield Abort(engine.name, request.id)
+        if cluster.stray:
+            for job in cluster.jobs:
+                if connector.told_before(state, engine, job.name):
+                    yield StrayReport(engine.name, job.name)
         if cluster.evictions:
             for block in engine.free:
                 if engine.blocks[block].key is not None:
@@ -212,6 +217,7 @@ SIMPLE: dict[type, Callable[..., State]] = {
     TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),
     Continue: lambda c, r, s, e: session.go_on(c, r, s, e.engine, e.request),
     LeaseExpire: lambda c, r, s, e: connector.lease_expired(c, s, e.request, r),
+    StrayReport: lambda _c, r, s, e: connector.stray_report(s, e.engine, e.request, r),
 }
 
 

@@ -253,7 +253,8 @@ class Cluster:
     environment; `failures` bounds how many transfers may fail. With `sessions` jobs may come in
     parts (see `session`). `resets` are those of an idle engine; with `resets_any_time` they come
     under load too (see `reset`). With `oversized` drawn jobs may need more blocks than an engine
-    has."""
+    has. With `stray` a worker also reports a transfer again, or one of a request that is gone; that
+    of vLLM 0.32.0's NIXL pull connector keeps from it by itself."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -267,6 +268,7 @@ class Cluster:
     sessions: bool = False
     resets_any_time: bool = False
     oversized: bool = False
+    stray: bool = False
 
     def __post_init__(self) -> None:
         names = [e.name for e in self.engines]
@@ -283,6 +285,11 @@ class Cluster:
             )
         if self.load_failure not in ("fail", "recompute"):
             raise unknown("load failure policy", self.load_failure, ("fail", "recompute"))
+        if self.stray and not self.disaggregated:
+            raise UsageError(
+                f"Cluster {self.name} has stray reports and no hand-over to report. "
+                "Write one prefill and one decode engine, or stray false."
+            )
         if self.oversized and self.disaggregated:
             raise UsageError(
                 f"Cluster {self.name} hands over and is oversized, which kvproof does not model. "

@@ -287,6 +287,27 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
     return state.putting(engine.having(request._replace(status=FAILED, computed=0)))
 
 
+def told_before(state: State, engine: Engine, name: str) -> bool:
+    """Whether the end of a request's transfer on this engine was reported, or the request is gone:
+    nobody waits for another report."""
+    request = engine.find(name)
+    if request is None:
+        return (engine.name, name) in state.ended
+    return bool(request.external) and request.status not in (LOADING, ABORTED, SENDING)
+
+
+def stray_report(state: State, engine_name: str, name: str, rules: Rules) -> State:
+    """A report nobody waits for changes nothing."""
+    engine = state.engine(engine_name)
+    request = engine.find(name)
+    if not told_before(state, engine, name):
+        raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
+    not_taken_over = request is not None and request.status in (LOADED, FAILED)
+    if not_taken_over or rules.ignores_stray_reports():
+        return state
+    return state.putting(engine._replace(dead=f"nobody waits for a report on {name}"))
+
+
 def transfer_lost(state: State, name: str) -> State:
     """The end of a read will never be reported."""
     transfer = state.transfer(name)

@@ -98,6 +98,14 @@ class Continue(NamedTuple):
     request: str
 
 
+class StrayReport(NamedTuple):
+    """A connector's worker reports the end of a transfer once more, or after its request is gone:
+    D's that it has received, P's that it has sent."""
+
+    engine: str
+    request: str
+
+
 class Evict(NamedTuple):
     """The cache entry of a free block is dropped."""
 
@@ -127,6 +135,7 @@ Event: TypeAlias = (
     | Abort
     | LeaseExpire
     | Continue
+    | StrayReport
     | Evict
     | ResetPrefixCache
     | ResetRunning
@@ -144,6 +153,7 @@ EVENTS: dict[str, Any] = {
         Abort,
         LeaseExpire,
         Continue,
+        StrayReport,
         Evict,
         ResetPrefixCache,
         ResetRunning,

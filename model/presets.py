@@ -209,6 +209,7 @@ _PRESETS = (
         num_blocks=16,
         decode_blocks=7,
     ),
+    _pd("pd-stray", FULL, jobs=(Job("r0", "abc", 2),), aborts=True, stray=True),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
     _one(
         "priority",

@@ -67,6 +67,7 @@ class Rules:
     load_at_align_split: Callable[[], str] = lambda: "passes"
     frees_while_loading: Callable[[], bool] = lambda: False
     frees_after_aborted_load: Callable[[], bool] = lambda: True
+    ignores_stray_reports: Callable[[], bool] = lambda: True
     # cache groups
     tokens_skipped_by_window: Callable[..., Any] = counts.tokens_skipped_by_window
     tokens_skipped_by_state: Callable[..., Any] = counts.tokens_skipped_by_state

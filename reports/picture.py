@@ -28,6 +28,7 @@ COLOURS = {
     "Abort": "#111111",
     "LeaseExpire": "#e377c2",
     "Continue": "#bcbd22",
+    "StrayReport": "#d62728",
     "Evict": "#b5a800",
     "ResetPrefixCache": "#6b7fa8",
     "ResetRunning": "#2f4b7c",

@@ -62,6 +62,7 @@ STATES = {
     "pd-default": 6683,
     "pd-tight": 213,
     "pd-losing": 24,
+    "pd-stray": 17,
     "pd-remnant": 5286,
     "pd-ratio": 363,
     "pd-ratio-decode": 335,
@@ -134,6 +135,7 @@ TRACES = {
     "waiting_sessions_hold_on": 8,
     "reset_under_load": 4,
     "impossible_fit_waits": 2,
+    "stray_report_dies": 3,
 }
 
 

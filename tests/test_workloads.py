@@ -5,7 +5,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.capacity import peak_blocks
+from kvproof.model.capacity import peak_blocks, reserved_blocks
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
@@ -24,7 +24,6 @@ from kvproof.strategies.workloads import (
     longest_prompt,
     prompt_lengths,
     prompts,
-    reserved_blocks,
 )
 
 FULL = CLUSTERS["full"]

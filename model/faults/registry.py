@@ -45,6 +45,7 @@ from kvproof.model.faults import (
     running_state_let_go,
     ssm_placeholders_not_trimmed,
     state_only_at_last_boundary,
+    stray_report_dies,
     superseded_state_reserved,
     truncates_for_any_non_full_group,
     truncation_without_guard,
@@ -118,6 +119,7 @@ FAULTS: dict[str, Fault] = {
         waiting_sessions_hold_on,
         reset_under_load,
         impossible_fit_waits,
+        stray_report_dies,
     )
 }
 

@@ -1,0 +1,64 @@
+"""Reports that nobody waits for: they come only where they are asked for, and change nothing."""
+
+import pytest
+
+from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Abort, Complete, Schedule, StrayReport, Submit, TransferDone
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC, Rules
+
+STRAY = CLUSTERS["pd-stray"]
+PREFILL = (Submit("P", "r0"), Schedule("P"), Complete("P"))
+LOAD = (*PREFILL, Submit("D", "r0"), Schedule("D"))
+
+
+def after(*events: object, rules: Rules = SPEC) -> ModelMachine:
+    """The model after these events."""
+    machine = ModelMachine(STRAY, rules)
+    for event in events:
+        machine.take(event)  # type: ignore[arg-type]
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("events", "offered"),
+    [
+        pytest.param(PREFILL, [], id="P waits to be told that it has sent"),
+        pytest.param(LOAD, [], id="D waits to be told that it has received"),
+        pytest.param((*LOAD, Abort("D", "r0")), [], id="so it does for an aborted request"),
+        pytest.param((*LOAD, TransferDone("r0")), ["P", "D"], id="both were told"),
+        pytest.param((Submit("P", "r0"), Abort("P", "r0")), ["P"], id="the request is gone"),
+    ],
+)
+def test_a_report_is_stray_where_nobody_waits_for_it(events, offered) -> None:
+    found = [e.engine for e in after(*events).stimuli() if isinstance(e, StrayReport)]
+    assert found == offered
+
+
+def test_it_changes_nothing() -> None:
+    machine = after(*LOAD, TransferDone("r0"), Schedule("D"))
+    before = machine.state
+    machine.take(StrayReport("P", "r0"))
+    assert machine.state == before
+
+
+def test_one_that_is_awaited_is_not_stray() -> None:
+    with pytest.raises(NotAllowed, match="was reported before"):
+        after(*LOAD).take(StrayReport("D", "r0"))
+
+
+def test_where_the_scheduler_takes_it_for_awaited_the_engine_dies() -> None:
+    rules = rules_with([FAULTS["stray_report_dies"]])
+    machine = after(*LOAD, TransferDone("r0"), rules=rules)
+    # D has not taken the load over yet: one more report is the same as one.
+    assert not machine.take(StrayReport("D", "r0")).after.engine("D").dead
+    assert machine.take(StrayReport("P", "r0")).after.engine("P").dead
+
+
+def test_without_a_hand_over_it_is_bad_usage() -> None:
+    with pytest.raises(UsageError, match="or stray false"):
+        Cluster("one", (Engine("E", (Group("full", 2),)),), stray=True)
