@@ -3,7 +3,7 @@ ever, and those behind it with it (#39734). Nothing fails; every step schedules 
 
 Asked of engines that hand nothing over: there nothing but the scheduler can set a waiting request
 going. On P and D it may wait for the other side, and the question is one about whole runs
-(`every_request_can_finish`).
+(`every_request_can_finish`). So is it while a session waits for its user, with blocks.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     if not isinstance(event, Schedule) or event.chose or cluster.engine(event.engine).connected:
         return
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
-    ready = (WAITING, PREEMPTED, RUNNING)
-    waiting = [r for r in before.requests if r.status in ready and after.find(r.id)]
-    if waiting and before.step is None and not before.steps and not after.dead:
+    waiting = [r for r in before.requests if after.find(r.id)]
+    ready = all(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests)
+    in_flight = before.step is not None or before.steps
+    if waiting and ready and not in_flight and not after.dead:
         yield (
             f"no step of {event.engine} is in flight and no transfer, "
             f"{len(before.free)} of {len(before.blocks) - 1} blocks are free, and "

@@ -132,7 +132,7 @@ TRACES = {
     "resumes_before_late_output": 10,
     "chunk_takes_placeholder": 3,
     "finished_still_runs": 5,
-    "waiting_sessions_hold_on": 8,
+    "waiting_sessions_hold_on": 9,
     "reset_under_load": 4,
     "impossible_fit_waits": 2,
     "stray_report_dies": 3,

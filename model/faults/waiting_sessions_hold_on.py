@@ -8,6 +8,6 @@ FAULT = Fault(
     born_of="vllm#49439",
     mistake="a session that waits to be served never gives up its blocks, though nobody runs",
     replaces=("sessions_give_way", lambda: False),
-    breaks=("every_request_can_finish",),
+    breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",
 )
