@@ -16,7 +16,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
         for index, group in enumerate(cluster.engine(admission.engine).groups):
             if admission.external and group.kind != "full":
                 continue
-            for position in groups.blocks_needed(group, admission.hit):
+            for position in groups.blocks_matched(group, admission.hit):
                 prefix = admission.tokens[: (position + 1) * group.block_size]
                 if not cached.get((index, prefix)):
                     yield (

@@ -13,12 +13,12 @@ def longest(cluster: Cluster, admission: Admission) -> int:
     """The longest hit that the cache held in every group, by trying all."""
     cfg = cluster.engine(admission.engine)
     keys = {key for key, blocks in admission.cached if blocks}
-    top = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit)
+    top = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit, cfg.proof)
     for length in range(top, 0, -cfg.hit_unit):
         if all(
             (i, admission.tokens[: (p + 1) * g.block_size]) in keys
             for i, g in enumerate(cfg.groups)
-            for p in groups.blocks_needed(g, length)
+            for p in groups.blocks_matched(g, length)
         ):
             return length
     return 0

@@ -10,13 +10,14 @@ from kvproof.model.config import Cluster
 from kvproof.model.state import COUNTS, Engine, Request
 
 
-def _ahead(engine: Engine, request: Request) -> Iterator[Reasons]:
+def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Reasons]:
     """Of the tokens a request counts on, the newest alone is not computed: each position is sampled
-    once."""
+    once. Only a step in flight has computed beyond them, as many `drafts` as it may."""
     pending = engine.placeholders(request.id)
     counted_on = len(request.tokens) + pending
     newest_only = request.computed == counted_on - 1
-    if request.computed > counted_on or (pending > 0 and not newest_only):
+    beyond = drafts if request.id in dict(engine.step or ()) else 0
+    if request.computed > counted_on + beyond or (pending > 0 and not newest_only):
         yield (
             f"{request.id} on {engine.name} has {len(request.tokens)} known tokens and {pending} "
             "placeholders, of which all but the newest are computed",
@@ -24,7 +25,7 @@ def _ahead(engine: Engine, request: Request) -> Iterator[Reasons]:
         )
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """Each request has as many placeholders as steps in flight sample a token for it."""
     held = {request.id for request in engine.requests}
     for name in sorted({*held, *dict(engine.pending)}):
@@ -36,7 +37,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
                 f"it has {engine.placeholders(name)} placeholders",
             )
     for request in engine.requests:
-        yield from _ahead(engine, request)
+        yield from _ahead(engine, request, cluster.engine(engine.name).drafts)
 
 
 INVARIANT = Invariant(

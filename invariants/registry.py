@@ -30,6 +30,7 @@ from kvproof.invariants import (
     step_makes_progress,
     table_fits_its_tokens,
     truncated_at_most_once,
+    writer_is_alone,
 )
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.errors import unknown
@@ -40,6 +41,7 @@ INVARIANTS: dict[str, Invariant] = {
         pool_adds_up,
         references_are_exact,
         no_block_free_and_held,
+        writer_is_alone,
         hash_map_is_sound,
         cached_block_holds_its_key,
         request_reads_its_own_prefix,

@@ -17,7 +17,7 @@ from kvproof.model.step import Admission, Step
 def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     """Tokens this admission must find in the local cache."""
     cfg = cluster.engine(admission.engine)
-    limit = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit)
+    limit = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit, cfg.proof)
     everywhere = all(g.kind == "full" for g in cfg.groups)
     if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
@@ -31,11 +31,12 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     for served in admission.served:
         common = history.common_prefix(served.prompt, admission.tokens)
         if everywhere:
-            kept = min(counts.round_down(common, cfg.hit_unit), limit)
+            matched = common if cfg.proof else common + 1
+            kept = min(counts.longest_hit_tokens(matched, cfg.hit_unit, cfg.proof), limit)
         elif common == len(served.prompt):
-            kept = counts.longest_hit_tokens(common, cfg.hit_unit)
+            kept = counts.longest_hit_tokens(common, cfg.hit_unit, cfg.proof)
         else:
-            kept = served.shared if common >= served.shared else 0
+            kept = served.shared if common >= served.shared + cfg.proof else 0
         best = max(best, kept if kept <= limit else 0)
     return best
 

@@ -46,8 +46,9 @@ def _hits(cluster: Cluster, step: Step) -> Iterator[bool]:
     """For each admission with a hit, whether it is the longest that leaves a token to compute."""
     for admission in step.effects.admissions:
         if admission.hit:
-            unit = cluster.engine(admission.engine).hit_unit
-            yield admission.hit == counts.longest_hit_tokens(len(admission.tokens), unit)
+            cfg = cluster.engine(admission.engine)
+            known = len(admission.tokens)
+            yield admission.hit == counts.longest_hit_tokens(known, cfg.hit_unit, cfg.proof)
 
 
 def _hits_partly(cluster: Cluster, step: Step, _event: Schedule) -> bool:

@@ -10,12 +10,16 @@ from kvproof.model.state import Engine
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
-    """A table is no longer than the tokens computed, or brought by a hit and a load, need."""
+    """A table is no longer than the tokens computed, or brought by a hit and a load, need. With a
+    drafter there are also the drafts that were taken back, what it may write ahead, and a state
+    after each draft."""
+    cfg = cluster.engine(engine.name)
     for request in engine.requests:
-        held = max(request.computed, request.hit + request.external)
+        held = max(request.computed, request.hit + request.external) + cfg.drafts
         for index, table in enumerate(request.tables):
-            size = cluster.engine(engine.name).groups[index].block_size
-            most = int(counts.blocks_for_tokens(held, size))
+            group = cfg.groups[index]
+            ahead, scratch = (cfg.lookahead, 0) if group.attention else (0, cfg.drafts)
+            most = int(counts.blocks_for_tokens(held + ahead, group.block_size)) + scratch
             if len(table) > most:
                 yield (
                     f"{request.id} on {engine.name} holds {held} tokens, which need {most} blocks "

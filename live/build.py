@@ -25,7 +25,9 @@ from vllm.config import (
     DeviceConfig,
     KVTransferConfig,
     ModelConfig,
+    ParallelConfig,
     SchedulerConfig,
+    SpeculativeConfig,
     VllmConfig,
 )
 from vllm.sampling_params import SamplingParams
@@ -88,8 +90,9 @@ def _model_config() -> ModelConfig:
     )
 
 
-def spec_of(group: config.Group) -> Any:
-    """The KV-cache spec of a group. Shapes are as small as vLLM takes them."""
+def spec_of(group: config.Group, drafts: int = 0) -> Any:
+    """The KV-cache spec of a group. Shapes are as small as vLLM takes them. A Mamba layer keeps a
+    state after each of so many drafts."""
     head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
@@ -100,17 +103,37 @@ def spec_of(group: config.Group) -> Any:
         shapes=((2, 2),),
         dtypes=(torch.float32,),
         mamba_cache_mode=group.mode,
+        num_speculative_blocks=drafts,
     )
 
 
 def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
-    """The cache groups and the pool of an engine."""
-    groups = [KVCacheGroupSpec([f"layer{i}"], spec_of(g)) for i, g in enumerate(cfg.groups)]
+    """The cache groups and the pool of an engine. A group with layers of the drafter is flagged,
+    unless all attention groups have some: vLLM then flags none, and takes it of all."""
+    some = any(g.attention and not g.eagle for g in cfg.groups)
+    groups = []
+    for index, group in enumerate(cfg.groups):
+        flag = {"is_eagle_group": True} if group.eagle and some else {}
+        groups.append(KVCacheGroupSpec([f"layer{index}"], spec_of(group, cfg.drafts), **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],
         kv_cache_groups=groups,
         **adapt.retention(KVCacheConfig, cfg.retention),
+    )
+
+
+def speculative_config(cfg: config.Engine) -> SpeculativeConfig | None:
+    """The drafter of an engine: an EAGLE head where it has layers of its own, else n-grams."""
+    if not cfg.drafts:
+        return None
+    target = _model_config()
+    eagle = {"method": "eagle", "model": target.model}
+    return SpeculativeConfig(
+        num_speculative_tokens=cfg.drafts,
+        target_model_config=target,
+        target_parallel_config=ParallelConfig(),
+        **(eagle if cfg.lookahead else {"method": "ngram"}),
     )
 
 
@@ -155,6 +178,7 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
             block_size=hash_block_size(cfg), enable_prefix_caching=cfg.prefix_caching
         ),
         kv_transfer_config=transfer,
+        speculative_config=speculative_config(cfg),
         device_config=DeviceConfig("cpu"),
     )
     # What an engine settles from its model's layers and its memory, settled by hand. That steps

@@ -23,6 +23,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "waiting_sessions_hold_on",
         "impossible_fit_waits",
         "stray_report_dies",
+        "proof_before_the_last_token",
     ),
 }
 

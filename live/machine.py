@@ -167,7 +167,7 @@ class LiveMachine:
     def _complete(self, event: Complete) -> None:
         node = self.nodes[event.engine]
         computed = {r.id: r.computed for r in node.engine.requests}
-        for name, params in node.complete().items():
+        for name, params in node.complete(dict(event.accepted)).items():
             if params.get("do_remote_prefill"):
                 self.handed_over[name] = params
                 lists = nixl.as_lists(params["remote_block_ids"])

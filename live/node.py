@@ -1,10 +1,11 @@
 """One live engine: real scheduler, symbolic worker, and what the adapter must remember."""
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 from kvproof.live import adapt, build, view
 from kvproof.live.nixl import worker as nixl_worker
@@ -14,6 +15,7 @@ from kvproof.model import config, history, session, state, store
 from kvproof.model.step import Admission, Effects
 
 SAMPLED_ID = ord(state.SAMPLED)
+DRAFT_ID = ord(state.DRAFT)
 
 
 class Node:
@@ -97,32 +99,44 @@ class Node:
 
     def nothing_scheduled(self) -> None:
         """The output of a step that computes nothing reaches the scheduler."""
-        self._hand_in(self.output or SchedulerOutput.make_empty(), ())
+        self._hand_in(self.output or SchedulerOutput.make_empty(), (), {})
 
-    def complete(self) -> dict[str, dict[str, Any]]:
-        """The oldest step's output reaches the scheduler. Gives what finished requests hand
-        over."""
+    def complete(self, accepted: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
+        """The oldest step's output reaches the scheduler, with so many drafts accepted by request.
+        Gives what finished requests hand over."""
         output, shares = self.queue.popleft()
         if not self.cfg.overlaps:
             self._keep([share.request for share in shares])
+        right = accepted or {}
+        self.worker.accept(output, self.engine.requests, right)
         steps = view.in_flight(self.scheduler, [shares])
         for share in steps[0] if steps else ():
             if share.samples and share.fate == state.COUNTS:
                 request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
-        return self._hand_in(output, shares)
+        return self._hand_in(output, shares, right)
 
     def _hand_in(
-        self, output: SchedulerOutput, shares: tuple[state.Flight, ...]
+        self,
+        output: SchedulerOutput,
+        shares: tuple[state.Flight, ...],
+        accepted: Mapping[str, int],
     ) -> dict[str, dict[str, Any]]:
+        names = [share.request for share in shares]
         result = self.scheduler.update_from_output(
             output,
             ModelRunnerOutput(
-                req_ids=[share.request for share in shares],
-                req_id_to_index={share.request: i for i, share in enumerate(shares)},
-                sampled_token_ids=[[SAMPLED_ID] if share.samples else [] for share in shares],
+                req_ids=names,
+                req_id_to_index={name: i for i, name in enumerate(names)},
+                sampled_token_ids=[
+                    [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
+                    for share in shares
+                ],
             ),
         )
+        if self.cfg.drafts and names:
+            drafts = [[DRAFT_ID] * self.cfg.drafts for _ in names]
+            self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
         return {
             o.request_id: o.kv_transfer_params
             for outputs in result.values()
@@ -165,4 +179,7 @@ class Node:
             after = after._replace(
                 step=tuple((s.request, s.tokens) for s in steps[0]) if steps else None
             )
+        if self.cfg.drafts:
+            output = self.queue[0][0] if self.queue else None
+            after = view.with_drafts(self.scheduler, after, output, self.worker.states)
         self.engine = after._replace(memory=self.worker.memory)

@@ -176,6 +176,23 @@ def pending(scheduler: Any) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, count) for name, count in counts if count))
 
 
+def with_drafts(
+    scheduler: Any, engine: state.Engine, output: Any, states: Mapping[str, tuple[int, ...]]
+) -> state.Engine:
+    """The engine with the drafts of each request, waiting or being verified, and with the blocks of
+    its states, which the worker knows. What fills a step up to its width is no draft."""
+    verified = output.scheduled_spec_decode_tokens if output else {}
+    running = output.num_scheduled_tokens if output else {}
+    requests = []
+    for request in engine.requests:
+        held = scheduler.requests[request.id].spec_token_ids
+        ids = verified.get(request.id, ()) if request.id in running else held
+        drafts = sum(1 for token in ids if token >= 0)
+        blocks = states.get(request.id, ()) if request.tables else ()
+        requests.append(request._replace(drafts=drafts, states=blocks))
+    return engine._replace(requests=tuple(requests))
+
+
 def engine(
     scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
 ) -> state.Engine:

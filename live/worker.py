@@ -2,25 +2,29 @@
 
 It keeps its own block tables from what the scheduler sends, as a model runner does, and never
 looks into the scheduler. What a step reads and writes is the model's `memory.run`: the semantics
-of attention and of a state are the same for both machines.
+of attention and of a state are the same for both machines. Where the state of a request with drafts
+is, it reckons as the runner does, from columns of its own table.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvproof.live.store import Load
-from kvproof.model import config, memory, state
+from kvproof.model import config, drafting, memory, state
+from kvproof.model.rules import SPEC
 from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
 
 
 class Worker:
-    """One engine's model runner, without a model."""
+    """One engine's model runner, without a model. `states` has, by request and group, the block
+    with the state of the computed tokens; only an engine with a drafter keeps it."""
 
     def __init__(self, cfg: config.Engine) -> None:
         self.cfg = cfg
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
         self.tables: dict[str, tuple[Table, ...]] = {}
+        self.states: dict[str, tuple[int, ...]] = {}
         self.prompts: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
 
@@ -51,12 +55,15 @@ class Worker:
         return samples
 
     def _update_tables(self, output: Any) -> None:
+        for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
+            self.states.pop(name, None)
         for new in output.scheduled_new_reqs:
             self.tables[new.req_id] = tuple(tuple(ids) for ids in new.block_ids)
         cached = output.scheduled_cached_reqs
         for name, ids in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if name in cached.resumed_req_ids:
                 self.tables[name] = tuple(tuple(group) for group in ids)
+                self.states.pop(name, None)
             elif ids is not None:
                 held = self.tables[name]
                 self.tables[name] = tuple((*t, *new) for t, new in zip(held, ids, strict=True))
@@ -76,6 +83,14 @@ class Worker:
             engine = memory.load(self.cfg, engine, request)
         self.memory = engine.memory
 
+    def _seen(self, request: state.Request) -> state.Request:
+        """A request with the tables and states that the worker has for it."""
+        name = request.id
+        return request._replace(tables=self.tables[name], states=self.states.get(name, ()))
+
+    def _alone(self) -> state.Engine:
+        return state.Engine(self.cfg.name, (), (), memory=self.memory)
+
     def execute(
         self, output: Any, requests: dict[str, state.Request]
     ) -> tuple[tuple[Read, ...], tuple[Flight, ...]]:
@@ -87,11 +102,26 @@ class Worker:
         samples = self._samples(output)
         batch, shares = [], []
         for name, tokens in output.num_scheduled_tokens.items():
-            request = requests[name]._replace(tables=self.tables[name])
+            request = self._seen(requests[name])
             batch.append((request, tokens))
             blocks = memory.used(self.cfg, request, tokens)
             shares.append(Flight(name, tokens, samples[name], blocks=blocks))
-        engine = state.Engine(self.cfg.name, (), (), memory=self.memory)
-        engine, reads = memory.run(self.cfg, engine, batch)
+        engine, reads = memory.run(self.cfg, self._alone(), batch)
         self.memory = engine.memory
         return reads, tuple(shares)
+
+    def accept(
+        self, output: Any, requests: Iterable[state.Request], accepted: Mapping[str, int]
+    ) -> None:
+        """After sampling: so many drafts of each request of the step were right."""
+        if not self.cfg.drafts:
+            return
+        for request in requests:
+            if request.id in output.num_scheduled_tokens:
+                count = accepted.get(request.id, 0)
+                engine, seen = drafting.settled(
+                    self.cfg, self._alone(), self._seen(request), count, SPEC
+                )
+                self.memory = engine.memory
+                self.states[request.id] = seen.states
+                self.lengths[request.id] += count

@@ -13,12 +13,13 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
     peak = 0
     in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
     for start in range(tokens):
-        end = min(start + engine.chunk_tokens, tokens)
+        end = min(start + engine.chunk_tokens, tokens + engine.drafts)
         held = 0
         for group in engine.groups:
             before = int(counts.blocks_for_tokens(start, group.block_size))
             skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
-            held += before - skipped + groups.grown(group, (NULL,) * before, end)
+            table = (NULL,) * before
+            held += before - skipped + groups.grown(engine, group, table, end, fresh=True)
         peak = max(peak, held)
     return peak
 
@@ -32,7 +33,7 @@ def reserved_blocks(engine: config.Engine, tokens: int) -> int:
     """
     reserved = 0
     for group in engine.groups:
-        blocks = groups.grown(group, (), tokens)
+        blocks = groups.grown(engine, group, (), tokens, fresh=True)
         if group.kind == "window":
             seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
             blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)

@@ -6,6 +6,7 @@ from kvproof.model import (
     capacity,
     config,
     connector,
+    drafting,
     history,
     in_flight,
     overlap,
@@ -84,7 +85,8 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
     """
     for engine in state.engines:
         if engine.step is not None and not engine.dead:
-            yield Complete(engine.name)
+            for accepted in drafting.verdicts(engine):
+                yield Complete(engine.name, accepted)
             return
     if any(e.dead for e in state.engines):
         return
@@ -183,9 +185,9 @@ def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -
 
 
 def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
-    overlaps = cluster.engine(event.engine).overlaps
-    arrive = overlap.complete if overlaps else scheduler.complete
-    return arrive(cluster, rules, state, event.engine)
+    if cluster.engine(event.engine).overlaps:
+        return overlap.complete(cluster, rules, state, event.engine)
+    return scheduler.complete(cluster, rules, state, event.engine, event.accepted)
 
 
 def _schedule(

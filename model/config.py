@@ -26,6 +26,7 @@ LIMITS = {
     "max_requests": 100_000,
     "priority": 1_000,
     "steps_in_flight": 2,
+    "drafts": 4,
     "prompt tokens": 10_000,
     "max_tokens": 10_000,
 }
@@ -46,12 +47,14 @@ class Group:
 
     `block_size` is in tokens. `window` (tokens) is for kind `window`. `mode` is for kind `mamba`:
     `align` caches states at block boundaries, `none` keeps one state a request and caches nothing.
+    `eagle` says that a drafter of the EAGLE or MTP kind has layers here (see `Engine.drafts`).
     """
 
     kind: str
     block_size: int
     window: int = 0
     mode: str = "align"
+    eagle: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -61,6 +64,11 @@ class Group:
             _check("window", self.window, 1, "window")
         if self.mode not in ("align", "none"):
             raise unknown("Mamba cache mode", self.mode, ("align", "none"))
+        if self.eagle and self.kind == "mamba":
+            raise UsageError(
+                "A drafter has no Mamba layers, and a Mamba group is marked eagle. "
+                "Write eagle for an attention group."
+            )
 
     @property
     def attention(self) -> bool:
@@ -89,6 +97,8 @@ class Engine:
     `retention` says which blocks of windows and states stay in the cache
     (`prefix_cache_retention_interval`): None for all that could serve a hit, 0 for those at which a
     resent prompt or a sibling resumes, and above 0 also those at every multiple of so many tokens.
+    `drafts` is the number of tokens that a drafter proposes for each request after each of its
+    samples (`num_speculative_tokens`); 0 is no drafter (see `drafting`).
     """
 
     name: str
@@ -103,6 +113,7 @@ class Engine:
     policy: str = "fcfs"
     max_requests: int = 256
     steps_in_flight: int = 1
+    drafts: int = 0
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -149,6 +160,7 @@ class Engine:
                 "Write role both, or store false."
             )
         self._check_retention()
+        self._check_drafts()
 
     def _check_retention(self) -> None:
         if self.retention is None:
@@ -169,6 +181,52 @@ class Engine:
                 f"Engine {self.name} keeps blocks every {self.retention} tokens and has only full "
                 "attention, which keeps them all. Write retention 0, or add another group."
             )
+
+    def _check_drafts(self) -> None:
+        _check(f"drafts of engine {self.name}", self.drafts, 0, "drafts")
+        if not self.drafts and any(g.eagle for g in self.groups):
+            raise UsageError(
+                f"A group of engine {self.name} is marked eagle, and there is no drafter. "
+                "Write drafts, the number of tokens it proposes."
+            )
+        if self.drafts and self.connected:
+            raise UsageError(
+                f"Engine {self.name} has role {self.role} and a drafter, which kvproof does not "
+                "cover yet. Write role both, or drafts 0."
+            )
+        if self.drafts and any(g.kind == "mamba" and not g.aligned for g in self.groups):
+            raise UsageError(
+                f"Engine {self.name} has a drafter beside a Mamba group of mode none, which "
+                "kvproof does not cover yet. Write mode align, or drafts 0."
+            )
+        if self.drafts and (self.store or self.overlaps or self.retention is not None):
+            other = (
+                "a store" if self.store else "overlapping steps" if self.overlaps else "retention"
+            )
+            raise UsageError(
+                f"Engine {self.name} has {other} and a drafter, which kvproof does not cover yet. "
+                "Write store false, steps_in_flight 1 and retention null, or drafts 0."
+            )
+        state = self.aligned_group
+        if state is not None and self.drafts >= state.block_size:
+            raise UsageError(
+                f"A step of engine {self.name} with {self.drafts} drafts may pass two boundaries "
+                f"of its Mamba blocks of {state.block_size} tokens, and its worker keeps one "
+                f"state. Write less than {state.block_size} drafts."
+            )
+
+    @cached_property
+    def lookahead(self) -> int:
+        """Slots after the tokens of a step in which the drafter may write: as many as it proposes
+        where it has layers of its own (vLLM's `num_lookahead_tokens`)."""
+        return self.drafts if any(g.eagle for g in self.groups) else 0
+
+    @cached_property
+    def proof(self) -> int:
+        """Tokens that a prompt must share with a cached one after a hit: a block of each group that
+        the drafter has layers in. What these layers hold for a token depends on the next one, so
+        that the last block of a match is not taken (vLLM's `drop_eagle_block`)."""
+        return max((g.block_size for g in self.groups if g.eagle), default=0)
 
     @cached_property
     def hit_unit(self) -> int:
@@ -319,11 +377,12 @@ class Cluster:
             )
         engine = self.engines[0]
         plain = engine.role == "both" and all(g.kind == "full" for g in engine.groups)
+        plain = plain and not engine.drafts
         if self.sessions and (not plain or engine.store or engine.overlaps or engine.by_priority):
             raise UsageError(
                 f"Sessions on {self.name}, with a hand-over, a store, steps that overlap, a policy "
-                "of priority, or groups other than full attention, are not modelled. Write one "
-                "engine without these, or sessions false."
+                "of priority, a drafter, or groups other than full attention, are not modelled. "
+                "Write one engine without these, or sessions false."
             )
 
     @staticmethod

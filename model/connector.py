@@ -50,7 +50,15 @@ def asked_again(cfg: config.Engine, request: Request, rules: Rules) -> Request:
 def emptied(request: Request) -> Request:
     """The request without blocks and progress."""
     return request._replace(
-        tables=(), counted=(), computed=0, hit=0, external=0, junction=0, shared=0
+        tables=(),
+        counted=(),
+        computed=0,
+        hit=0,
+        external=0,
+        junction=0,
+        shared=0,
+        drafts=0,
+        states=(),
     )
 
 

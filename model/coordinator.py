@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kvproof.model import config, counts, groups, pool
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import SPEC, Rules
-from kvproof.model.state import NULL, Engine, Request, Table
+from kvproof.model.state import DRAFT, NULL, Engine, Request, Table
 
 
 class Hit(NamedTuple):
@@ -19,9 +19,17 @@ class Hit(NamedTuple):
     junction: int
 
 
+def _longest(cfg: config.Engine, tokens: str, rules: Rules) -> int:
+    """The longest hit that a prompt could have."""
+    known = len(tokens)
+    if cfg.proof:
+        known = rules.matched_tokens(known, len(cfg.groups))
+    return int(rules.longest_hit_tokens(known, cfg.hit_unit, cfg.proof))
+
+
 def _lengths(cfg: config.Engine, tokens: str, rules: Rules) -> range:
     """Candidate hit lengths, longest first."""
-    return range(rules.longest_hit_tokens(len(tokens), cfg.hit_unit), -1, -cfg.hit_unit)
+    return range(_longest(cfg, tokens, rules), -1, -cfg.hit_unit)
 
 
 def longest_alone(
@@ -78,7 +86,7 @@ def look_up(
     )
     if not whole and not (brought and hit <= longest_full(cfg, engine, tokens, rules)):
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
-    if hit % cfg.hit_unit or hit > rules.longest_hit_tokens(len(tokens), cfg.hit_unit):
+    if hit % cfg.hit_unit or hit > _longest(cfg, tokens, rules):
         raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
     own = tuple(
         hit if whole else longest_alone(cfg, engine, tokens, i, hit, rules)
@@ -115,7 +123,7 @@ def predicted(
     total = 0
     for index, group in enumerate(cfg.groups):
         if hit is None:
-            total += groups.grown(group, request.tables[index], end, rules)
+            total += groups.grown(cfg, group, request.tables[index], end, rules)
             continue
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
@@ -124,23 +132,27 @@ def predicted(
             held = blocks
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
-            total += _states(group, len(blocks), hit.tokens + request.external, end, rules)
+            loaded = hit.tokens + request.external
+            total += _states(cfg, group, len(blocks), loaded, end, rules)
         else:
+            slots = end + rules.lookahead(cfg.lookahead)
             total += int(
-                rules.attention_blocks_predicted(end, group.block_size, len(blocks), skipped)
+                rules.attention_blocks_predicted(slots, group.block_size, len(blocks), skipped)
             )
         total += rules.evictable_hit_blocks(evictable)
     return total
 
 
-def _states(group: config.Group, held: int, loaded: int, end: int, rules: Rules) -> int:
+def _states(
+    cfg: config.Engine, group: config.Group, held: int, loaded: int, end: int, rules: Rules
+) -> int:
     """Blocks for states that an admission to `end` tokens takes, where the table begins with `held`
     entries: one for the state a load brings, and one for the chunk computed after it."""
     size, brought = group.block_size, 0
     if loaded < end and rules.reserves_loaded_state():
         brought = int(rules.state_blocks_predicted(loaded, size, held))
         held = max(held, int(counts.blocks_for_tokens(loaded, size)))
-    return brought + int(rules.state_blocks_predicted(end, size, held))
+    return brought + groups.grown(cfg, group, (NULL,) * held, end, rules, fresh=True)
 
 
 def admit(
@@ -174,15 +186,24 @@ def admit(
 
 
 def grow(
-    cfg: config.Engine, engine: Engine, request: Request, end: int, rules: Rules
+    cfg: config.Engine,
+    engine: Engine,
+    request: Request,
+    end: int,
+    rules: Rules,
+    fresh: bool = False,
 ) -> tuple[Engine, Request]:
-    """Take the blocks a request needs to reach `end` tokens."""
+    """Take the blocks a request needs to reach `end` tokens. The tables of a `fresh` one have hits
+    only."""
     tables = []
     for index, group in enumerate(cfg.groups):
-        count = groups.grown(group, request.tables[index], end, rules)
+        count = groups.grown(cfg, group, request.tables[index], end, rules, fresh)
         table = padded = request.tables[index]
+        needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
+        if group.aligned and not rules.may_hold_more(len(table), needed):
+            engine = engine._replace(dead=f"{len(table)} blocks are held, and {needed} are needed")
         if count:
-            padded = groups.padded(group, table, end)
+            padded = groups.padded(cfg, group, table, end, fresh)
         engine, taken = pool.take(engine, count, rules)
         tables.append((*padded, *taken))
     request = request._replace(tables=tuple(tables))
@@ -196,12 +217,14 @@ def cache(
     if not cfg.prefix_caching:
         return engine, request
     counted = list(request.counted)
-    cacheable = counts.round_down(upto, cfg.hit_unit)
+    tokens = request.tokens.ljust(upto, DRAFT)
     for index, group in enumerate(cfg.groups):
+        proof = group.block_size if group.eagle else 0
+        cacheable = counts.cacheable_tokens(upto, cfg.hit_unit, proof)
         full = counts.full_blocks(cacheable, group.block_size)
         for position in range(counted[index], full):
             block = request.tables[index][position]
-            key = (index, request.tokens[: (position + 1) * group.block_size])
+            key = (index, tokens[: (position + 1) * group.block_size])
             if not groups.worth_caching(cfg, group, position, request, rules):
                 continue
             if block == NULL and not (rules.caches_null_blocks() and group.aligned):

@@ -55,13 +55,18 @@ def window_blocks_for_hit(window: Num, block_size: Num) -> Num:
     return ceil_div(window - 1, block_size)
 
 
-def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
+def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num, proof: int = 0) -> Truth:
     """Whether the block at this position can serve a sliding-window hit at some multiple of
     `hit_unit` tokens. A block that cannot is not worth hashing
-    (`SlidingWindowManager.reachable_block_mask`, dense retention)."""
+    (`SlidingWindowManager.reachable_block_mask`, dense retention). `proof` is 1 where a hit is
+    served only if the block after it matches too (vllm#44082)."""
     blocks_per_unit = div(hit_unit, block_size)
-    blocks_after = blocks_per_unit - 1 - (block - div(block, blocks_per_unit) * blocks_per_unit)
-    return blocks_after < window_blocks_for_hit(window, block_size)
+    shifted = block - proof
+    blocks_after = blocks_per_unit - 1 - (shifted - div(shifted, blocks_per_unit) * blocks_per_unit)
+    need = window_blocks_for_hit(window, block_size) + proof
+    if not proof:
+        return blocks_after < need
+    return either(need >= blocks_per_unit, both(shifted >= 0, blocks_after < need))
 
 
 def needed_at(block: Num, window: Num, block_size: Num, boundary: Num) -> Truth:
@@ -90,10 +95,33 @@ def is_retained(
     )
 
 
-def longest_hit_tokens(known: Num, hit_unit: Num) -> Num:
+def longest_hit_tokens(known: Num, hit_unit: Num, proof: int = 0) -> Num:
     """The longest prefix hit that leaves a token to compute: a multiple of `hit_unit` below
-    `known` (`KVCacheManager.get_computed_blocks`)."""
+    `known` (`KVCacheManager.get_computed_blocks`). With a drafter of the EAGLE kind so many tokens
+    as a block has, `proof`, must match after it: it computes the last matched block again, for what
+    its layers hold of a token depends on the next one (`drop_eagle_block`)."""
+    if proof:
+        return max_(round_down(known - proof, hit_unit), 0)
     return round_down(known - 1, hit_unit)
+
+
+def tokens_to_cache(end: Num, known: Num) -> Num:
+    """Tokens of a step that ends at `end` which may be cached: drafts are not known to be right
+    (`KVCacheManager.allocate_slots`)."""
+    return min_(end, known)
+
+
+def cacheable_tokens(tokens: Num, hit_unit: Num, proof: int = 0) -> Num:
+    """Leading tokens a hit can be about: whole units, and with a drafter of the EAGLE kind one more
+    block, of `proof` tokens, that must match (`get_num_cacheable_tokens`)."""
+    whole = round_down(tokens, hit_unit)
+    return if_(whole > 0, min_(tokens, whole + proof), 0) if proof else whole
+
+
+def computed_after_drafts(end: Num, known: Num, accepted: Num) -> Num:
+    """Computed tokens after a step that ended at `end`: those that were known and the accepted
+    drafts after them. The rejected ones are taken back (`update_from_output`)."""
+    return min_(end, known + accepted)
 
 
 def tokens_loaded_by_decode(prompt: Num, backoff: Num) -> Num:
@@ -122,13 +150,15 @@ def align_chunk(
     block_size: Num,
     chunk_limit: Num,
     junction: Num,
+    proof: int = 0,
 ) -> Num:
     """Tokens left of a chunk after the align split, 0 if it must wait for a larger budget.
 
     In align mode a Mamba state survives only where a chunk ends. So a chunk that is not the last
     of its prefill ends on a block boundary; no chunk runs past the last boundary a later request
     could resume at, nor past `junction`, where two prompts were seen to part (vllm#37898). A block
-    wider than a whole chunk is crossed in pieces (`Scheduler._mamba_block_aligned_split`).
+    wider than a whole chunk is crossed in pieces (`Scheduler._mamba_block_aligned_split`). Where a
+    later request could resume at is a block earlier with a drafter (`proof`, vllm#53945).
     """
     end = start + tokens
     boundary = round_down(end, block_size)
@@ -138,7 +168,7 @@ def align_chunk(
     next_boundary = round_down(start, block_size) + block_size
     for applies, stop in (
         (inside_block, next_boundary),
-        (True, longest_hit_tokens(known, block_size)),
+        (True, longest_hit_tokens(known, block_size, proof)),
         (True, junction),
     ):
         end = if_(both(applies, both(start < stop, stop < end)), stop, end)
@@ -154,11 +184,16 @@ def attention_blocks_predicted(
     return max_(blocks_for_tokens(end, block_size) - max_(held_blocks, skipped_blocks), 0)
 
 
-def state_blocks_predicted(end: Num, block_size: Num, held_blocks: Num) -> Num:
+def state_blocks_predicted(
+    end: Num, block_size: Num, held_blocks: Num, scratch: int = 0, fresh: int = 0
+) -> Num:
     """New blocks a Mamba group in align mode takes to reach `end` tokens: one for the running
     state where the table must grow, none where it need not
-    (`MambaManager.get_num_blocks_to_allocate`)."""
-    return min_(max_(blocks_for_tokens(end, block_size) - held_blocks, 0), 1)
+    (`MambaManager.get_num_blocks_to_allocate`). After the running state the table has `scratch`
+    blocks, for a state after each draft; they move with it, and `fresh` of them are still to be
+    taken."""
+    new_blocks = max_(blocks_for_tokens(end, block_size) + scratch - held_blocks, 0)
+    return min_(new_blocks, 1 + fresh)
 
 
 def trim(

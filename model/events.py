@@ -55,9 +55,11 @@ class Schedule(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """The step's output reaches the scheduler: tokens are sampled, requests finish."""
+    """The step's output reaches the scheduler: tokens are sampled, requests finish. `accepted` has
+    the requests of which drafts were accepted, in the order of the step, and how many."""
 
     engine: str
+    accepted: tuple[tuple[str, int], ...] = ()
 
 
 class TransferDone(NamedTuple):
@@ -183,6 +185,9 @@ def describe(event: Event | Choice) -> str:
     if isinstance(event, Schedule):
         chose = ", ".join(describe(c) for c in event.chose or ()) or "nothing"
         return f"Schedule({event.engine}): {chose}"
+    if isinstance(event, Complete):
+        drafts = "".join(f", {count} accepted of {name}" for name, count in event.accepted)
+        return f"Complete({event.engine}{drafts})"
     fields = ", ".join(f"{v}" for v in event)
     return f"{type(event).__name__}({fields})"
 
@@ -192,6 +197,10 @@ def to_json(event: Event) -> dict[str, Any]:
     data = {"type": type(event).__name__, **event._asdict()}
     if isinstance(event, Schedule):
         data["chose"] = [{"type": type(c).__name__, **c._asdict()} for c in event.chose or ()]
+    if isinstance(event, Complete):
+        data["accepted"] = dict(event.accepted)
+        if not event.accepted:
+            del data["accepted"]
     return data
 
 
@@ -211,7 +220,9 @@ def _build(table: dict[str, Any], what: str, data: Any) -> Any:
         ) from error
     for name, value in event._asdict().items():
         number = name in ("local_hit", "external", "tokens", "block")
-        if name != "chose" and not isinstance(value, int if number else str):
+        if name in ("chose", "accepted"):
+            continue
+        if not isinstance(value, int if number else str):
             raise UsageError(
                 f"The field {name} of {what} {data['type']} is {value!r}. "
                 f"Write {'a whole number' if number else 'a name'}."
@@ -227,4 +238,15 @@ def from_json(data: Any) -> Event:
         if not isinstance(written, list):
             raise UsageError(f"A Schedule chose {event.chose!r}. Write the list of what it chose.")
         event = event._replace(chose=tuple(_build(CHOICES, "a choice", c) for c in written))
+    if isinstance(event, Complete):
+        event = event._replace(accepted=_accepted(event.accepted or {}))
     return event
+
+
+def _accepted(written: Any) -> tuple[tuple[str, int], ...]:
+    if not isinstance(written, dict) or not all(type(n) is int for n in written.values()):
+        raise UsageError(
+            f"A Complete accepted {written!r}. Write an object with a whole number of drafts for "
+            "each request."
+        )
+    return tuple(written.items())

@@ -27,7 +27,7 @@ class Greedy(Scheduling):
 
     def _wanted(self, name: str, start: int, hit: coordinator.Hit | None) -> int:
         request = self.engine.request(name)
-        return self.chunk(request, start, self.computable(request, start), hit)
+        return self.chunk(request, start, self.computable(request, start, False), hit)
 
     def _run_on(self, name: str) -> bool:
         """Schedule a running request, preempting who comes last; False if anyone lost blocks."""

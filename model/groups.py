@@ -36,6 +36,15 @@ def blocks_needed(group: config.Group, length: int, rules: Rules = SPEC) -> rang
     return range(end - 1, end) if end else range(0)
 
 
+def blocks_matched(group: config.Group, length: int, rules: Rules = SPEC) -> tuple[int, ...]:
+    """Positions of the blocks that must match for a hit of `length` tokens: those it needs, and one
+    more where a drafter has layers, which is not taken."""
+    needed = tuple(blocks_needed(group, length, rules))
+    if not length or not group.eagle or not rules.matches_a_block_more():
+        return needed
+    return (*needed, int(counts.full_blocks(length, group.block_size)))
+
+
 def block_at(group: config.Group, index: int, engine: Engine, tokens: str, position: int) -> int:
     """The cached block for one position of a prompt, the null block where there is none."""
     prefix = tokens[: (position + 1) * group.block_size]
@@ -56,7 +65,7 @@ def resident(
         return False
     return all(
         bool(engine.blocks_for((index, tokens[: (p + 1) * group.block_size])))
-        for p in blocks_needed(group, length, rules)
+        for p in blocks_matched(group, length, rules)
     )
 
 
@@ -69,7 +78,8 @@ def worth_caching(
     if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
         return True
     if cfg.retention is None:
-        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit))
+        proof = int(group.eagle)
+        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, proof))
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.junction
     return bool(rules.is_retained(position, window, size, cfg.hit_unit, cfg.retention, *boundaries))
@@ -91,16 +101,32 @@ def hit_blocks(
     )
 
 
-def grown(group: config.Group, table: Table, end: int, rules: Rules = SPEC) -> int:
-    """New blocks the table takes to reach `end` tokens."""
+def grown(
+    cfg: config.Engine,
+    group: config.Group,
+    table: Table,
+    end: int,
+    rules: Rules = SPEC,
+    fresh: bool = False,
+) -> int:
+    """New blocks the table takes to reach `end` tokens. A `fresh` table has hits only."""
+    size, held = group.block_size, len(table)
     if group.aligned:
-        return int(rules.state_blocks_predicted(end, group.block_size, len(table)))
-    return int(rules.attention_blocks_predicted(end, group.block_size, len(table), 0))
+        scratch = cfg.drafts
+        return int(rules.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
+    ahead = rules.lookahead(cfg.lookahead)
+    return int(rules.attention_blocks_predicted(end + ahead, size, held, 0))
 
 
-def padded(group: config.Group, table: Table, end: int) -> Table:
-    """The table with null placeholders up to the running state, in align mode."""
+def padded(
+    cfg: config.Engine, group: config.Group, table: Table, end: int, fresh: bool = False
+) -> Table:
+    """The table with null placeholders up to the running state, in align mode. Scratch blocks of
+    drafts that would be in front of it go behind it."""
     if not group.aligned:
         return table
-    missing = counts.blocks_for_tokens(end, group.block_size) - 1 - len(table)
-    return (*table, *([NULL] * max(missing, 0)))
+    running = int(counts.blocks_for_tokens(end, group.block_size)) - 1
+    first_scratch = len(table) if fresh else len(table) - cfg.drafts
+    left = max(first_scratch, min(running, len(table)))
+    kept = (*table[:first_scratch], *([NULL] * (left - first_scratch)), *table[left:])
+    return (*kept, *([NULL] * (running - len(table))), *table[first_scratch:left])

@@ -41,7 +41,9 @@ def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str, external
     if external and cfg.store:
         return 0
     longest = max((common_prefix(s.prompt, tokens) for s in engine.served), default=0)
-    shared = counts.round_down(min(longest, len(tokens) - 1), cfg.hit_unit)
+    # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too.
+    matched = longest if cfg.proof else min(longest + 1, len(tokens))
+    shared = counts.longest_hit_tokens(matched, cfg.hit_unit, cfg.proof)
     return int(shared) if shared == coordinator.longest_full(cfg, engine, tokens) else 0
 
 
@@ -53,6 +55,7 @@ def record_served(engine: Engine, request: Request) -> Engine:
     return engine._replace(served=served)
 
 
-def sampled(request: Request) -> Request:
-    """The request with one more token."""
-    return request._replace(output=request.output + SAMPLED)
+def sampled(request: Request, tokens: int = 1) -> Request:
+    """The request with more tokens, as many as it asked for at most."""
+    tokens = min(tokens, request.max_tokens - len(request.output))
+    return request._replace(output=request.output + SAMPLED * tokens)

@@ -5,10 +5,10 @@ place), and writes before it reads where attention is (a token attends to itself
 other requests of the same step write).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kvproof.model import config, counts
-from kvproof.model.state import NULL, SAMPLED, Content, Engine, Request, Table
+from kvproof.model.state import DRAFT, NULL, SAMPLED, Content, Engine, Request, Table
 from kvproof.model.step import Read
 
 Memory = list[Content | None]
@@ -55,11 +55,12 @@ def _read_attention(
     end: int,
 ) -> Iterable[Read]:
     size = cfg.block_size
+    tokens = request.tokens.ljust(end, DRAFT)
     first = counts.tokens_skipped_by_window(start, cfg.window) if cfg.kind == "window" else 0
     for position in range(first, end):
         block = entry(request.tables[group], position // size)
         found = slot(memory, block, group, position % size)
-        expected = request.tokens[: position + 1]
+        expected = tokens[: position + 1]
         yield Read(engine, request.id, group, block, position % size, expected, found)
 
 
@@ -85,13 +86,29 @@ def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
     return tuple(sorted(blocks - {NULL}))
 
 
+def _states(request: Request, table: Table, size: int) -> Iterator[tuple[int, str]]:
+    """The states a step leaves, and their blocks: that of the known tokens in the running block,
+    and after each draft one in the blocks behind it. A boundary that the known tokens end on has
+    been passed by the drafts: its state goes to its own block."""
+    end, known = request.computed, min(request.computed, len(request.tokens))
+    tokens = request.tokens.ljust(end, DRAFT)
+    running = (end - 1) // size
+    for draft in range(end - known + 1):
+        yield entry(table, running + draft), tokens[: known + draft]
+    if known < end and known % size == 0:
+        yield entry(table, known // size - 1), tokens[:known]
+
+
 def run(
     cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """Execute one step: for each request, its tables and the tokens that end at `computed`. Tokens
-    that are not known yet were sampled by the steps before it."""
+    that are not known yet were sampled by the steps before it, where steps overlap; else they are
+    drafts. A drafter with layers in a group writes further, as far as it may, and leaves nothing
+    that is to be read."""
     memory = list(engine.memory)
-    scheduled = [(_reading_ahead(request), tokens) for request, tokens in scheduled]
+    if cfg.overlaps:
+        scheduled = [(_reading_ahead(request), tokens) for request, tokens in scheduled]
     reads: list[Read] = []
     states: list[tuple[int, int, str]] = []
     for index, group in enumerate(cfg.groups):
@@ -100,14 +117,17 @@ def run(
             table = request.tables[index]
             start, end = request.computed - tokens, request.computed
             if group.attention:
-                _write_attention(memory, index, size, table, request.tokens, start, end)
+                reach = end + cfg.lookahead if group.eagle else end
+                tokens_written = request.tokens[:end].ljust(reach, DRAFT)
+                _write_attention(memory, index, size, table, tokens_written, start, reach)
                 continue
             if start > 0:
-                block = entry(table, (start - 1) // size)
+                at_computed = entry(table, (start - 1) // size)
+                block = request.states[index] if request.states else at_computed
                 found = slot(memory, block, index, 0)
                 expected = request.tokens[:start]
                 reads.append(Read(engine.name, request.id, index, block, 0, expected, found))
-            states.append((index, entry(table, (end - 1) // size), request.tokens[:end]))
+            states.extend((index, *state) for state in _states(request, table, size))
         for request, tokens in scheduled:
             if group.attention:
                 start, end = request.computed - tokens, request.computed

@@ -17,6 +17,7 @@ WIDE = Group("window", 2, window=4)
 NARROW = Group("window", 2, window=2)
 MAMBA = Group("mamba", 2)
 STATE = Group("mamba", 4096, mode="none")
+EAGLE = Group("full", 2, eagle=True)
 
 
 def _one(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> Cluster:
@@ -25,6 +26,7 @@ def _one(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) ->
     caching = options.pop("prefix_caching", True) is True
     store = options.pop("store", False) is True
     policy = str(options.pop("policy", "fcfs"))
+    drafts = int(str(options.pop("drafts", 0)))
     engine = Engine(
         "E",
         groups,
@@ -33,6 +35,7 @@ def _one(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) ->
         prefix_caching=caching,
         store=store,
         policy=policy,
+        drafts=drafts,
     )
     return Cluster(name, (engine,), jobs, **options)  # type: ignore[arg-type]
 
@@ -147,6 +150,37 @@ _PRESETS = (
         chunk_tokens=2,
         prefix_caching=False,
         store=True,
+    ),
+    _one(
+        "drafts",
+        EAGLE,
+        jobs=(Job("r0", "abcde", 3), Job("r1", "abcdx", 2)),
+        num_blocks=9,
+        drafts=2,
+    ),
+    _one("drafts-aligned", EAGLE, jobs=(Job("r0", "abcd"), Job("r1", "abcd")), drafts=1),
+    _one("ngram-drafts", FULL, jobs=AB, num_blocks=7, drafts=2),
+    _one(
+        "window-drafts",
+        *(Group("full", 1), Group("window", 1, window=2, eagle=True), Group("window", 4, window=4)),
+        jobs=(Job("r0", "abcdef"), Job("r1", "abcdef", 2)),
+        num_blocks=20,
+        drafts=1,
+    ),
+    _one(
+        "hybrid-drafts",
+        *(EAGLE, MAMBA),
+        jobs=(Job("r0", "abcdefg", 3), Job("r1", "abcdefg", 2)),
+        num_blocks=20,
+        drafts=1,
+    ),
+    _one(
+        "hybrid-drafts-cut",
+        *(Group("full", 4, eagle=True), Group("mamba", 4)),
+        jobs=(Job("r0", "abcdefghij", 2), Job("r1", "x", 4)),
+        num_blocks=20,
+        chunk_tokens=5,
+        drafts=3,
     ),
     _pd("pd", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "abcdx", 2))),
     _pd("pd-full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx")), num_blocks=7),

@@ -75,6 +75,8 @@ class Rules:
     window_blocks_offered: Callable[..., Any] = counts.window_blocks_offered
     serves_a_hit: Callable[..., Any] = counts.serves_a_hit
     is_retained: Callable[..., Any] = counts.is_retained
+    matches_a_block_more: Callable[[], bool] = lambda: True
+    matched_tokens: Callable[[int, int], int] = lambda known, _groups: known
     longest_hit_tokens: Callable[..., Any] = counts.longest_hit_tokens
     attention_blocks_predicted: Callable[..., Any] = counts.attention_blocks_predicted
     state_blocks_predicted: Callable[..., Any] = counts.state_blocks_predicted
@@ -83,6 +85,11 @@ class Rules:
     junction: Callable[[int, int], int] = junction
     counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
     caches_null_blocks: Callable[[], bool] = lambda: False
+    lookahead: Callable[[int], int] = lambda tokens: tokens
+    tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache
+    computed_after_drafts: Callable[..., Any] = counts.computed_after_drafts
+    states_kept: Callable[[int, int], int] = lambda accepted, _drafts: accepted
+    may_hold_more: Callable[[int, int], bool] = lambda _held, _needed: True
     hit_holds: Callable[[Iterable[bool]], bool] = all
     settled_hit: Callable[[int, int], int] = lambda hit, _groups: hit
     reserves_loaded_state: Callable[[], bool] = lambda: True

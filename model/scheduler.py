@@ -12,6 +12,7 @@ from kvproof.model import (
     connector,
     coordinator,
     counts,
+    drafting,
     history,
     in_flight,
     memory,
@@ -141,9 +142,13 @@ class Scheduling:
             if hit is not None:
                 engine, request = coordinator.admit(self.cfg, engine, request, hit, self.rules)
             if end > request.computed:
-                engine, request = coordinator.grow(self.cfg, engine, request, end, self.rules)
+                engine, request = coordinator.grow(
+                    self.cfg, engine, request, end, self.rules, fresh=hit is not None
+                )
         except pool.Exhausted as error:
-            self._die(str(error))
+            engine = engine._replace(dead=str(error))
+        if engine.dead and not self.engine.dead:
+            self._die(engine.dead)
             return request
         self.engine = engine
         taken = free - len(engine.free)
@@ -187,7 +192,7 @@ class Scheduling:
             raise NotAllowed(f"{request.id} is scheduled twice in a step")
         self._refuse_more_than_run(request)
         start = hit.tokens + request.external if hit else request.computed
-        limit = self.computable(request, start)
+        limit = self.computable(request, start, admitted)
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
         if self.chunk(request, start, choice.tokens, hit) != choice.tokens:
@@ -202,22 +207,24 @@ class Scheduling:
             return
         if hit and request.external:
             self.brought.append(request.id)
-        known = min(end, len(request.tokens))
+        known = int(self.rules.tokens_to_cache(end, len(request.tokens)))
         self.engine, request = coordinator.cache(self.cfg, self.engine, request, known, self.rules)
         running = self.engine.running
         if request.id not in running:
             running = (*running, request.id)
-        request = request._replace(status=RUNNING, computed=end)
+        request = drafting.scheduled(request, end)._replace(status=RUNNING, computed=end)
         self.engine = self.engine.having(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
 
-    def computable(self, request: Request, start: int) -> int:
-        """Tokens of a request that this step may still compute: known ones, and one that a step in
-        flight samples, where it is not the last."""
+    def computable(self, request: Request, start: int, admitted: bool) -> int:
+        """Tokens of a request that this step may still compute: known ones, and drafts, or one that
+        a step in flight samples, where it is not the last."""
         if request.status == RUNNING and in_flight.all_under_way(self.engine, request):
             return 0
-        return min(in_flight.counted_on(self.engine, request) - start, self.budget)
+        known = in_flight.counted_on(self.engine, request)
+        drafts = drafting.computable(self.cfg, request, start, admitted)
+        return min(known + drafts - start, self.budget)
 
     def _without_skipped(self, request: Request) -> tuple[Engine, Request]:
         settled = in_flight.settled(self.engine, request, self.rules)
@@ -240,6 +247,7 @@ class Scheduling:
                 group.block_size,
                 self.cfg.chunk_tokens,
                 hit.junction if hit else request.junction,
+                self.cfg.proof,
             )
         )
 
@@ -250,7 +258,7 @@ class Scheduling:
         needy = self.engine.request(choice.needy)
         self.engine, needy = self._without_skipped(needy)
         start = needy.computed
-        wanted = self.chunk(needy, start, self.computable(needy, start), None)
+        wanted = self.chunk(needy, start, self.computable(needy, start, False), None)
         needed = coordinator.predicted(
             self.cfg, self.engine, needy, None, start + wanted, self.rules
         )
@@ -313,23 +321,37 @@ class Scheduling:
         return self.state.putting(engine), effects
 
 
-def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> State:
-    """A step's output arrives: whoever has computed all known tokens samples one, and may end."""
+def complete(
+    cluster: config.Cluster,
+    rules: Rules,
+    state: State,
+    name: str,
+    accepted: drafting.Accepted = (),
+) -> State:
+    """A step's output arrives: whoever has computed all known tokens samples one, after the drafts
+    that were accepted, and may end."""
     cfg = cluster.engine(name)
     engine = state.engine(name)
     if engine.step is None:
         raise NotAllowed(f"engine {name} has no step in flight")
     scheduled = engine.step
+    drafting.check(engine, accepted)
+    right = dict(accepted)
     state = state.putting(engine._replace(step=None))
     for request_id, _ in scheduled:
         engine = state.engine(name)
         request = engine.request(request_id)
         engine = store.keeping(cfg, engine, request.tokens[: request.computed])
         state = state.putting(engine)
-        if request.computed < len(request.tokens):
+        samples = request.computed >= len(request.tokens)
+        drafts = right.get(request_id, 0)
+        if cfg.drafts:
+            engine, request = drafting.settled(cfg, engine, request, drafts, rules)
+            state = state.putting(engine)
+        if not samples:
             continue
         engine = history.record_served(engine, request)
-        request = history.sampled(request)
+        request = history.sampled(request, drafts + 1)._replace(drafts=cfg.drafts)
         state = state.putting(engine.having(request))
         if len(request.output) < request.max_tokens:
             continue

@@ -17,6 +17,9 @@ NULL = 0
 SAMPLED = "."
 """The token every request samples."""
 
+DRAFT = "?"
+"""A token that a drafter proposed and nobody has accepted. One that is accepted becomes SAMPLED."""
+
 Key = tuple[int, str]
 """A cache key: the group, and the prefix up to the end of the block. Stands for a block hash."""
 
@@ -72,6 +75,10 @@ class Request(NamedTuple):
     longest prefix (whole blocks) that a prompt served before then had in common with it.
     `preemptions` counts to one: what happens next depends on no more, and requests that preempt
     each other for ever come back to the same state.
+
+    With a drafter, `drafts` are the proposed tokens that the next step may verify, or the step in
+    flight verifies; `states` has, per group, the block that holds the state of the computed tokens
+    (the null block for attention), for that is not told by its place in the table.
     """
 
     id: str
@@ -90,6 +97,8 @@ class Request(NamedTuple):
     junction: int = 0
     shared: int = 0
     preemptions: int = 0
+    drafts: int = 0
+    states: tuple[int, ...] = ()
 
     @property
     def tokens(self) -> str:

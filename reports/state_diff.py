@@ -14,6 +14,8 @@ Flat: TypeAlias = dict[str, Any]
 
 BY_NAME = ("engines", "requests", "transfers")
 BY_INDEX = ("blocks", "memory")
+OPTIONAL = ("drafts", "states")
+"""Fields that are left out where they say nothing, as in traces from before there were such."""
 
 
 class Change(NamedTuple):
@@ -72,7 +74,7 @@ def _fields(path: str, record: Any) -> Iterator[tuple[str, Any]]:
             yield from _items(here, ((item[0], item) for item in value))
         elif name in BY_INDEX:
             yield from _items(here, enumerate(value))
-        else:
+        elif name not in OPTIONAL or value:
             yield here, plain(value)
 
 

@@ -89,9 +89,11 @@ class CacheMachine(RuleBasedStateMachine):
 
     @property
     def may_submit(self) -> bool:
-        """Whether one more job may be drawn."""
-        cluster = self.run.machine.cluster
-        return not self.given and not self.run.dead and len(cluster.jobs) < JOBS_MAX
+        """Whether one more job may be drawn; not while a step's output is all that can come."""
+        cluster, stimuli = self.run.machine.cluster, self.run.stimuli
+        output = bool(stimuli) and all(isinstance(e, Complete) for e in stimuli)
+        free = not output and not self.run.dead
+        return not self.given and free and len(cluster.jobs) < JOBS_MAX
 
     def offered(self, *kinds: type) -> list[Event]:
         """The stimuli of these kinds, simplest first."""

@@ -52,7 +52,8 @@ class Shadowed:
         known = tuple(faults)
         self.rules = rules_with(known)
         self.shadow = ModelMachine(machine.cluster, self.rules)
-        self.breaks = {i for fault in known for i in fault.breaks}
+        here = [fault for fault in known if fault.concerns(machine.cluster)]
+        self.breaks = {i for fault in here for i in fault.breaks}
         self.name = machine.name
         self.steps: list[Step] = []
         self.explained: Counter[str] = Counter() if explained is None else explained

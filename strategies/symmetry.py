@@ -141,6 +141,8 @@ def renamed_event(event: Event, by: Renaming) -> Event:
     for name in ("request", "needy"):
         if name in data:
             data[name] = by.job(data[name])
+    if "accepted" in data:
+        data["accepted"] = tuple((by.job(name), count) for name, count in data["accepted"])
     if data.get("chose"):
         data["chose"] = tuple(renamed_event(c, by) for c in data["chose"])
     return type(event)(**data)
@@ -175,7 +177,7 @@ def with_ids(engine: Engine, ids: Ids) -> Engine:
         ),
         deferred=tuple((steps, many(blocks)) for steps, blocks in engine.deferred),
         requests=tuple(
-            r._replace(tables=tuple(map(many, r.tables))) if r.tables else r
+            r._replace(tables=tuple(map(many, r.tables)), states=many(r.states)) if r.tables else r
             for r in engine.requests
         ),
     )

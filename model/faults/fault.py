@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.rules import SPEC, Rules
 
@@ -14,7 +15,8 @@ class Fault:
     """One rule of the spec, replaced.
 
     `breaks` are the ids of the invariants expected to find it; `cluster` names the smallest preset
-    in which it shows; `mistake` says in one sentence what was done wrong.
+    in which it shows; `mistake` says in one sentence what was done wrong. `concerns` says of a
+    cluster whether the fault can make a difference there; what breaks elsewhere is not its doing.
     """
 
     name: str
@@ -23,6 +25,7 @@ class Fault:
     replaces: tuple[str, Callable[..., Any]]
     breaks: tuple[str, ...]
     cluster: str
+    concerns: Callable[[Cluster], bool] = lambda _cluster: True
 
     def __post_init__(self) -> None:
         SPEC.with_rule(*self.replaces)

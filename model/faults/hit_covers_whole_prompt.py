@@ -5,7 +5,7 @@ from kvproof.model.algebra import Num, round_down
 from kvproof.model.faults.fault import Fault
 
 
-def all_of_it(known: Num, hit_unit: Num) -> Num:
+def all_of_it(known: Num, hit_unit: Num, proof: int = 0) -> Num:  # noqa: ARG001
     """Down to a unit, with the last token."""
     return round_down(known, hit_unit)
 

@@ -15,10 +15,13 @@ def one_token_early(
     block_size: Num,
     chunk_limit: Num,
     junction: Num,
+    proof: int = 0,
 ) -> Num:
     """With the junction one token too early."""
     early = junction - 1
-    return counts.align_chunk(start, tokens, prefill_end, known, block_size, chunk_limit, early)
+    return counts.align_chunk(
+        start, tokens, prefill_end, known, block_size, chunk_limit, early, proof
+    )
 
 
 FAULT = Fault(

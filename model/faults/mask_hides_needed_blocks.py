@@ -6,9 +6,9 @@ from kvproof.model.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 
-def one_fewer(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
+def one_fewer(block: Num, window: Num, block_size: Num, hit_unit: Num, proof: int = 0) -> Truth:
     """As if the window were a block narrower."""
-    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit)
+    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit, proof)
 
 
 FAULT = Fault(

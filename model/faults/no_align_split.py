@@ -13,6 +13,7 @@ def uncut(
     block_size: Num,  # noqa: ARG001
     chunk_limit: Num,  # noqa: ARG001
     junction: Num,  # noqa: ARG001
+    proof: int = 0,  # noqa: ARG001
 ) -> Num:
     """All the tokens the budget allows."""
     return tokens

@@ -6,9 +6,15 @@ from kvproof.model.algebra import Num, max_
 from kvproof.model.faults.fault import Fault
 
 
-def one_for_each(end: Num, block_size: Num, held_blocks: Num) -> Num:
+def one_for_each(
+    end: Num,
+    block_size: Num,
+    held_blocks: Num,
+    scratch: int = 0,
+    fresh: int = 0,  # noqa: ARG001
+) -> Num:
     """A block for each entry of the table."""
-    return max_(counts.blocks_for_tokens(end, block_size) - held_blocks, 0)
+    return max_(counts.blocks_for_tokens(end, block_size) + scratch - held_blocks, 0)
 
 
 FAULT = Fault(

@@ -14,10 +14,11 @@ def waiting_for_a_boundary(
     block_size: Num,
     chunk_limit: Num,
     junction: Num,
+    proof: int = 0,
 ) -> Num:
     """As if every block fitted into a step."""
     limit = max_(chunk_limit, block_size)
-    return counts.align_chunk(start, tokens, prefill_end, known, block_size, limit, junction)
+    return counts.align_chunk(start, tokens, prefill_end, known, block_size, limit, junction, proof)
 
 
 FAULT = Fault(

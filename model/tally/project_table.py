@@ -181,13 +181,15 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
     """What a step did to each table that it concerned. An engine with a store is passed over: the
     system of tables knows loads only as a wait, not as tokens that are there in the same step. So
     is one whose steps overlap: the claims are about tokens that are known, which there the computed
-    ones outrun."""
+    ones outrun. So is one with a drafter, of whose tokens some are taken back."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
-        if before is after or after.dead or cfg.store or not _concerns(step.event, cfg.name):
+        if cfg.store or cfg.overlaps or cfg.drafts:
             continue
-        if cfg.overlaps or cluster.sessions:
+        if cluster.sessions or before is after or after.dead:
+            continue
+        if not _concerns(step.event, cfg.name):
             continue
         for name in dict.fromkeys(r.id for r in (*before.requests, *after.requests)):
             old, new = before.find(name), after.find(name)

@@ -1,0 +1,53 @@
+"""What a step writes is its own: into the null block, into a block that is cached or into one that
+somebody else has as well, and another request reads it. A drafter whose slots ahead were not
+reserved writes outside its table (#57605).
+
+A block may be written and cached in one step, and be hit by others in it: they read what it is
+cached as. To write what a block holds already changes nothing, and is not seen.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.events import Schedule
+from kvproof.model.state import NULL, Engine
+from kvproof.model.step import Step
+
+
+def _written(before: Engine, after: Engine) -> list[int]:
+    pairs = zip(before.memory, after.memory, strict=True)
+    return [block for block, (old, new) in enumerate(pairs) if old is not new and old != new]
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """Each block whose content changes is held by one request, and is not cached already."""
+    scheduled = isinstance(step.event, Schedule)
+    for before, after in zip(step.before.engines, step.after.engines, strict=True):
+        if before is after or before.memory is after.memory:
+            continue
+        # A step writes into what it has taken; what else writes may end its request.
+        holding = after if scheduled else before
+        for block in _written(before, after):
+            said = f"block {block} of {after.name} is written"
+            if block == NULL:
+                yield said, "it is the null block, which is nobody's"
+                continue
+            old, new = before.blocks[block].key, after.blocks[block].key
+            if old is not None and old == new:
+                yield said, f"it is cached as prefix {old[1]!r} of group {old[0]} all the while"
+                continue
+            owners = [r.id for r in holding.requests if any(block in t for t in r.tables)]
+            if not owners:
+                yield said, "no request holds it"
+            elif len(owners) > 1 and new in (old, None):
+                yield said, f"{', '.join(owners)} hold it"
+
+
+INVARIANT = Invariant(
+    id="writer_is_alone",
+    name="a step writes only into blocks that one request holds and that are not cached yet",
+    born_of="vllm#57605",
+    check=check,
+    teeth="lookahead_not_reserved",
+)

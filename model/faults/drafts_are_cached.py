@@ -1,0 +1,20 @@
+"""Blocks were cached up to the end of a step, drafts included (the class of vllm#18668, which says
+how many they are): a rejected draft is cached, and written over."""
+
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def all_of_the_step(end: Num, known: Num) -> Num:  # noqa: ARG001
+    """Drafts and all."""
+    return end
+
+
+FAULT = Fault(
+    name="drafts_are_cached",
+    born_of="vllm#18668",
+    mistake="a block is cached though some of its tokens are drafts",
+    replaces=("tokens_to_cache", all_of_the_step),
+    breaks=("cached_block_holds_its_key", "writer_is_alone", "counter_counts_only_cached"),
+    cluster="drafts",
+)

@@ -1,0 +1,27 @@
+"""The mask of blocks worth hashing left out the block after a boundary, which a drafter of the
+EAGLE kind must match (vllm#44082): no hit of that window ever holds."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, Truth
+from kvproof.model.faults.fault import Fault
+
+
+def without_it(
+    block: Num,
+    window: Num,
+    block_size: Num,
+    hit_unit: Num,
+    proof: int = 0,  # noqa: ARG001
+) -> Truth:
+    """As if there were no drafter."""
+    return counts.serves_a_hit(block, window, block_size, hit_unit)
+
+
+FAULT = Fault(
+    name="proof_block_not_cached",
+    born_of="vllm#44082",
+    mistake="the block after a boundary is not hashed, though a drafter's hit there must match it",
+    replaces=("serves_a_hit", without_it),
+    breaks=("repeated_prompt_hits",),
+    cluster="window-drafts",
+)

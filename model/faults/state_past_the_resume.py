@@ -1,0 +1,30 @@
+"""A drafter makes a prompt that comes again resume a block earlier, and no state was kept there
+(vllm#53945): the hit rate of hybrid models with EAGLE was 0."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def at_the_last_boundary(
+    start: Num,
+    tokens: Num,
+    prefill_end: Num,
+    known: Num,
+    block_size: Num,
+    chunk_limit: Num,
+    junction: Num,
+    proof: int = 0,  # noqa: ARG001
+) -> Num:
+    """As if there were no drafter."""
+    return counts.align_chunk(start, tokens, prefill_end, known, block_size, chunk_limit, junction)
+
+
+FAULT = Fault(
+    name="state_past_the_resume",
+    born_of="vllm#53945",
+    mistake="the last state of a prompt is kept behind where a drafter lets it resume",
+    replaces=("align_chunk", at_the_last_boundary),
+    breaks=("repeated_prompt_hits",),
+    cluster="hybrid-drafts",
+)

@@ -1,0 +1,146 @@
+"""Speculative decoding in the model: which drafts may be accepted, what becomes of the others, and
+what is refused."""
+
+from typing import Any
+
+import pytest
+
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Complete, Schedule, Submit, describe, from_json, to_json
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import DRAFT
+from kvproof.strategies.workloads import longest_prompt
+
+EAGLE = Group("full", 2, eagle=True)
+
+
+def decoding(name: str = "drafts") -> ModelMachine:
+    """A machine whose first request has sampled a token and verifies drafts in flight."""
+    machine = ModelMachine(CLUSTERS[name])
+    for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E")):
+        machine.take(event)
+    return machine
+
+
+def long_decoding(*groups: Group) -> ModelMachine:
+    """The same where the request asks for many tokens, of a prompt of 4 in blocks of 4."""
+    engine = Engine("E", (Group("full", 4, eagle=True), *groups), 20, drafts=2)
+    machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "abcd", 9),)))
+    for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E")):
+        machine.take(event)
+    return machine
+
+
+def test_the_output_may_accept_any_number_of_drafts() -> None:
+    accepted = [e.accepted for e in decoding().stimuli() if isinstance(e, Complete)]
+    assert accepted == [(), (("r0", 1),), (("r0", 2),)]
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_a_request_steps_back_to_its_last_right_token(accepted: int) -> None:
+    """Three tokens were asked for and one is there: two more end it."""
+    machine = decoding()
+    engine = machine.state.engine("E")
+    assert engine.request("r0").computed == len("abcde.") + 2
+    machine.take(Complete("E", (("r0", accepted),) if accepted else ()))
+    engine = machine.state.engine("E")
+    held = engine.find("r0")
+    assert (held is None) == (accepted > 0)
+    if held is not None:
+        assert held.computed == len("abcde.")
+        assert held.tokens == "abcde.."
+        assert held.drafts == 2
+
+
+def test_what_a_rejected_draft_wrote_is_marked_and_never_read() -> None:
+    machine = long_decoding()
+    machine.take(Complete("E", (("r0", 1),)))
+    slots = [s for block in machine.state.engine("E").memory if block for s in block.slots]
+    assert "abcd.." in slots
+    assert any(DRAFT in slot for slot in slots)
+    step = machine.take(Schedule("E"))
+    assert step.effects.reads
+    assert all(read.found == read.expected for read in step.effects.reads)
+
+
+def test_no_more_is_accepted_than_is_verified() -> None:
+    with pytest.raises(NotAllowed, match="3 drafts of r0 are accepted of 2"):
+        decoding().take(Complete("E", (("r0", 3),)))
+    with pytest.raises(NotAllowed, match="1 drafts of r1 are accepted of 0"):
+        decoding().take(Complete("E", (("r1", 1),)))
+
+
+@pytest.mark.parametrize(("accepted", "prefix"), [(0, "abcd."), (1, "abcd..")])
+def test_the_state_continued_from_is_that_of_the_accepted_tokens(
+    accepted: int, prefix: str
+) -> None:
+    machine = long_decoding(Group("mamba", 4))
+    machine.take(Complete("E", (("r0", accepted),) if accepted else ()))
+    engine = machine.state.engine("E")
+    content = engine.memory[engine.request("r0").states[1]]
+    assert content is not None
+    assert content.slots == (prefix,)
+
+
+def test_a_full_block_of_accepted_drafts_gets_its_state() -> None:
+    """Of 8 tokens the last two are drafts: their states are written behind the running block, and
+    the second one belongs into the block of tokens 4 to 7."""
+    machine = long_decoding(Group("mamba", 4))
+    for event in (Complete("E"), Schedule("E"), Complete("E", (("r0", 2),))):
+        machine.take(event)
+    engine = machine.state.engine("E")
+    request = engine.request("r0")
+    assert request.computed == 8
+    content = engine.memory[request.tables[1][1]]
+    assert content is not None
+    assert content.slots == ("abcd....",)
+
+
+def test_an_event_without_drafts_is_written_as_before() -> None:
+    assert to_json(Complete("E")) == {"type": "Complete", "engine": "E"}
+    assert from_json({"type": "Complete", "engine": "E"}) == Complete("E")
+    event = Complete("E", (("r0", 2),))
+    assert from_json(to_json(event)) == event
+    assert describe(event) == "Complete(E, 2 accepted of r0)"
+
+
+@pytest.mark.parametrize("accepted", [[1], {"r0": "1"}, {"r0": True}])
+def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
+    with pytest.raises(UsageError, match="whole number of drafts"):
+        from_json({"type": "Complete", "engine": "E", "accepted": accepted})
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "said"),
+    [
+        ((Group("full", 2),), {"drafts": 9}, "0 to 4"),
+        ((EAGLE,), {}, "there is no drafter"),
+        ((EAGLE,), {"drafts": 1, "role": "decode"}, "does not cover"),
+        ((EAGLE,), {"drafts": 1, "store": True}, "does not cover"),
+        (
+            (EAGLE, Group("mamba", 64, mode="none")),
+            {"drafts": 1, "prefix_caching": False},
+            "does not cover",
+        ),
+        ((EAGLE, Group("mamba", 2)), {"drafts": 2}, "two boundaries"),
+    ],
+)
+def test_what_is_not_covered_is_refused(
+    groups: tuple[Group, ...], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        Engine("E", groups, **options)
+
+
+def test_a_mamba_group_has_no_drafter() -> None:
+    with pytest.raises(UsageError, match="no Mamba layers"):
+        Group("mamba", 2, eagle=True)
+
+
+def test_prompts_leave_room_for_drafts() -> None:
+    plain = Engine("E", (Group("full", 2),), 6, chunk_tokens=16)
+    drafting_engine = Engine("E", (EAGLE,), 6, chunk_tokens=16, drafts=2)
+    assert longest_prompt((plain,), 1) == 10
+    assert longest_prompt((drafting_engine,), 1) == 6
