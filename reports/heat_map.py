@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
-from kvproof.strategies.stories import STORIES
+from kvproof.reports.stories import DEATHS, STORIES
 from kvproof.strategies.verdict import Verdict
 
 Record = Mapping[str, Any]
@@ -82,9 +82,12 @@ def fault_rows(releases: Sequence[Release], names: Iterable[str]) -> list[Row]:
 def story_rows(releases: Sequence[Release]) -> list[Row]:
     """A row for each seed story: bad where one of its faults is, good where all are."""
     rows = []
-    for story, names in STORIES.items():
-        columns = zip(*(row.cells for row in fault_rows(releases, names)), strict=True)
-        rows.append(Row(story, ", ".join(names), tuple(_worst(cells) for cells in columns)))
+    for name, story in STORIES.items():
+        cells = (
+            _worst(_fault(release, fault, story.symptoms) for fault in story.faults)
+            for release in releases
+        )
+        rows.append(Row(name, ", ".join(story.faults), tuple(cells)))
     return rows
 
 
@@ -111,20 +114,37 @@ def _invariant(release: Release, invariant: Invariant) -> Cell:
 
 def trace_row(releases: Sequence[Release], name: str) -> Row:
     """The row of one trace, from releases whose only record is that of following it."""
-    return Row(name, name, tuple(_shown(r, r.records) for r in releases))
+    return Row(name, name, tuple(_trace(release) for release in releases))
 
 
-def _fault(release: Release, name: str) -> Cell:
-    return _shown(release, _followed(release, name))
-
-
-def _shown(release: Release, followed: Sequence[Record]) -> Cell:
-    for record in followed:
+def _trace(release: Release) -> Cell:
+    for record in release.records:
         if record.get("shown"):
-            broken = next(b for b in record["broken"] if b["invariant"] == record["invariant"])
-            why = f"{broken['invariant']}: {_sentence(broken['reasons'])}"
-            return Cell(Verdict.VIOLATED, why, broken["trace"])
+            return _bad(next(b for b in record["broken"] if b["invariant"] == record["invariant"]))
+    return _not_shown(release, release.records)
+
+
+def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
+    """Whether a run of this fault breaks what the fault breaks, or one of the symptoms."""
+    followed = _followed(release, name)
+    tells = {*FAULTS[name].breaks, *symptoms}
+    for record in followed:
+        for broken in record.get("broken", ()):
+            if broken["invariant"] in tells and _dies_of(name, broken):
+                return _bad(broken)
     return _not_shown(release, followed)
+
+
+def _dies_of(fault: str, broken: Mapping[str, Any]) -> bool:
+    """Whether an engine's death, if it is one, is in a function where this fault kills."""
+    if broken["invariant"] != "engine_survives":
+        return True
+    return any(f" in {place}" in broken["reasons"][-1] for place in DEATHS[fault])
+
+
+def _bad(broken: Mapping[str, Any]) -> Cell:
+    why = f"{broken['invariant']}: {_sentence(broken['reasons'])}"
+    return Cell(Verdict.VIOLATED, why, broken["trace"])
 
 
 def _followed(release: Release, fault: str) -> list[Record]:

@@ -15,7 +15,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, story_rows, to_json
-from kvproof.strategies.stories import STORIES
+from kvproof.reports.stories import DEATHS, STORIES
 from kvproof.strategies.survey import followed, sampled, shows
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import ELSEWHERE, Witness, witnesses
@@ -82,8 +82,27 @@ def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
     assert verdict(release, "paired_lists_are_equal") is Verdict.UNKNOWN
 
 
+def test_a_death_elsewhere_shows_another_defect() -> None:
+    name, place = "align_split_refuses_external", DEATHS["align_split_refuses_external"][0]
+    for where, expected in ((place, Verdict.VIOLATED), ("schedule", Verdict.UNKNOWN)):
+        death = broken("engine_survives") | {"reasons": ["so", f"D died: Error in {where}: no"]}
+        release = Release(
+            "0.1.0", (record(name, "engine_survives", died=1, death="d", broken=[death]),)
+        )
+        assert fault_rows([release], [name])[0].cells[0].verdict is expected
+
+
+def test_a_story_shows_by_its_symptoms_too() -> None:
+    symptom = broken("state_read_is_state_at_computed")
+    told = record("decode_loads_whole_prompt", "prefill_and_decode_agree", broken=[symptom])
+    others = [r for r in good() if r["fault"] != told["fault"]]
+    release = Release("0.1.0", (told, *others))
+    story = next(r for r in story_rows([release]) if r.name == "vllm#37310")
+    assert story.cells[0].verdict is Verdict.VIOLATED
+
+
 def test_first_bad_and_first_good() -> None:
-    story, names = "vllm#43628", STORIES["vllm#43628"]
+    story, names = "vllm#43628", STORIES["vllm#43628"].faults
     invariant = FAULTS[names[0]].breaks[0]
     bad = [
         r | {"shown": True, "broken": [broken(invariant)]} if r["fault"] == names[0] else r
@@ -109,7 +128,9 @@ def test_the_picture_shows_unknown_in_its_own_colour() -> None:
 
 
 def test_stories_and_more_clusters_name_what_there_is() -> None:
-    assert all(name in FAULTS for names in STORIES.values() for name in names)
+    assert all(name in FAULTS for story in STORIES.values() for name in story.faults)
+    assert all(name in INVARIANTS for story in STORIES.values() for name in story.symptoms)
+    assert set(DEATHS) == {f.name for f in FAULTS.values() if "engine_survives" in f.breaks}
     assert all(name in FAULTS for name in ELSEWHERE)
     assert all(name in CLUSTERS for names in ELSEWHERE.values() for name in names)
 
