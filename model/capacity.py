@@ -13,7 +13,8 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
     peak = 0
     in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
     for start in range(tokens):
-        end = min(start + engine.chunk_tokens, tokens + engine.drafts)
+        decoded = start + min(1 + engine.drafts, engine.chunk_tokens)
+        end = max(min(start + engine.chunk_tokens, tokens), decoded)
         held = 0
         for group in engine.groups:
             before = int(counts.blocks_for_tokens(start, group.block_size))

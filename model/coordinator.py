@@ -197,7 +197,7 @@ def grow(
     only."""
     tables = []
     for index, group in enumerate(cfg.groups):
-        count = groups.grown(cfg, group, request.tables[index], end, rules, fresh)
+        count = max(groups.grown(cfg, group, request.tables[index], end, rules, fresh), 0)
         table = padded = request.tables[index]
         needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
         if group.aligned and not rules.may_hold_more(len(table), needed):

@@ -137,6 +137,7 @@ TRACES = {
     "proof_block_not_cached": 5,
     "proof_before_the_last_token": 3,
     "state_past_the_resume": 7,
+    "fewer_than_none_predicted": 9,
     "loaded_state_not_predicted": 8,
     "priority_is_reversed": 3,
     "uncomputed_stays_cached": 7,

@@ -18,6 +18,7 @@ from kvproof.model.faults import (
     end_trim_across_ratios,
     evicted_key_stays,
     fewer_blocks_than_held_dies,
+    fewer_than_none_predicted,
     finished_still_runs,
     frees_before_steps_end,
     front_trim,
@@ -138,6 +139,7 @@ FAULTS: dict[str, Fault] = {
         proof_block_not_cached,
         proof_before_the_last_token,
         state_past_the_resume,
+        fewer_than_none_predicted,
     )
 }
 
