@@ -23,6 +23,7 @@ import torch
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
+    KVEventsConfig,
     KVTransferConfig,
     ModelConfig,
     ParallelConfig,
@@ -179,6 +180,7 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
         ),
         kv_transfer_config=transfer,
         speculative_config=speculative_config(cfg),
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=cfg.kv_events, publisher="null"),
         device_config=DeviceConfig("cpu"),
     )
     # What an engine settles from its model's layers and its memory, settled by hand. That steps

@@ -34,6 +34,7 @@ from kvproof.model.events import (
     TransferLost,
     stimulus,
 )
+from kvproof.model.reports import Report
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
 from kvproof.model.step import Effects, Step
 
@@ -91,7 +92,7 @@ class LiveMachine:
             effects = self.take_by_event[type(event)](event) or effects
         except Exception as error:  # whatever leaves vLLM has killed its engine
             self._bury(event, error)
-        self._refresh()
+        effects = effects._replace(reports=self._refresh())
         resolved = event
         if isinstance(event, Schedule):
             chose = tuple(self.nodes[event.engine].recorder.choices)
@@ -108,11 +109,15 @@ class LiveMachine:
         said = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
         node.engine = node.engine._replace(dead=said)
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> tuple[Report, ...]:
+        """Read all engines off again. Gives what they told of their caches."""
+        said: tuple[Report, ...] = ()
         for node in self.nodes.values():
             if not node.engine.dead:
                 node.refresh()
+                said += node.heard()
         self.state = self.state._replace(engines=tuple(n.engine for n in self.nodes.values()))
+        return said
 
     def _prefill(self) -> Node:
         return self.nodes[self.cluster.prefill.name]

@@ -8,10 +8,12 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 from kvproof.live import adapt, build, view
+from kvproof.live.listener import Listener
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, history, session, state, store
+from kvproof.model.reports import Report, replayed
 from kvproof.model.step import Admission, Effects
 
 SAMPLED_ID = ord(state.SAMPLED)
@@ -32,7 +34,9 @@ class Node:
         self.known: dict[str, state.Request] = {}
         self.output: SchedulerOutput | None = None
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
-        self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory)
+        mirror = () if cfg.kv_events else None
+        self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, mirror=mirror)
+        self.listener = Listener(self.scheduler, self.names)
         self.refresh()
 
     def _cached(self) -> state.Cached:
@@ -164,6 +168,14 @@ class Node:
                 kv_connector_output=adapt.finished(KVConnectorOutput, finished),
             ),
         )
+
+    def heard(self) -> tuple[Report, ...]:
+        """What the engine told since it was last asked; its mirror is up to date then."""
+        if self.engine.mirror is None:
+            return ()
+        said = self.listener.reports()
+        self.engine = self.engine._replace(mirror=replayed(self.engine.mirror, said))
+        return said
 
     def refresh(self) -> None:
         """Read the scheduler off again."""

@@ -11,6 +11,7 @@ from kvproof.model import (
     in_flight,
     overlap,
     pool,
+    reports,
     reset,
     scheduler,
     session,
@@ -59,6 +60,7 @@ def initial(cluster: config.Cluster) -> State:
             blocks=(Block(),) * e.num_blocks,
             free=tuple(range(1, e.num_blocks)),
             memory=(None,) * e.num_blocks,
+            mirror=() if e.kv_events else None,
         )
         for e in cluster.engines
     )
@@ -233,8 +235,10 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     else:
         resolved, effects = event, Effects()
         after = SIMPLE[type(event)](cluster, rules, state, event)
-    engines = (
-        new if new is old else history.forgetting(old, new)
-        for old, new in zip(state.engines, after.engines, strict=True)
-    )
+    engines = []
+    for old, new in zip(state.engines, after.engines, strict=True):
+        if new is not old:
+            new, said = reports.told(history.forgetting(old, new))
+            effects = effects._replace(reports=(*effects.reports, *said))
+        engines.append(new)
     return Step(state, resolved, effects, after._replace(engines=tuple(engines)))

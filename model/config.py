@@ -99,6 +99,8 @@ class Engine:
     resent prompt or a sibling resumes, and above 0 also those at every multiple of so many tokens.
     `drafts` is the number of tokens that a drafter proposes for each request after each of its
     samples (`num_speculative_tokens`); 0 is no drafter (see `drafting`).
+    With `kv_events` the engine tells what it stores in the cache and removes from it
+    (`KVEventsConfig.enable_kv_cache_events`; see `reports`).
     """
 
     name: str
@@ -109,6 +111,7 @@ class Engine:
     physical_per_logical: int = 1
     prefix_caching: bool = True
     retention: int | None = None
+    kv_events: bool = False
     store: bool = False
     policy: str = "fcfs"
     max_requests: int = 256
@@ -161,6 +164,23 @@ class Engine:
             )
         self._check_retention()
         self._check_drafts()
+        self._check_events()
+
+    def _check_events(self) -> None:
+        if not self.kv_events:
+            return
+        if self.role != "both" or self.store or self.overlaps or self.drafts:
+            raise UsageError(
+                f"Engine {self.name} has KV events beside a connector, overlapping steps or "
+                "drafts, which kvproof does not model. Write an engine without these, or "
+                "kv_events false."
+            )
+        full = [g.block_size for g in self.groups if g.kind == "full"]
+        if not full or any(g.block_size % min(full) for g in self.groups):
+            raise UsageError(
+                f"A KV event of engine {self.name} could name a parent that full attention never "
+                "told. Write a full group whose block_size divides all others, or kv_events false."
+            )
 
     def _check_retention(self) -> None:
         if self.retention is None:
@@ -377,11 +397,11 @@ class Cluster:
             )
         engine = self.engines[0]
         plain = engine.role == "both" and all(g.kind == "full" for g in engine.groups)
-        plain = plain and not engine.drafts
+        plain = plain and not engine.drafts and not engine.kv_events
         if self.sessions and (not plain or engine.store or engine.overlaps or engine.by_priority):
             raise UsageError(
                 f"Sessions on {self.name}, with a hand-over, a store, steps that overlap, a policy "
-                "of priority, a drafter, or groups other than full attention, are not modelled. "
+                "of priority, a drafter, KV events, or groups other than full attention, are not modelled. "
                 "Write one engine without these, or sessions false."
             )
 

@@ -5,7 +5,7 @@ Sources: `KVCacheManager.allocate_slots` and `HybridKVCacheCoordinator` of vLLM 
 
 from typing import NamedTuple
 
-from kvproof.model import config, counts, groups, pool
+from kvproof.model import config, counts, groups, pool, reports
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import DRAFT, NULL, Engine, Request, Table
@@ -222,6 +222,7 @@ def cache(
         proof = group.block_size if group.eagle else 0
         cacheable = counts.cacheable_tokens(upto, cfg.hit_unit, proof)
         full = counts.full_blocks(cacheable, group.block_size)
+        new = []
         for position in range(counted[index], full):
             block = request.tables[index][position]
             key = (index, tokens[: (position + 1) * group.block_size])
@@ -231,6 +232,11 @@ def cache(
                 continue
             if engine.blocks[block].key is None or block == NULL:
                 engine = pool.register(engine, key, block)
+                new.append(position)
+        looked_at = range(counted[index], full)
+        engine = reports.stored(
+            engine, index, group.block_size, request.tokens, looked_at, new, rules
+        )
         counted[index] = max(counted[index], full)
     request = request._replace(counted=tuple(counted))
     return engine.having(request), request

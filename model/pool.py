@@ -7,6 +7,7 @@ block goes last; callers free tail blocks of a request first.
 
 from collections.abc import Iterable
 
+from kvproof.model import reports
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
 from kvproof.model.state import NULL, Block, Engine, Key
@@ -43,6 +44,8 @@ def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
         if not entries[key]:
             del entries[key]
         engine = engine._replace(cached=tuple(sorted(entries.items())))
+        if rules.tells_removal(len(entries.get(key, ()))):
+            engine = reports.telling(engine, reports.Removed(*key))
     return with_blocks(engine, {block: engine.blocks[block]._replace(key=None)})
 
 

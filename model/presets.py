@@ -65,6 +65,12 @@ def _retaining(cluster: Cluster, interval: int) -> Cluster:
     return dataclasses.replace(cluster, engines=engines)
 
 
+def _telling(cluster: Cluster) -> Cluster:
+    """The cluster with KV events."""
+    engines = tuple(dataclasses.replace(e, kv_events=True) for e in cluster.engines)
+    return dataclasses.replace(cluster, engines=engines)
+
+
 def _overlapping(cluster: Cluster, *names: str) -> Cluster:
     """The cluster with async scheduling on the engines of these names, by default on all."""
     engines = (
@@ -77,6 +83,7 @@ def _overlapping(cluster: Cluster, *names: str) -> Cluster:
 AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
 ASYNC = (Job("r0", "abcd", 3), Job("r1", "abx", 2))
 APART = (Job("r0", "abc", 3), Job("r1", "xyz", 3))
+COPIED = (Job("r0", "abcd"), Job("r1", "abcd"), Job("r2", "wxyz"))
 SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
 RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
 TWICE = (Job("r0", "abcde", 2), Job("r1", "abcde"))
@@ -302,6 +309,9 @@ _PRESETS = (
     ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
+    _telling(_one("events", FULL, jobs=COPIED, num_blocks=5, resets=True)),
+    _telling(_one("events-hybrid", FULL, MAMBA, jobs=TWICE, evictions=True)),
+    _retaining(_telling(_one("events-sparse", FULL, WIDE, jobs=RESENT, num_blocks=11)), 0),
     _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),
     _retaining(_one("sparse-hybrid", FULL, MAMBA, jobs=SIBLINGS, num_blocks=24), 0),
     _retaining(

@@ -10,7 +10,7 @@ than running requests hold blocks (vLLM preempts, and raises), and `reset_connec
 
 from collections.abc import Iterator
 
-from kvproof.model import config, connector, coordinator, in_flight, pool
+from kvproof.model import config, connector, coordinator, in_flight, pool, reports
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.rules import Rules
@@ -34,9 +34,10 @@ def only_runners_hold(cfg: config.Engine, engine: Engine) -> bool:
 
 def emptied(engine: Engine, rules: Rules) -> Engine:
     """The engine without cache entries, of free blocks at least."""
+    told = engine.reports
     for block in engine.free:
         engine = pool.unregister(engine, block, rules)
-    return engine._replace(served=())
+    return reports.telling(engine._replace(served=(), reports=told), reports.Cleared())
 
 
 def of_idle_pool(

@@ -46,6 +46,18 @@ def takes_a_place(status: str) -> bool:
     return status in (RUNNING, PAUSED)
 
 
+def report_spans(
+    looked_at: range,  # noqa: ARG001
+    cached: tuple[int, ...],
+) -> tuple[tuple[range, tuple[int, ...]], ...]:
+    """The reports of blocks that were cached among those looked at: the positions each spans, and
+    those it names. One for each run of blocks in a row (vllm#44451)."""
+    starts = [p for p in cached if p - 1 not in cached]
+    ends = [p + 1 for p in cached if p + 1 not in cached]
+    spans = (range(*ends_of) for ends_of in zip(starts, ends, strict=True))
+    return tuple((span, tuple(span)) for span in spans)
+
+
 @dataclass(frozen=True)
 class Rules:
     """One function a decision. Replace one to get a fault."""
@@ -112,6 +124,8 @@ class Rules:
     # pool
     touches_hit_blocks: Callable[[], bool] = lambda: True
     forgets_evicted_key: Callable[[], bool] = lambda: True
+    tells_removal: Callable[[int], bool] = lambda copies_left: copies_left == 0
+    report_spans: Callable[[range, tuple[int, ...]], Any] = report_spans
     references_dropped: Callable[[], int] = lambda: 1
 
     def with_rule(self, name: str, function: Callable[..., Any]) -> "Rules":

@@ -10,6 +10,7 @@ written as the prefix "abc" it was computed from. Sampled tokens are dots.
 from typing import NamedTuple
 
 from kvproof.model.errors import unknown
+from kvproof.model.reports import Keys, Report
 
 NULL = 0
 """The id of the null block: a placeholder that holds nothing and belongs to nobody."""
@@ -140,6 +141,9 @@ class Engine(NamedTuple):
     those in flight, oldest first; `pending` has the placeholders of each request, which stand for
     tokens that are sampled and not known yet; `deferred` are blocks of requests that are gone, each
     list with the number of steps whose outputs it still waits for.
+
+    `mirror` is what a listener to its KV events takes to be cached, None where it has none to tell.
+    `reports` are those of the step in the making; after a step all are heard.
     """
 
     name: str
@@ -156,6 +160,8 @@ class Engine(NamedTuple):
     steps: tuple[tuple[Flight, ...], ...] = ()
     pending: tuple[tuple[str, int], ...] = ()
     deferred: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    mirror: Keys | None = None
+    reports: tuple[Report, ...] = ()
 
     def find(self, name: str) -> Request | None:
         """The request of this name, or None where the engine does not hold it."""

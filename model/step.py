@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from kvproof.model.events import Event
+from kvproof.model.reports import Report
 from kvproof.model.state import Cached, Served, State
 
 
@@ -50,6 +51,7 @@ class Effects(NamedTuple):
     reads: tuple[Read, ...] = ()
     admissions: tuple[Admission, ...] = ()
     allocations: tuple[Allocation, ...] = ()
+    reports: tuple[Report, ...] = ()
 
 
 class Step(NamedTuple):

@@ -116,6 +116,7 @@ def renamed_engine(engine: Engine, by: Renaming) -> Engine:
         pending=tuple(sorted((by.job(name), count) for name, count in engine.pending)),
         served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in engine.served)),
         stored=tuple(sorted(map(by.text, engine.stored))),
+        mirror=None if engine.mirror is None else tuple(sorted(map(key, engine.mirror))),
     )
 
 

@@ -135,6 +135,18 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
             "do not divide",
         ),
         (cluster(physical_per_logical=3), "not a multiple"),
+        (cluster(kv_events=True, store=True), "KV events beside a connector"),
+        (cluster(kv_events=True, steps_in_flight=2), "KV events beside a connector"),
+        (
+            cluster(
+                groups=[
+                    {"kind": "full", "block_size": 4},
+                    {"kind": "window", "block_size": 2, "window": 2},
+                ],
+                kv_events=True,
+            ),
+            "a parent that full attention never told",
+        ),
         (cluster(retention=-2), "retention of engine E is -2"),
         (cluster(retention=3), "Write a multiple of 2, or 0"),
         (cluster(retention=4), "only full attention"),

@@ -1,0 +1,36 @@
+"""What a router believes. It replays the events of an engine and sends requests where their prefix
+is cached. #55092: two blocks hold the same prefix, one of them is given away, and `BlockRemoved` is
+sent: the router takes for lost what the next request would hit."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import Engine
+
+
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """Whoever replayed all events knows exactly the keys that are cached."""
+    if engine.mirror is None:
+        return
+    believed, cached = set(engine.mirror), {key for key, blocks in engine.cached if blocks}
+    for group, prefix in sorted(cached - believed):
+        yield (
+            f"prefix {prefix!r} of group {group} is cached on {engine.name}",
+            "the events, replayed, say that it is not",
+        )
+    for group, prefix in sorted(believed - cached):
+        yield (
+            f"the events of {engine.name}, replayed, say that prefix {prefix!r} of group {group} "
+            "is cached",
+            "it is not",
+        )
+
+
+INVARIANT = Invariant(
+    id="events_replay_to_the_cache",
+    name="replaying the KV events gives exactly the cached keys",
+    born_of="vllm#55092",
+    check=EachEngine(check),
+    teeth="removal_of_one_copy_told",
+)

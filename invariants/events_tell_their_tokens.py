@@ -1,0 +1,46 @@
+"""A `BlockStored` names hashes and carries tokens; whoever computes hashes of its own cuts the
+tokens into blocks and takes the first for the first hash. #44451: where blocks of a Mamba group are
+skipped, the tokens are those of all blocks and the hashes those of some, so that a hash is taken
+for tokens it does not stand for. A parent that was never told (#58119) leaves the chain open."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.reports import Stored, replayed
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    """The tokens of a report, cut into blocks after its parent, are the prefixes it names; and the
+    parent, where it is not the start, is known to whoever heard all reports before."""
+    if not step.effects.reports:
+        return
+    engine = cluster.engines[0]  # only an engine that serves alone tells anything
+    known = step.before.engine(engine.name).mirror or ()
+    for report in step.effects.reports:
+        if isinstance(report, Stored):
+            size = engine.groups[report.group].block_size
+            whole = report.parent + report.tokens
+            ends = range(len(report.parent) + size, len(whole) + 1, size)
+            if report.prefixes != tuple(whole[:end] for end in ends):
+                yield (
+                    f"{engine.name} tells of {list(report.prefixes)} stored in group "
+                    f"{report.group}, in blocks of {size} tokens",
+                    f"the tokens told are {report.tokens!r} after {report.parent!r}",
+                )
+            if report.parent and report.parent not in {prefix for _, prefix in known}:
+                yield (
+                    f"{engine.name} tells of blocks stored after {report.parent!r}",
+                    "that prefix is not told to be cached",
+                )
+        known = replayed(known, (report,))
+
+
+INVARIANT = Invariant(
+    id="events_tell_their_tokens",
+    name="a KV event carries the tokens of the blocks it names, after a parent that is known",
+    born_of="vllm#44451",
+    check=check,
+    teeth="report_spans_skipped_blocks",
+)

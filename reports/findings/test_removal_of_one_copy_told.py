@@ -1,0 +1,95 @@
+"""vLLM 0.32.0 with KV events (`--kv-events-config`), and a listener that replays them into a set.
+
+Two blocks are cached under one hash: a prompt of whole blocks is sent again, and its last block is
+computed again. One of the two is given away, and `BlockRemoved` is sent, though the other still
+serves hits. A router that keeps a set of hashes takes the prefix for lost (vllm#55092, open).
+
+Run: pytest --noconftest test_removal_of_one_copy_told.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from vllm.distributed.kv_events import BlockRemoved, BlockStored
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.request import Request
+
+FAILS_WITH = "is cached, and the events say that it is not"
+
+BLOCK_SIZE = 16
+NUM_BLOCKS = 5
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The removal is told when the last copy is gone, as vllm#55092 would."""
+    released = BlockPool._emit_block_removed_events
+
+    def emit(self: Any, block_hashes: list[Any]) -> None:
+        left = self.cached_block_hash_to_block.get_one_block
+        released(self, [value for value in block_hashes if left(value) is None])
+
+    monkeypatch.setattr(BlockPool, "_emit_block_removed_events", emit)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def make_manager() -> KVCacheManager:
+    full = FullAttentionSpec(
+        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
+    )
+    groups = [KVCacheGroupSpec(["layer0"], full)]
+    return KVCacheManager(
+        KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
+        max_model_len=4096,
+        scheduler_block_size=BLOCK_SIZE,
+        hash_block_size=BLOCK_SIZE,
+        enable_kv_cache_events=True,
+    )
+
+
+def serve(manager: KVCacheManager, name: str, first_token: int) -> Request:
+    """Prefill a prompt of two blocks, and free it."""
+    init_none_hash(sha256)
+    tokens = list(range(first_token, first_token + 2 * BLOCK_SIZE))
+    request = Request(
+        request_id=name,
+        prompt_token_ids=tokens,
+        sampling_params=SamplingParams(max_tokens=1),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
+    )
+    blocks, hit, _ = manager.get_computed_blocks(request)
+    assert manager.allocate_slots(request, len(tokens) - hit, hit, blocks) is not None
+    manager.free(request)
+    return request
+
+
+def test_what_is_cached_is_what_the_events_say() -> None:
+    manager = make_manager()
+    first = serve(manager, "r0", 0)
+    serve(manager, "r1", 0)
+    serve(manager, "r2", 1000)
+    told: set[Any] = set()
+    for event in manager.take_events():
+        if isinstance(event, BlockStored):
+            told |= set(event.block_hashes)
+        elif isinstance(event, BlockRemoved):
+            told -= set(event.block_hashes)
+    cached = manager.block_pool.get_cached_block(first.block_hashes[1], [0])
+    assert cached is not None, "the second block of the prompt should still be cached once"
+    value = int.from_bytes(first.block_hashes[1], "big") & ((1 << 64) - 1)
+    assert {value, first.block_hashes[1]} & told, (
+        f"The second block of the prompt is cached, and the events say that it is not: block "
+        f"{cached[0].block_id} holds it, and {len(told)} hashes are left of what was told"
+    )

@@ -1,0 +1,59 @@
+"""KV events: what a listener makes of them, and how runs of cached blocks are told."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.cluster import initial
+from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reports import Cleared, Removed, Stored, replayed
+from kvproof.model.rules import SPEC, report_spans
+from kvproof.strategies.gates import symmetry_differs
+
+
+def test_a_mirror_follows_the_reports() -> None:
+    stored = Stored(0, "ab", "cdef", ("abcd", "abcdef"))
+    assert replayed((), [stored]) == ((0, "abcd"), (0, "abcdef"))
+    assert replayed(((1, "ab"),), [stored, stored, Removed(0, "abcd")]) == (
+        (0, "abcdef"),
+        (1, "ab"),
+    )
+    assert replayed(((1, "ab"),), [Removed(0, "ab")]) == ((1, "ab"),)
+    assert replayed(((1, "ab"),), [stored, Cleared()]) == ()
+
+
+@given(st.sets(st.integers(0, 12)), st.integers(0, 13))
+def test_runs_name_every_cached_block_once_and_span_no_other(cached: set[int], end: int) -> None:
+    inside = tuple(sorted(p for p in cached if p < end))
+    spans = report_spans(range(end), inside)
+    assert tuple(p for _, named in spans for p in named) == inside
+    assert all(tuple(span) == named for span, named in spans)
+    assert all(a.stop < b.start for (a, _), (b, _) in itertools.pairwise(spans))
+
+
+def test_an_engine_without_events_has_no_mirror() -> None:
+    assert initial(CLUSTERS["full"]).engines[0].mirror is None
+    assert initial(CLUSTERS["events"]).engines[0].mirror == ()
+
+
+def test_a_step_tells_what_it_caches_and_a_reset_that_nothing_is() -> None:
+    machine = ModelMachine(CLUSTERS["events"])
+    machine.take(Submit("E", "r0"))
+    step = machine.take(Schedule("E"))
+    assert step.effects.reports == (Stored(0, "", "abcd", ("ab", "abcd")),)
+    assert step.after.engines[0].mirror == ((0, "ab"), (0, "abcd"))
+    assert step.after.engines[0].reports == ()
+    machine.take(Complete("E"))
+    step = machine.take(ResetPrefixCache("E"))
+    assert step.effects.reports == (Cleared(),)
+    assert step.after.engines[0].mirror == ()
+
+
+@pytest.mark.exhaustive
+def test_names_make_no_difference_to_a_mirror() -> None:
+    assert not symmetry_differs(CLUSTERS["events"], SPEC, list(INVARIANTS.values()))
