@@ -10,11 +10,11 @@ from kvproof.model.state import NULL, Engine
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """The map and the keys on the blocks say the same (the null block is another invariant's)."""
     mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
-    carried = {(b.key, i) for i, b in enumerate(engine.blocks) if b.key and i != NULL}
+    carried = {(key, i) for i, b in enumerate(engine.blocks) if i != NULL for key in b.keys}
     for key, block in sorted(mapped - carried):
         yield (
             f"the map of {engine.name} sends prefix {key[1]!r} of group {key[0]} to {block}",
-            f"block {block} carries {engine.blocks[block].key}",
+            f"block {block} carries {list(engine.blocks[block].keys) or None}",
         )
     for key, block in sorted(carried - mapped):
         yield (

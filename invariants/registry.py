@@ -3,6 +3,7 @@
 from kvproof.invariants import (
     all_blocks_return,
     cached_block_holds_its_key,
+    cached_key_can_be_hit,
     counter_counts_only_cached,
     engine_survives,
     events_replay_to_the_cache,
@@ -46,6 +47,7 @@ INVARIANTS: dict[str, Invariant] = {
         writer_is_alone,
         hash_map_is_sound,
         cached_block_holds_its_key,
+        cached_key_can_be_hit,
         events_replay_to_the_cache,
         events_tell_their_tokens,
         request_reads_its_own_prefix,

@@ -25,6 +25,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "stray_report_dies",
         "proof_before_the_last_token",
         "fewer_than_none_predicted",
+        "end_of_prompt_cached_in_wider_block",
         "removal_of_one_copy_told",
         "report_spans_skipped_blocks",
     ),

@@ -32,14 +32,13 @@ class Names:
         if self.known.get(request.request_id) == len(hashes):
             return
         self.known[request.request_id] = len(hashes)
+        unit = build.hash_block_size(self.cfg)
         for index, group in enumerate(self.cfg.groups):
-            size = build.hash_block_size(self.cfg)
-            whole = adapt.resolve_block_hashes(hashes, size, group.block_size)
-            for position in range(int(counts.full_blocks(len(text), group.block_size))):
-                if position >= len(whole):
-                    break
-                end = (position + 1) * group.block_size
-                self.prefixes[index, bytes(whole[position])] = text[:end]
+            for size in (unit, group.block_size):
+                whole = adapt.resolve_block_hashes(hashes, unit, size)
+                for position in range(min(len(whole), int(counts.full_blocks(len(text), size)))):
+                    end = (position + 1) * size
+                    self.prefixes[index, bytes(whole[position])] = text[:end]
 
     def forget_length(self, name: str) -> None:
         """The tokens of a request are others now, though perhaps not more."""
@@ -64,12 +63,15 @@ def cached(scheduler: Any, names: Names) -> state.Cached:
 
 def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
     """Reference counts and keys. The null block's count is not kept by vLLM."""
+    pool = scheduler.kv_cache_manager.block_pool
+    further: Mapping[int, Any] = getattr(pool, "cached_block_hashes_by_block", {})
     return tuple(
         Block(
             0 if b.is_null else b.ref_cnt,
             None if b.block_hash is None else names.key(b.block_hash),
+            tuple(sorted(map(names.key, further.get(b.block_id, ())))),
         )
-        for b in scheduler.kv_cache_manager.block_pool.blocks
+        for b in pool.blocks
     )
 
 

@@ -175,11 +175,10 @@ class Engine:
                 "drafts, which kvproof does not model. Write an engine without these, or "
                 "kv_events false."
             )
-        full = [g.block_size for g in self.groups if g.kind == "full"]
-        if not full or any(g.block_size % min(full) for g in self.groups):
+        if all(g.kind != "full" for g in self.groups) or self.hash_unit < self.hit_unit:
             raise UsageError(
                 f"A KV event of engine {self.name} could name a parent that full attention never "
-                "told. Write a full group whose block_size divides all others, or kv_events false."
+                "told. Write a full group and one block_size for all groups, or kv_events false."
             )
 
     def _check_retention(self) -> None:
@@ -252,6 +251,11 @@ class Engine:
     def hit_unit(self) -> int:
         """Prefix hits are multiples of this many tokens (vLLM's `scheduler_block_size`)."""
         return math.lcm(*(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned), 1)
+
+    @cached_property
+    def hash_unit(self) -> int:
+        """Tokens between two prefixes that have a hash (vLLM's `hash_block_size`)."""
+        return math.gcd(*(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned))
 
     @cached_property
     def has_state(self) -> bool:
@@ -401,8 +405,8 @@ class Cluster:
         if self.sessions and (not plain or engine.store or engine.overlaps or engine.by_priority):
             raise UsageError(
                 f"Sessions on {self.name}, with a hand-over, a store, steps that overlap, a policy "
-                "of priority, a drafter, KV events, or groups other than full attention, are not modelled. "
-                "Write one engine without these, or sessions false."
+                "of priority, a drafter, KV events, or groups other than full attention, are not "
+                "modelled. Write one engine without these, or sessions false."
             )
 
     @staticmethod

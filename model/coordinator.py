@@ -210,6 +210,20 @@ def grow(
     return engine.having(request), request
 
 
+def _cache_end(
+    cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int, rules: Rules
+) -> Engine:
+    """Cache the block in which the prompt ends once more, under the last prefix that a hit finer
+    than a block could end at."""
+    size = cfg.groups[index].block_size
+    end = int(rules.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
+    key = (index, request.tokens[:end])
+    if end % size == 0 or end > cacheable:
+        return engine
+    block = request.tables[index][int(counts.full_blocks(end, size))]
+    return engine if key in engine.blocks[block].keys else pool.register(engine, key, block)
+
+
 def cache(
     cfg: config.Engine, engine: Engine, request: Request, upto: int, rules: Rules
 ) -> tuple[Engine, Request]:
@@ -233,6 +247,8 @@ def cache(
             if engine.blocks[block].key is None or block == NULL:
                 engine = pool.register(engine, key, block)
                 new.append(position)
+        if group.kind == "full" and rules.caches_end_of_prompt():
+            engine = _cache_end(cfg, engine, request, index, cacheable, rules)
         looked_at = range(counted[index], full)
         engine = reports.stored(
             engine, index, group.block_size, request.tokens, looked_at, new, rules

@@ -26,27 +26,33 @@ def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
 
 
 def register(engine: Engine, key: Key, block: int) -> Engine:
-    """Cache a block under a key; an equal key of another block stays and is hit first."""
+    """Cache a block under a key, beside others that it has; an equal key of another block stays and
+    is hit first."""
     entries = dict(engine.cached)
     entries[key] = (*entries.get(key, ()), block)
     engine = engine._replace(cached=tuple(sorted(entries.items())))
-    return with_blocks(engine, {block: engine.blocks[block]._replace(key=key)})
+    held = engine.blocks[block]
+    if held.key is None or block == NULL:
+        held = held._replace(key=key)
+    else:
+        held = held._replace(also=tuple(sorted((*held.also, key))))
+    return with_blocks(engine, {block: held})
 
 
 def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
-    """Drop the cache entry of a block, if it has one."""
-    key = engine.blocks[block].key
-    if key is None:
+    """Drop the cache entries of a block, if it has any."""
+    for key in engine.blocks[block].keys:
+        if rules.forgets_evicted_key():
+            entries = dict(engine.cached)
+            entries[key] = tuple(b for b in entries[key] if b != block)
+            if not entries[key]:
+                del entries[key]
+            engine = engine._replace(cached=tuple(sorted(entries.items())))
+            if rules.tells_removal(len(entries.get(key, ()))):
+                engine = reports.telling(engine, reports.Removed(*key))
+    if engine.blocks[block].key is None:
         return engine
-    if rules.forgets_evicted_key():
-        entries = dict(engine.cached)
-        entries[key] = tuple(b for b in entries[key] if b != block)
-        if not entries[key]:
-            del entries[key]
-        engine = engine._replace(cached=tuple(sorted(entries.items())))
-        if rules.tells_removal(len(entries.get(key, ()))):
-            engine = reports.telling(engine, reports.Removed(*key))
-    return with_blocks(engine, {block: engine.blocks[block]._replace(key=None)})
+    return with_blocks(engine, {block: engine.blocks[block]._replace(key=None, also=())})
 
 
 def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:

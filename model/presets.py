@@ -12,6 +12,7 @@ from kvproof.model.config import Cluster, Engine, Group, Job, parse
 from kvproof.model.errors import UsageError, unknown
 
 FULL = Group("full", 2)
+WIDER = Group("full", 4)
 WINDOW = Group("window", 2, window=3)
 WIDE = Group("window", 2, window=4)
 NARROW = Group("window", 2, window=2)
@@ -83,6 +84,7 @@ def _overlapping(cluster: Cluster, *names: str) -> Cluster:
 AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
 ASYNC = (Job("r0", "abcd", 3), Job("r1", "abx", 2))
 APART = (Job("r0", "abc", 3), Job("r1", "xyz", 3))
+RESENT_8 = (Job("r0", "abcdefgh"), Job("r1", "abcdefgh"))
 COPIED = (Job("r0", "abcd"), Job("r1", "abcd"), Job("r2", "wxyz"))
 SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
 RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
@@ -309,6 +311,7 @@ _PRESETS = (
     ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
+    _one("unequal", WIDER, WINDOW, jobs=RESENT_8, num_blocks=14),
     _telling(_one("events", FULL, jobs=COPIED, num_blocks=5, resets=True)),
     _telling(_one("events-hybrid", FULL, MAMBA, jobs=TWICE, evictions=True)),
     _retaining(_telling(_one("events-sparse", FULL, WIDE, jobs=RESENT, num_blocks=11)), 0),

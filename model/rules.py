@@ -96,6 +96,7 @@ class Rules:
     one_block_per_step: Callable[[], bool] = lambda: False
     junction: Callable[[int, int], int] = junction
     counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
+    caches_end_of_prompt: Callable[[], bool] = lambda: False
     caches_null_blocks: Callable[[], bool] = lambda: False
     lookahead: Callable[[int], int] = lambda tokens: tokens
     tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache

@@ -62,10 +62,17 @@ class Content(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One block of the pool: references to it, and the key it is cached under."""
+    """One block of the pool: references to it, and the key it is cached under. `also` are further
+    keys it is cached under, of prefixes that end inside it."""
 
     refs: int = 0
     key: Key | None = None
+    also: tuple[Key, ...] = ()
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """All keys it is cached under."""
+        return () if self.key is None else (self.key, *self.also)
 
 
 class Request(NamedTuple):

@@ -102,7 +102,9 @@ def renamed_engine(engine: Engine, by: Renaming) -> Engine:
         return k and (k[0], by.text(k[1]))
 
     return engine._replace(
-        blocks=tuple(b._replace(key=key(b.key)) for b in engine.blocks),
+        blocks=tuple(
+            b._replace(key=key(b.key), also=tuple(sorted(map(key, b.also)))) for b in engine.blocks
+        ),
         cached=tuple(sorted((key(k), blocks) for k, blocks in engine.cached)),
         memory=tuple(
             m and m._replace(slots=tuple(by.text(s) for s in m.slots)) for m in engine.memory

@@ -1,0 +1,29 @@
+"""What is cached and cannot be hit takes a place in the map, and is told to routers as if it could.
+Of groups with unequal block sizes, vLLM caches the last prefix of a prompt that fits the finer size
+in the wider block too, though no lookup there ends inside a block (see vllm#49125)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.state import Engine
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+    """Every cached prefix is a whole number of its group's blocks."""
+    for index, prefix in (key for key, _ in engine.cached):
+        size = cluster.engine(engine.name).groups[index].block_size
+        if len(prefix) % size:
+            yield (
+                f"prefix {prefix!r} of group {index} is cached on {engine.name}",
+                f"a hit in blocks of {size} tokens never ends there",
+            )
+
+
+INVARIANT = Invariant(
+    id="cached_key_can_be_hit",
+    name="what is cached is where a hit can end",
+    born_of="kvproof, vLLM 0.32.0",
+    check=EachEngine(check),
+    teeth="end_of_prompt_cached_in_wider_block",
+)
