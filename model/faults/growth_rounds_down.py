@@ -15,6 +15,6 @@ FAULT = Fault(
     born_of="vllm#46892",
     mistake="no block is taken for tokens that do not fill one",
     replaces=("attention_blocks_predicted", rounded_down),
-    breaks=("null_block_is_nobody",),
+    breaks=("null_block_is_nobody", "writer_is_alone"),
     cluster="full",
 )
