@@ -4,6 +4,7 @@ Presets are small on purpose and chosen by us. These are chosen by nobody.
 """
 
 import random
+from typing import Any
 
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.errors import UsageError
@@ -29,6 +30,7 @@ WINDOWS = (2, 3, 4, 7)
 CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
 RATIOS = (1, 1, 1, 2)
+"""Kernel blocks of a block."""
 
 
 def _groups(draw: random.Random, layout: tuple[str, ...]) -> tuple[Group, ...]:
@@ -44,25 +46,34 @@ def _groups(draw: random.Random, layout: tuple[str, ...]) -> tuple[Group, ...]:
     return tuple(group(kind) for kind in layout)
 
 
+def _engine_options(draw: random.Random, pair: bool) -> dict[str, Any]:
+    """What both engines of a pair have alike: each feature in some clusters, most in few."""
+    options: dict[str, Any] = {"prefix_caching": draw.random() < 0.9}
+    if draw.random() < 0.3:
+        options["retention"] = draw.choice((0, 0, 8, 16))
+    if draw.random() < 0.2:
+        options["policy"] = "priority"
+    if draw.random() < 0.2:
+        options["max_requests"] = draw.choice((1, 2))
+    if draw.random() < 0.3:
+        options["steps_in_flight"] = 2
+    if not pair and draw.random() < 0.3:
+        options["store"] = True
+    return options
+
+
 def _cluster(name: str, draw: random.Random) -> Cluster:
-    layout = draw.choice(LAYOUTS)
-    groups = _groups(draw, layout)
-    caching = "state" not in layout and draw.random() < 0.9
-    ratio = draw.choice(RATIOS)
+    groups = _groups(draw, draw.choice(LAYOUTS))
+    pair = draw.random() < 0.6
+    ratio = draw.choice(RATIOS) if pair else 1
+    options = _engine_options(draw, pair)
 
     def engine(name: str, role: str) -> Engine:
-        return Engine(
-            name,
-            groups,
-            draw.choice(POOLS),
-            role,
-            draw.choice(CHUNKS),
-            ratio if role != "both" else 1,
-            caching,
-        )
+        pool, chunk = draw.choice(POOLS), draw.choice(CHUNKS)
+        return Engine(name, groups, pool, role, chunk, ratio, **options)
 
-    pair = draw.random() < 0.6
     engines = (engine("P", "prefill"), engine("D", "decode")) if pair else (engine("E", "both"),)
+    resets = draw.random() < 0.3
     return Cluster(
         name,
         engines,
@@ -70,8 +81,10 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
         failures=draw.choice((0, 1, 2)) if pair else 0,
         losses=pair and draw.random() < 0.3,
         evictions=draw.random() < 0.3,
-        resets=draw.random() < 0.3,
+        resets=resets,
+        resets_any_time=resets and draw.random() < 0.5,
         load_failure=draw.choice(("fail", "recompute")),
+        sessions=not pair and draw.random() < 0.5,
     )
 
 
