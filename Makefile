@@ -7,6 +7,8 @@
 #   make clean      removes what make made; traces stay
 
 PYTHON ?= python3
+# Processes that run tests at a time; each holds about 1 GB where vLLM is there.
+WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 REPORT := build/junit.xml
@@ -25,7 +27,7 @@ stateful: .venv/base-installed
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
 	@rm -f $(REPORT)
-	@$(PYTEST); tests=$$?; $(NOTICE); exit $$((tests ? tests : $$?))
+	@$(PYTEST) -n $(WORKERS) --dist worksteal; tests=$$?; $(NOTICE); exit $$((tests ? tests : $$?))
 
 live: .venv/live-installed
 	@echo "live: vLLM is installed in .venv"
