@@ -4,7 +4,6 @@ Presets are small on purpose and chosen by us. These are chosen by nobody.
 """
 
 import random
-from typing import Any
 
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.errors import UsageError
@@ -31,66 +30,72 @@ CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
 RATIOS = (1, 1, 1, 2)
 """Kernel blocks of a block."""
+PAIRED = ("uncached", "retention", "priority", "limit", "async", "losses", "resets")
+ALONE = (*PAIRED[:-2], "resets", "store", "drafts", "eagle", "sessions", "oversized")
+"""Features of a pair and of a lone engine, of which a cluster has up to three. Two that exclude
+each other make the cluster impossible, and another is drawn."""
 
 
-def _groups(draw: random.Random, layout: tuple[str, ...]) -> tuple[Group, ...]:
+def _groups(draw: random.Random, layout: tuple[str, ...], eagle: bool) -> tuple[Group, ...]:
     size = draw.choice(BLOCK_SIZES)
 
     def group(kind: str) -> Group:
         if kind == "window":
-            return Group(kind, size, window=draw.choice(WINDOWS))
+            return Group(kind, size, window=draw.choice(WINDOWS), eagle=eagle)
         if kind == "state":
             return Group("mamba", 4096, mode="none")
-        return Group(kind, size)
+        return Group(kind, size, eagle=eagle and kind == "full")
 
     return tuple(group(kind) for kind in layout)
 
 
-def _engine_options(draw: random.Random, pair: bool) -> dict[str, Any]:
-    """What both engines of a pair have alike: each feature in some clusters, most in few."""
-    options: dict[str, Any] = {"prefix_caching": draw.random() < 0.9}
-    if draw.random() < 0.3:
-        options["retention"] = draw.choice((0, 0, 8, 16))
-    if draw.random() < 0.2:
-        options["policy"] = "priority"
-    if draw.random() < 0.2:
-        options["max_requests"] = draw.choice((1, 2))
-    if draw.random() < 0.3:
-        options["steps_in_flight"] = 2
-    if not pair and draw.random() < 0.3:
-        options["store"] = True
-    return options
-
-
 def _cluster(name: str, draw: random.Random) -> Cluster:
-    groups = _groups(draw, draw.choice(LAYOUTS))
-    pair = draw.random() < 0.6
+    pair = draw.random() < 0.5
+    features = PAIRED if pair else ALONE
+    chosen = set(draw.sample(features, draw.choice((0, 1, 1, 2, 2, 3))))
+    layout = ("full",) if "sessions" in chosen else draw.choice(LAYOUTS)
+    groups = _groups(draw, layout, "eagle" in chosen)
     ratio = draw.choice(RATIOS) if pair else 1
-    options = _engine_options(draw, pair)
 
     def engine(name: str, role: str) -> Engine:
-        pool, chunk = draw.choice(POOLS), draw.choice(CHUNKS)
-        return Engine(name, groups, pool, role, chunk, ratio, **options)
+        return Engine(
+            name,
+            groups,
+            draw.choice(POOLS),
+            role,
+            draw.choice(CHUNKS),
+            ratio,
+            prefix_caching="uncached" not in chosen and "state" not in layout,
+            retention=retention,
+            store="store" in chosen,
+            policy="priority" if "priority" in chosen else "fcfs",
+            max_requests=limit,
+            steps_in_flight=2 if "async" in chosen else 1,
+            drafts=drafts,
+        )
 
+    retention = draw.choice((0, 0, 8, 16)) if "retention" in chosen else None
+    limit = draw.choice((1, 2)) if "limit" in chosen else 256
+    drafts = draw.choice((1, 2, 3)) if chosen & {"drafts", "eagle"} else 0
     engines = (engine("P", "prefill"), engine("D", "decode")) if pair else (engine("E", "both"),)
-    resets = draw.random() < 0.3
     return Cluster(
         name,
         engines,
         aborts=draw.random() < 0.5,
         failures=draw.choice((0, 1, 2)) if pair else 0,
-        losses=pair and draw.random() < 0.3,
+        losses="losses" in chosen,
         evictions=draw.random() < 0.3,
-        resets=resets,
-        resets_any_time=resets and draw.random() < 0.5,
+        resets="resets" in chosen,
+        resets_any_time="resets" in chosen and draw.random() < 0.5,
         load_failure=draw.choice(("fail", "recompute")),
-        sessions=not pair and draw.random() < 0.5,
+        sessions="sessions" in chosen,
+        oversized="oversized" in chosen,
     )
 
 
 def drawn(seed: int) -> Cluster:
     """The cluster of this seed, without jobs: the first possible one that it draws."""
-    draw = random.Random(seed)
+    draw = random.Random(f"{PREFIX}{seed}")
     while True:
         try:
             return _cluster(f"{PREFIX}{seed}", draw)
