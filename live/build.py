@@ -188,6 +188,7 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
     vllm_config.scheduler_config.async_scheduling = cfg.overlaps
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
+    vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
     cache.block_size = hash_block_size(cfg)
     cache.num_gpu_blocks = cfg.num_blocks

@@ -185,6 +185,11 @@ class Engine:
         if self.retention is None:
             return
         _check(f"retention of engine {self.name}", self.retention, 0, "retention")
+        if not self.prefix_caching:
+            raise UsageError(
+                f"Engine {self.name} has a retention and caches no prefixes that it could keep. "
+                "Write retention null, or prefix_caching true."
+            )
         if self.store:
             raise UsageError(
                 f"Engine {self.name} has a store beside sparse retention, which kvproof does not "
