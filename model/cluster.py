@@ -67,18 +67,20 @@ def initial(cluster: config.Cluster) -> State:
     return State(engines)
 
 
-def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
+def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = SPEC) -> Request:
     """A job as it reaches an engine. On P one token is enough: D computes the answer."""
     job = cluster.job(name)
     role = cluster.engine(engine).role
     route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
-    limit = 1 if role == "prefill" else job.max_tokens
+    limit = job.max_tokens
+    if role == "prefill":
+        limit = int(rules.tokens_sampled_by_prefill(limit))
     # Embedded tokens share no cache key with token ids: they are written in capitals.
     prompt = job.prompt.upper() if job.embeds else job.prompt
     return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
 
 
-def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
+def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Iterator[Event]:
     """What the environment may do next. The scheduler's choice is the machine's own.
 
     Scheduling is synchronous, where steps do not overlap: a step's output arrives before anything
@@ -100,7 +102,7 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
         room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
         if room and any(r.status not in IDLE for r in engine.requests):
             yield Schedule(engine.name)
-    yield from _transfers(cluster, state)
+    yield from _transfers(cluster, state, rules)
     yield from _disturbances(cluster, state)
 
 
@@ -119,7 +121,7 @@ def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
                 yield Continue(engine.name, request.id)
 
 
-def _transfers(cluster: config.Cluster, state: State) -> Iterator[Event]:
+def _transfers(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Event]:
     for transfer in state.transfers:
         name = transfer.request
         if transfer.phase in ("reading", "telling"):
@@ -131,7 +133,9 @@ def _transfers(cluster: config.Cluster, state: State) -> Iterator[Event]:
                 yield TransferLost(name)
         sending = state.engine(cluster.prefill.name).find(name)
         idle = transfer.phase == "offered" and not state.engine(cluster.decode.name).find(name)
-        if sending and (transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)):
+        over = transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)
+        read_late = transfer.phase == "reading" and not rules.lease_outlives_reader()
+        if sending and (over or read_late):
             yield LeaseExpire(name)
 
 
@@ -165,7 +169,7 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
     transfer = state.transfer(event.request)
     if cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
         raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
-    request = arrival(cluster, event.request, event.engine)
+    request = arrival(cluster, event.request, event.engine, rules)
     impossible = not cfg.connected and not capacity.can_hold(cfg, request)
     if impossible and rules.rejects_impossible():
         return state.ending(event.engine, event.request)

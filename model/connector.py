@@ -5,7 +5,7 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 `get_exchange_clipped_blocks`) and the worker's `_apply_prefix_caching`.
 """
 
-from kvproof.model import config, coordinator, counts, in_flight, memory, store
+from kvproof.model import config, coordinator, in_flight, memory, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.rules import Rules
@@ -133,7 +133,7 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
         if group.kind == "mamba":
             lists.append(_state_slots(table, rules))
             continue
-        table = table[: counts.blocks_for_tokens(request.computed, group.block_size)]
+        table = table[: int(rules.attention_blocks_offered(request.computed, group.block_size))]
         if group.kind == "window":
             table = table[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
         lists.append(table)
@@ -171,7 +171,8 @@ def paired(
             fresh = fresh[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
         ours = _kernel(fresh, d.physical_per_logical)
         theirs = _kernel(remote, p.physical_per_logical)
-        remote_blocks = counts.blocks_for_tokens(transfer.tokens, p.groups[index].block_size)
+        block_size = p.groups[index].block_size
+        remote_blocks = int(rules.attention_blocks_offered(transfer.tokens, block_size))
         a, b, c, e = rules.trim(
             (len(table) - len(fresh)) * d.physical_per_logical,
             len(ours),
@@ -276,7 +277,8 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
         elif request is not None:
             sink = sink.having(request._replace(status=LOADED))
         state = state.putting(sink)
-    return _producer_done(cluster, state.moving(name, None), name, rules)
+    state = state.moving(name, None)
+    return _producer_done(cluster, state, name, rules) if rules.hears_of_finished_read() else state
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -292,7 +294,8 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
         return state
     if request.status == ABORTED or cluster.load_failure == "fail":
         return leave(cluster, cluster.decode, state, request._replace(status=FAILED), rules)
-    return state.putting(engine.having(request._replace(status=FAILED, computed=0)))
+    status = FAILED if rules.wakes_after_failed_load() else LOADING
+    return state.putting(engine.having(request._replace(status=status, computed=0)))
 
 
 def told_before(state: State, engine: Engine, name: str) -> bool:
@@ -325,14 +328,20 @@ def transfer_lost(state: State, name: str) -> State:
 
 
 def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """P stops waiting. Only where nobody reads: a reader renews the lease."""
+    """P stops waiting. Only where nobody reads: a reader renews the lease (vllm#41383)."""
     transfer = state.transfer(name)
     held = state.engine(cluster.decode.name).find(name)
-    if transfer is None or transfer.phase not in ("offered", "abandoned", "lost"):
+    ends = (
+        "offered",
+        "abandoned",
+        "lost",
+        *(() if rules.lease_outlives_reader() else ("reading",)),
+    )
+    if transfer is None or transfer.phase not in ends:
         raise NotAllowed(f"{name} has no lease that could end")
     if transfer.phase == "offered" and held is not None:
         raise NotAllowed(f"{name} waits on D, which renews its lease")
     state = _producer_done(cluster, state, name, rules)
-    if transfer.phase == "lost":
+    if transfer.phase in ("lost", "reading"):
         return state
     return state.moving(name, None).ending(cluster.decode.name, name)

@@ -167,7 +167,8 @@ def admit(
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
-        counted.append(int(rules.counted_after_hit(len(blocks), skipped)))
+        still = request.counted[index] if request.counted else 0
+        counted.append(max(int(rules.counted_after_hit(len(blocks), skipped)), still))
         if rules.touches_hit_blocks():
             engine = pool.touch(engine, tables[-1])
     if request.external:
@@ -244,6 +245,8 @@ def cache(
                 continue
             if block == NULL and not (rules.caches_null_blocks() and group.aligned):
                 continue
+            if key in engine.blocks[block].keys and block != NULL:
+                return engine._replace(dead=f"block {block} is to be hashed twice"), request
             if engine.blocks[block].key is None or block == NULL:
                 engine = pool.register(engine, key, block)
                 new.append(position)

@@ -17,7 +17,7 @@ class Greedy(Scheduling):
         priority it makes no difference who was preempted."""
         preempted = False
         for name in self.engine.running:
-            if name not in self.engine.running or not self.budget:
+            if name not in self.engine.running or not self.budget or self.engine.dead:
                 continue
             preempted |= not self._run_on(name)
             if name not in self.engine.running:

@@ -55,7 +55,7 @@ class ModelMachine:
 
     def stimuli(self) -> list[Event]:
         """What the environment may do next."""
-        return list(model.stimuli(self.cluster, self.state))
+        return list(model.stimuli(self.cluster, self.state, self.rules))
 
     def take(self, event: Event) -> Step:
         """Take one event."""

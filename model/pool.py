@@ -91,5 +91,6 @@ def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
         block = changed.get(number, engine.blocks[number])
         changed[number] = block._replace(refs=block.refs - rules.references_dropped())
         if changed[number].refs <= 0:
-            (first if block.key is None else last).append(number)
+            queue = first if block.key is None else last
+            queue.extend([number] * rules.times_queued())
     return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))

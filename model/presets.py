@@ -253,6 +253,7 @@ _PRESETS = (
         decode_blocks=7,
     ),
     _pd("pd-stray", FULL, jobs=(Job("r0", "abc", 2),), aborts=True, stray=True),
+    _pd("pd-one-token", FULL, MAMBA, jobs=(Job("r0", "a", 2), Job("r1", "ab"))),
     _pd("pd-losing", FULL, MAMBA, jobs=(Job("r0", "abcde", 2),), losses=True, aborts=True),
     _one(
         "priority",

@@ -80,6 +80,11 @@ class Rules:
     frees_while_loading: Callable[[], bool] = lambda: False
     frees_after_aborted_load: Callable[[], bool] = lambda: True
     ignores_stray_reports: Callable[[], bool] = lambda: True
+    wakes_after_failed_load: Callable[[], bool] = lambda: True
+    attention_blocks_offered: Callable[..., Any] = counts.blocks_for_tokens
+    tokens_sampled_by_prefill: Callable[..., Any] = lambda _max_tokens: 1
+    hears_of_finished_read: Callable[[], bool] = lambda: True
+    lease_outlives_reader: Callable[[], bool] = lambda: True
     # cache groups
     tokens_skipped_by_window: Callable[..., Any] = counts.tokens_skipped_by_window
     tokens_skipped_by_state: Callable[..., Any] = counts.tokens_skipped_by_state
@@ -97,6 +102,7 @@ class Rules:
     junction: Callable[[int, int], int] = junction
     counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
     caches_end_of_prompt: Callable[[], bool] = lambda: False
+    counted_after_preemption: Callable[..., Any] = lambda _counted: 0
     caches_null_blocks: Callable[[], bool] = lambda: False
     lookahead: Callable[[int], int] = lambda tokens: tokens
     tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache
@@ -128,6 +134,7 @@ class Rules:
     tells_removal: Callable[[int], bool] = lambda copies_left: copies_left == 0
     report_spans: Callable[[range, tuple[int, ...]], Any] = report_spans
     references_dropped: Callable[[], int] = lambda: 1
+    times_queued: Callable[[], int] = lambda: 1
 
     def with_rule(self, name: str, function: Callable[..., Any]) -> "Rules":
         """These rules with one of them replaced. Raises TypeError where it has no such name."""

@@ -119,7 +119,7 @@ class Scheduling:
     def _load(self, request: Request, hit: coordinator.Hit) -> None:
         verdict = self.rules.load_at_align_split() if self.cfg.aligned_group else "passes"
         if verdict == "dies":
-            self.engine = self.engine._replace(dead="the align split refuses external tokens")
+            self._die("the align split refuses external tokens")
             return
         if verdict == "waits":
             raise NotAllowed("the align split leaves 0 tokens of a load")
@@ -159,6 +159,7 @@ class Scheduling:
         """The scheduler raised: the engine is dead, and nothing of the step reaches the worker."""
         self.engine = self.begun._replace(dead=why)
         self.scheduled, self.brought, self.admissions, self.allocations = [], [], [], []
+        self.pending = None
 
     def adopt(self, choice: Adopt) -> None:
         """A load has ended: cache its blocks, or drop them if it failed."""
@@ -178,6 +179,8 @@ class Scheduling:
         else:
             raise NotAllowed(f"{request.id} is {request.status} and its load is adopted")
         self.chose.append(choice)
+        if self.engine.dead:
+            self._die(self.engine.dead)
 
     def compute(self, choice: Compute) -> None:
         """Schedule the next tokens of a running, adopted or just admitted request."""
@@ -193,6 +196,10 @@ class Scheduling:
         self._refuse_more_than_run(request)
         start = hit.tokens + request.external if hit else request.computed
         limit = self.computable(request, start, admitted)
+        if choice.tokens > limit and self.chunk(request, start, limit, hit) == choice.tokens:
+            self.chose.append(choice)
+            self._die(f"{choice.tokens} tokens are scheduled where {limit} were asked for")
+            return
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
         if self.chunk(request, start, choice.tokens, hit) != choice.tokens:
@@ -209,6 +216,9 @@ class Scheduling:
             self.brought.append(request.id)
         known = int(self.rules.tokens_to_cache(end, len(request.tokens)))
         self.engine, request = coordinator.cache(self.cfg, self.engine, request, known, self.rules)
+        if self.engine.dead:
+            self._die(self.engine.dead)
+            return
         running = self.engine.running
         if request.id not in running:
             running = (*running, request.id)
@@ -276,7 +286,8 @@ class Scheduling:
             self._unschedule(victim)
         self.engine = in_flight.let_down(self.engine, victim.id, LATE)
         engine = coordinator.release_all(self.engine, victim, self.rules)
-        victim = connector.emptied(victim)
+        kept = tuple(int(self.rules.counted_after_preemption(c)) for c in victim.counted)
+        victim = connector.emptied(victim)._replace(counted=kept if any(kept) else ())
         victim = victim._replace(status=PREEMPTED, preemptions=1)
         running = tuple(r for r in engine.running if r != victim.id)
         self.engine = engine.having(victim)._replace(running=running)

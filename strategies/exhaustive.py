@@ -111,7 +111,7 @@ def search(
     while queue:
         index = queue.popleft()
         state = reached.states[index]
-        for stimulus in model.stimuli(cluster, state):
+        for stimulus in model.stimuli(cluster, state, rules):
             step = model.apply(cluster, state, stimulus, rules)
             reached.generated += 1
             if on_step:

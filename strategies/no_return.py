@@ -134,7 +134,7 @@ class Ahead:
 
     def _next(self, state: State) -> Iterable[State]:
         """The states one step further, but for those a violation leads to."""
-        for event in model.stimuli(self.scope.cluster, state):
+        for event in model.stimuli(self.scope.cluster, state, self.scope.rules):
             after, breaks = self.scope.step(state, event)
             if not breaks:
                 yield after
@@ -216,7 +216,11 @@ def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Even
 
 def _again(scope: Scope, events: Iterable[Event]) -> Walk:
     """Take those events that the environment may give; the model chooses what is scheduled."""
-    return _walk(scope, map(stimulus, events), lambda s, e: e in model.stimuli(scope.cluster, s))
+    return _walk(
+        scope,
+        map(stimulus, events),
+        lambda s, e: e in model.stimuli(scope.cluster, s, scope.rules),
+    )
 
 
 def _point(ahead: Ahead, walk: Walk) -> int | None:

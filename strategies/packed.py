@@ -77,7 +77,7 @@ class PackedSearch:
         parts = reached.parts(origin)
         found: list[tuple[Event, Taken, Parts, int]] = []
         state = reached.collapse.state(parts)
-        for event in model.stimuli(self.cluster, state):
+        for event in model.stimuli(self.cluster, state, self.rules):
             taken = self.steps.take(parts, event)
             after, turn = self._named(taken.parts)
             found.append((event, taken, after, turn))

@@ -136,7 +136,7 @@ class Unfolded:
         state, events = model.initial(self.cluster), []
         for target in reversed(path):
             wanted = self.orbits.image(self.base.parts(target), self._first[target])
-            for stimulus in model.stimuli(self.cluster, state):
+            for stimulus in model.stimuli(self.cluster, state, self.rules):
                 step = model.apply(self.cluster, state, stimulus, self.rules)
                 if self.orbits.image(self.base.collapse.parts(step.after), 0) == wanted:
                     break
@@ -149,7 +149,7 @@ class Unfolded:
     def violation(self, search: PackedSearch) -> tuple[Finding, tuple[Event, ...]]:
         """The finding that ended the search, at the end of a run."""
         state, events = self.run(self.base.expanded - 1)
-        for stimulus in model.stimuli(self.cluster, state):
+        for stimulus in model.stimuli(self.cluster, state, self.rules):
             step = model.apply(self.cluster, state, stimulus, self.rules)
             finding = next(broken(self.cluster, step, search.invariants), None)
             if finding is not None:

@@ -71,6 +71,9 @@ STATES = {
     "pd-covering": 398,
     "pd-default": 6683,
     "pd-tight": 213,
+    "pd-one-token": 205,
+    "pd-state": 379,
+    "pd-state-preempting": 1126,
     "pd-losing": 24,
     "pd-stray": 17,
     "pd-remnant": 5286,
@@ -159,6 +162,16 @@ TRACES = {
     "reset_under_load": 4,
     "impossible_fit_waits": 2,
     "stray_report_dies": 3,
+    "chunk_rounds_up": 2,
+    "partial_block_not_offered": 9,
+    "lease_ends_under_reader": 8,
+    "read_is_not_heard_of": 12,
+    "freed_block_leaks": 3,
+    "one_token_prompt_truncated": 1,
+    "preemption_keeps_counter": 9,
+    "hit_not_counted": 3,
+    "prefill_decodes_on": 9,
+    "failed_load_waits_on": 9,
 }
 
 

@@ -170,7 +170,7 @@ def test_open_sizes_that_divide_and_a_time_limit_are_unknown() -> None:
         ("pool", "pool_adds_in", {}, "Write pool_adds_up instead"),
         ("pool", "pool_adds_up", {"totals": 1}, "Write total instead"),
         ("pool", "pool_adds_up", {"total": 0}, "has no such sizes"),
-        ("mamba", "truncated_once", {"sends": 1, "max_tokens": 2}, "has no such sizes"),
+        ("mamba", "truncated_once", {"sends": 1, "connected": 0}, "has no such sizes"),
     ],
 )
 def test_what_there_is_not_is_refused(

@@ -25,10 +25,10 @@ from kvproof.strategies.replay import record, replay
 from kvproof.strategies.symbolic.from_numbers import sketched
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import prove
+from kvproof.strategies.symbolic.prove import everything, prove
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.sketch import Sketch, clusters
-from kvproof.strategies.symbolic.teeth import REFUTES
+from kvproof.strategies.symbolic.teeth import FALL_WITH, REFUTES
 from kvproof.strategies.symbolic.witness import (
     Witness,
     breaks_claim,
@@ -54,6 +54,9 @@ INSIDE_A_STEP = {
     ("window_let_go_too_soon", "window.table_fits_its_tokens"),
     ("running_state_let_go", "mamba.null_is_not_needed"),
     ("running_state_let_go", "mamba.state_is_there"),
+    ("hit_not_counted", "full.full_attention_keeps_all"),
+    ("hit_not_counted", "mamba.hashed_are_counted"),
+    ("hit_not_counted", "window.hashed_are_counted"),
 }
 """Claims that are broken inside a step only, between an admission or a release and the chunk that
 follows it: the run breaks an invariant, and no state shows the claim."""
@@ -72,10 +75,18 @@ def beside(name: str) -> Any:
 
 def _refuted() -> list[tuple[str, str]]:
     """Each fault with each obligation and claim that it refutes by name."""
-    by_teeth = {(o.teeth, o.id) for o in OBLIGATIONS.values() if o.teeth}
+    by_teeth = {(o.teeth, o.id) for o in OBLIGATIONS.values()}
     by_induction = {(f, c) for f, ids in REFUTES.items() for c in ids}
-    return sorted(by_teeth | by_induction)
+    return sorted(by_teeth | by_induction | FALLEN)
 
+
+FALLEN = {
+    (fault, name)
+    for fault, names in FALL_WITH.items()
+    for name in names
+    if not any(name in direct for direct in REFUTES.values())
+}
+"""Claims that only fall with others."""
 
 REFUTED = _refuted()
 MISTAKES: dict[str, Any] = beside("test_live_faults").MISTAKES
@@ -143,9 +154,10 @@ def test_without_the_fault_the_same_cluster_is_clean(fault: str, name: str) -> N
 
 def test_every_fault_that_refutes_anything_is_asked() -> None:
     assert {f for f, _ in REFUTED} == {
-        *(o.teeth for o in OBLIGATIONS.values() if o.teeth),
+        *(o.teeth for o in OBLIGATIONS.values()),
         *REFUTES,
     }
+    assert {name for _, name in REFUTED} == set(everything())
     assert set(NOT_ON_LIVE) <= {name for _, name in REFUTED}
 
 

@@ -67,9 +67,9 @@ NO_HANDOVER = Handover()
 
 def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num:
     """Blocks of the list P offers after it has delivered so many tokens."""
-    blocks = counts.blocks_for_tokens(delivered, sizes.p_block)
     if kind == "mamba":
-        return rules.state_slots_moved(blocks)
+        return rules.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
+    blocks = rules.attention_blocks_offered(delivered, sizes.p_block)
     if kind == "window":
         return min_(blocks, rules.window_blocks_offered(sizes.window, sizes.p_block))
     return blocks
@@ -78,8 +78,10 @@ def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num
 def handover_system(kind: str, rules: Rules) -> System:
     """The system of a hand-over in a group of this kind: full, window, or mamba."""
 
-    def offer(sizes: Sizes, _h: Handover, asked: Num) -> Handover:
-        delivered = rules.prompt_after_truncation(asked, sizes.p_backoff, False)
+    def offer(sizes: Sizes, _h: Handover, asked: Num, max_tokens: Num) -> Handover:
+        # The last token P samples is not computed.
+        sampled = rules.tokens_sampled_by_prefill(max_tokens)
+        delivered = rules.prompt_after_truncation(asked, sizes.p_backoff, False) + sampled - 1
         return NO_HANDOVER._replace(
             phase=OFFERED,
             pinned=1,
@@ -126,7 +128,7 @@ def handover_system(kind: str, rules: Rules) -> System:
     def trimmed(sizes: Sizes, h: Handover, before: Num) -> Handover:
         """With what a transfer pairs; `before` counts D's blocks in front of its list."""
         ours, theirs = h.local * sizes.d_ratio, h.remote * sizes.p_ratio
-        remote_blocks = counts.blocks_for_tokens(h.delivered, sizes.p_block)
+        remote_blocks = rules.attention_blocks_offered(h.delivered, sizes.p_block)
         first_local = before * sizes.d_ratio
         first_remote = (remote_blocks - h.remote) * sizes.p_ratio
         a, b, c, d = rules.trim(
@@ -156,21 +158,32 @@ def handover_system(kind: str, rules: Rules) -> System:
     def phase(*phases: int) -> Callable[[Sizes, Handover], Truth]:
         return lambda _s, h: any_of(*(h.phase == p for p in phases))
 
+    def done(_sizes: Sizes, h: Handover) -> Handover:
+        return (
+            NO_HANDOVER if rules.hears_of_finished_read() else NO_HANDOVER._replace(pinned=h.pinned)
+        )
+
     def expires(_sizes: Sizes, h: Handover) -> Truth:
-        return both(any_of(*(h.phase == p for p in (OFFERED, ABANDONED, LOST))), h.pinned == 1)
+        reading = both(h.phase == READING, not rules.lease_outlives_reader())
+        ends = any_of(*(h.phase == p for p in (OFFERED, ABANDONED, LOST)), reading)
+        return both(ends, h.pinned == 1)
 
     def expire(_sizes: Sizes, h: Handover) -> Handover:
         lost = h._replace(pinned=0, first_remote=0)
-        return Handover(
-            *(if_(h.phase == LOST, a, b) for a, b in zip(lost, NO_HANDOVER, strict=True))
-        )
+        read = either(h.phase == LOST, h.phase == READING)
+        return Handover(*(if_(read, a, b) for a, b in zip(lost, NO_HANDOVER, strict=True)))
 
     return System(
         f"handover of {kind}",
         lambda _sizes: NO_HANDOVER,
         lambda _sizes: Handover(*(at_least(0) for _ in Handover._fields)),
         (
-            Action("offer", phase(NONE), offer, lambda _s: {"asked": at_least(1)}),
+            Action(
+                "offer",
+                phase(NONE),
+                offer,
+                lambda _s: {"asked": at_least(1), "max_tokens": at_least(1)},
+            ),
             Action(
                 "load",
                 phase(OFFERED),
@@ -184,7 +197,7 @@ def handover_system(kind: str, rules: Rules) -> System:
                 tell,
                 lambda _s: {"admitted": between(0, 1), "length": at_least(0)},
             ),
-            Action("done", phase(READING, TELLING), lambda _s, _h: NO_HANDOVER),
+            Action("done", phase(READING, TELLING), done),
             Action("fail", phase(READING), lambda _s, h: unread(h, ABANDONED)),
             Action("lose", phase(READING), lambda _s, h: h._replace(phase=LOST)),
             Action("expire", expires, expire),

@@ -45,7 +45,7 @@ def pool_system(rules: Rules) -> System:
     def move(_sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
         lost = dropped * rules.references_dropped()
         return Pool(
-            pool.free - taken + freed,
+            pool.free - taken + freed * rules.times_queued(),
             pool.held + taken - freed,
             pool.references + taken + shared - lost,
         )

@@ -56,11 +56,13 @@ def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: 
 def counted(
     cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
 ) -> Handover:
-    """The counts of one request's hand-over in one group."""
-    if transfer is None:
-        return NO_HANDOVER
+    """The counts of one request's hand-over in one group. Of one that has ended, P may still keep
+    the blocks."""
     p, d = cluster.prefill, cluster.decode
     sender, reader = state.engine(p.name).find(name), None
+    pinned = int(sender is not None and sender.status == SENDING)
+    if transfer is None:
+        return NO_HANDOVER._replace(pinned=pinned)
     if transfer.phase in ("reading", "lost", "telling"):
         reader = state.engine(d.name).find(name)
     ours, theirs = transfer.pairs[index] if transfer.pairs else ((), ())
@@ -68,7 +70,7 @@ def counted(
     loads = reader is not None and transfer.phase != "telling"
     return Handover(
         PHASE[transfer.phase],
-        int(sender is not None and sender.status == SENDING),
+        pinned,
         len(cluster.job(name).prompt),
         transfer.tokens,
         reader.hit if reader and loads else 0,
@@ -88,7 +90,8 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
         return move(by_event or "done")
     action = BY_PHASE[after.phase]
     if action == "offer":
-        return move(action, asked=(len(cluster.job(name).prompt),))
+        job = cluster.job(name)
+        return move(action, asked=(len(job.prompt),), max_tokens=(job.max_tokens,))
     reader = step.after.engine(cluster.decode.name).find(name)
     if action == "tell":
         table = reader.tables[index] if reader and reader.tables else ()

@@ -107,8 +107,11 @@ def counted(engine: Engine, request: Request | None, index: int) -> Table:
 class _Reader:
     """Names the actions of a step for one request of an engine."""
 
-    def __init__(self, engine: Engine, before: Request | None, after: Request | None) -> None:
+    def __init__(
+        self, engine: Engine, before: Request | None, after: Request | None, rules: Rules
+    ) -> None:
         self.engine, self.before, self.after = engine, before, after
+        self.may_lack = rules.hit_holds((True, False))
         known = after or before
         self.name = known.id if known else ""
 
@@ -161,8 +164,9 @@ class _Reader:
                 blocks = choice.local_hit // sizes.block_size
                 yield move(
                     "admit",
-                    units=(choice.local_hit // sizes.hit_unit,),
+                    blocks=(blocks,),
                     own=tuple(range(blocks, -1, -1)) if choice.external else (blocks,),
+                    lacking=tuple(range(blocks + 1)) if self.may_lack else (0,),
                     external=(choice.external,),
                     junction=(self.after.junction if self.after else 0, 0),
                     hashed=hashed,
@@ -193,7 +197,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
             continue
         for name in dict.fromkeys(r.id for r in (*before.requests, *after.requests)):
             old, new = before.find(name), after.find(name)
-            reader, request = _Reader(before, old, new), new or old
+            reader, request = _Reader(before, old, new, rules), new or old
             concerned = reader.concerned(step.event)
             if request is None or (old == new and not concerned):
                 continue

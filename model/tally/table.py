@@ -144,6 +144,9 @@ class Group:
         exact = if_(sizes.caching == 1, table.counted, 0)
         return table._replace(hashed=exact if self.kind == "full" else hashed)
 
-    def may_hash(self, table: Table, hashed: Num) -> Truth:
-        """Whether so many entries of a table may be hashed."""
-        return all_of(hashed >= 0, hashed <= table.length - table.null, hashed <= table.counted)
+    def may_hash(self, before: Table, after: Table, hashed: Num) -> Truth:
+        """Whether so many entries may be hashed after a step: those that were, less what was let
+        go, and of the real ones those that the counter has passed since."""
+        passed = after.counted - before.counted
+        real = after.length - after.null
+        return all_of(hashed >= 0, hashed <= real, hashed <= before.hashed + passed)

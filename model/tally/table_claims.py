@@ -27,8 +27,9 @@ Claim = Callable[[Sizes, Table], Truth]
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
-    """The sizes there are. P samples one token, and leaves at most one prompt token to D; where
-    a Mamba state is handed over it must leave one (vllm#37310)."""
+    """The sizes there are. P leaves at most one prompt token to D; where a Mamba state is handed
+    over it must leave one (vllm#37310). Beside a Mamba group that caches nothing, nothing is
+    cached."""
     flags = (sizes.backoff, sizes.caching, sizes.connected, sizes.sends, sizes.recomputes)
     return all_of(
         sizes.block_size >= 1,
@@ -37,7 +38,8 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
         sizes.chunk >= 1,
         sizes.max_tokens >= 1,
         *(both(flag >= 0, flag <= 1) for flag in flags),
-        implies(sizes.sends == 1, both(sizes.max_tokens == 1, sizes.connected == 1)),
+        implies(sizes.sends == 1, sizes.connected == 1),
+        either(kind != "state", sizes.caching == 0),
         either(kind not in ("mamba", "state"), sizes.backoff == sizes.connected),
     )
 
@@ -58,11 +60,13 @@ def truncated_once(sizes: Sizes, t: Table) -> Truth:
 
 
 def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
-    """No more tokens are computed than are known, and P has sampled none until its end."""
+    """No more tokens are computed than are known, nor sampled than are asked for, and P has sampled
+    none until its end."""
     return all_of(
         t.computed <= t.known,
         t.hit + t.external <= t.known,
         implies(sizes.sends == 1, either(t.out == 0, t.status == SENDING)),
+        implies(sizes.sends == 0, t.out < sizes.max_tokens),
     )
 
 
@@ -92,11 +96,13 @@ def table_fits_its_tokens(sizes: Sizes, t: Table) -> Truth:
 
 
 def counter_counts_full_blocks(sizes: Sizes, t: Table) -> Truth:
-    """The cached counter counts full blocks only; during a load, blocks of the local hit only."""
+    """The cached counter counts full blocks only; during a load, blocks of the local hit only;
+    nothing where nothing is cached."""
     loads = any_of(t.status == LOADING, t.status == LOADED)
-    return both(
+    return all_of(
         t.counted * sizes.block_size <= t.reach,
         implies(loads, t.counted * sizes.block_size <= t.hit),
+        implies(sizes.caching == 0, t.counted == 0),
     )
 
 
@@ -133,9 +139,13 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         loaded = SPEC.tokens_loaded_by_decode(t.asked, sizes.backoff)
         return implies(t.status == SENDING, t.computed == loaded)
 
-    own: dict[str, Claim] = {"null_is_not_needed": null_is_not_needed}
+    own: dict[str, Claim] = {}
+    if kind != "state":  # it caches nothing
+        own["hashed_are_counted"] = hashed_are_counted
     if kind == "full":
-        own = {"full_attention_keeps_all": full_attention_keeps_all}
+        own["full_attention_keeps_all"] = full_attention_keeps_all
+    else:
+        own["null_is_not_needed"] = null_is_not_needed
     if kind in ("mamba", "state"):
         own["state_is_there"] = state_is_there
     shared = (
@@ -147,7 +157,6 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         no_blocks_without_tokens,
         table_fits_its_tokens,
         counter_counts_full_blocks,
-        hashed_are_counted,
         delivered_is_counted,
     )
     return {**{claim.__name__: claim for claim in shared}, **own}

@@ -46,6 +46,9 @@ def table_system(kind: str, rules: Rules) -> System:
     """The system of a request's table in a group of this kind: full, window, mamba (its states are
     cached at block boundaries) or state (a Mamba group that caches nothing)."""
     group = Group(kind, rules)
+    may_lack = kind == "full" and rules.hit_holds((True, False))
+    """Whether a hit may lack blocks of attention, because it holds in another group. What is
+    lacking in another one is not followed."""
 
     def asked_again(sizes: Sizes, t: Table) -> Num:
         again = rules.prompt_after_truncation(t.prompt, sizes.backoff, t.prompt < t.asked)
@@ -58,16 +61,23 @@ def table_system(kind: str, rules: Rules) -> System:
         )
 
     def may_admit(
-        sizes: Sizes, t: Table, units: Num, own: Num, external: Num, junction: Num, hashed: Num
+        sizes: Sizes,
+        t: Table,
+        blocks: Num,
+        own: Num,
+        lacking: Num,
+        external: Num,
+        junction: Num,
+        hashed: Num,
     ) -> Truth:
         prompt = asked_again(sizes, t)
-        hit = units * sizes.hit_unit
+        hit = blocks * sizes.block_size
         parts = all_of(
-            units >= 0,
+            blocks >= 0,
             hit < prompt + t.out,
             own >= 0,
-            own <= units * sizes.units,
-            either(own == units * sizes.units, external > 0),
+            own <= blocks,
+            either(own == blocks, external > 0),
             implies(sizes.caching == 0, hit == 0),
         )
         offered = rules.tokens_loaded_by_decode(prompt, sizes.backoff)
@@ -76,18 +86,49 @@ def table_system(kind: str, rules: Rules) -> System:
             both(external >= 0, junction >= 0),
             implies(external > 0, both(connected, hit + external == offered)),
         )
-        after = admit(sizes, t, units, own, external, junction, hashed)
-        return all_of(parts, loads, group.may_hash(after, hashed))
+        held = max_(own - nulls(sizes, prompt, hit, own, external), 0)
+        lacks = both(lacking >= 0, lacking <= held) if may_lack else lacking == 0
+        cached = held - lacking if may_lack else held
+        return all_of(parts, loads, lacks, hashed >= 0, hashed <= cached)
 
-    def admit(
-        sizes: Sizes, t: Table, units: Num, own: Num, external: Num, junction: Num, hashed: Num
-    ) -> Table:
-        """A hit of so many units, of which the group has `own` blocks itself, and a load."""
-        prompt = asked_again(sizes, t)
-        hit = units * sizes.hit_unit
+    def whole_units(
+        sizes: Sizes,
+        _t: Table,
+        blocks: Num,
+        _own: Num,
+        _lacking: Num,
+        _external: Num,
+        _junction: Num,
+        _hashed: Num,
+    ) -> Truth:
+        return counts.round_down(blocks, sizes.units) == blocks
+
+    def left_behind(sizes: Sizes, prompt: Num, hit: Num, external: Num) -> Num:
         total = hit + external
         needed = rules.needed_from_load(total, prompt) if kind == "window" else total
-        left = group.skipped(sizes, if_(external > 0, needed, total))
+        return group.skipped(sizes, if_(external > 0, needed, total))
+
+    def nulls(sizes: Sizes, prompt: Num, hit: Num, own: Num, external: Num) -> Num:
+        """Null entries in front of a table after a hit of `own` blocks."""
+        left = left_behind(sizes, prompt, hit, external)
+        return max_(left, group.null_in_hit(sizes, own))
+
+    def admit(
+        sizes: Sizes,
+        t: Table,
+        blocks: Num,
+        own: Num,
+        lacking: Num,
+        external: Num,
+        junction: Num,
+        hashed: Num,
+    ) -> Table:
+        """A hit of so many blocks, of which the group has `own` blocks itself, and a load. Blocks
+        `lacking` in the hit are null in the table."""
+        prompt = asked_again(sizes, t)
+        hit = blocks * sizes.block_size
+        total = hit + external
+        left = left_behind(sizes, prompt, hit, external)
         table = Table(
             status=if_(external > 0, LOADING, t.status),
             asked=t.asked,
@@ -98,8 +139,8 @@ def table_system(kind: str, rules: Rules) -> System:
             external=external,
             junction=junction,
             length=max_(left, own),
-            null=max_(left, group.null_in_hit(sizes, own)),
-            counted=rules.counted_after_hit(own, left),
+            null=nulls(sizes, prompt, hit, own, external) + (lacking if may_lack else 0),
+            counted=max_(rules.counted_after_hit(own, left), t.counted),
         )
         missing = counts.blocks_for_tokens(total, sizes.block_size) - table.length
         table = table._replace(length=table.length + if_(external > 0, max_(missing, 0), 0))
@@ -108,7 +149,7 @@ def table_system(kind: str, rules: Rules) -> System:
 
     def may_compute(sizes: Sizes, t: Table, tokens: Num, hashed: Num) -> Truth:
         fits = all_of(tokens > 0, tokens <= t.known - t.computed, tokens <= sizes.chunk)
-        return both(fits, group.may_hash(compute(sizes, t, tokens, hashed), hashed))
+        return both(fits, group.may_hash(t, compute(sizes, t, tokens, hashed), hashed))
 
     def is_chosen(sizes: Sizes, t: Table, tokens: Num, _hashed: Num) -> Truth:
         if kind != "mamba":
@@ -134,23 +175,29 @@ def table_system(kind: str, rules: Rules) -> System:
         return group.hashing(sizes, group.released(sizes, t, t.computed), hashed)
 
     def may_release(sizes: Sizes, t: Table, hashed: Num) -> Truth:
-        return group.may_hash(release(sizes, t, hashed), hashed)
+        return group.may_hash(t, release(sizes, t, hashed), hashed)
+
+    def last_output(sizes: Sizes) -> Num:
+        prefill = rules.tokens_sampled_by_prefill(sizes.max_tokens)
+        return if_(sizes.sends == 1, prefill, sizes.max_tokens)
 
     def sample(sizes: Sizes, t: Table, hashed: Num) -> Table:
         longer = t._replace(out=t.out + 1)
-        ends = longer.out >= sizes.max_tokens
-        # A finished request that P keeps for D lets go of what D does not need.
+        ends = longer.out >= last_output(sizes)
+        sent = where(sizes.sends == 1, kept_for_decode(sizes, t, hashed), GONE_TABLE)
+        return where(ends, sent, longer._replace(hashed=hashed))
+
+    def kept_for_decode(sizes: Sizes, t: Table, hashed: Num) -> Table:
+        """A finished request that P keeps for D lets go of what D does not need."""
         needed = rules.needed_from_load(t.computed, t.asked)
-        kept = group.released(sizes, longer._replace(status=SENDING), needed)
-        kept = group.hashing(sizes, kept, hashed)
-        return where(
-            ends, where(sizes.sends == 1, kept, GONE_TABLE), longer._replace(hashed=hashed)
-        )
+        kept = group.released(sizes, t._replace(status=SENDING, out=t.out + 1), needed)
+        return group.hashing(sizes, kept, hashed)
 
     def may_sample(sizes: Sizes, t: Table, hashed: Num) -> Truth:
-        stays = t.out + 1 < sizes.max_tokens
-        after = sample(sizes, t, hashed)
-        return if_(stays, hashed == t.hashed, group.may_hash(after, after.hashed))
+        stays = t.out + 1 < last_output(sizes)
+        kept = kept_for_decode(sizes, t, hashed)
+        sent = either(sizes.sends == 0, group.may_hash(t, kept, kept.hashed))
+        return if_(stays, hashed == t.hashed, sent)
 
     def adopt(sizes: Sizes, t: Table, preempted: Num, hashed: Num) -> Table:
         status = if_(preempted == 1, PREEMPTED, WAITING)
@@ -160,11 +207,16 @@ def table_system(kind: str, rules: Rules) -> System:
 
     def may_adopt(sizes: Sizes, t: Table, _preempted: Num, hashed: Num) -> Truth:
         taken = group.counting(sizes, t, t.computed)
-        return either(t.status == FAILED, group.may_hash(taken, hashed))
+        return either(t.status == FAILED, group.may_hash(t, taken, hashed))
+
+    def preempt(_sizes: Sizes, t: Table) -> Table:
+        kept = rules.counted_after_preemption(t.counted)
+        return t.emptied(PREEMPTED)._replace(counted=kept)
 
     def failed(sizes: Sizes, t: Table) -> Table:
         again = both(t.status == LOADING, sizes.recomputes == 1)
-        return where(again, t._replace(status=FAILED, computed=0), GONE_TABLE)
+        status = FAILED if rules.wakes_after_failed_load() else LOADING
+        return where(again, t._replace(status=status, computed=0), GONE_TABLE)
 
     def abort(sizes: Sizes, t: Table, hashed: Num) -> Table:
         kept = group.released(sizes, t._replace(status=ABORTED), t.computed)
@@ -174,7 +226,7 @@ def table_system(kind: str, rules: Rules) -> System:
 
     def may_abort(sizes: Sizes, t: Table, hashed: Num) -> Truth:
         after = abort(sizes, t, hashed)
-        return either(t.status != LOADING, group.may_hash(after, hashed))
+        return either(t.status != LOADING, group.may_hash(t, after, hashed))
 
     hashes = {"hashed": at_least(0)}
 
@@ -200,9 +252,14 @@ def table_system(kind: str, rules: Rules) -> System:
                 empty,
                 admit,
                 lambda _s: choosing(
-                    units=at_least(0), own=at_least(0), external=at_least(0), junction=at_least(0)
+                    blocks=at_least(0),
+                    own=at_least(0),
+                    lacking=at_least(0),
+                    external=at_least(0),
+                    junction=at_least(0),
                 ),
                 may_admit,
+                whole_units,
             ),
             Action(
                 "compute",
@@ -226,9 +283,7 @@ def table_system(kind: str, rules: Rules) -> System:
                 lambda _s: choosing(),
                 may_sample,
             ),
-            Action(
-                "preempt", lambda _s, t: t.status == RUNNING, lambda _s, t: t.emptied(PREEMPTED)
-            ),
+            Action("preempt", lambda _s, t: t.status == RUNNING, preempt),
             Action(
                 "loaded",
                 lambda _s, t: t.status == LOADING,

@@ -90,6 +90,7 @@ class Chunk:
     "the align split never lengthens a chunk",
     for_all=CHUNK,
     born_of=SOURCE,
+    teeth="chunk_rounds_up",
 )
 def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     """Nor does it leave fewer than 0 tokens."""

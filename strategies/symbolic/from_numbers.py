@@ -35,13 +35,14 @@ def sketched(numbers: Numbers, system: str = "") -> Sketch:
         chunk=chunk,
         prompt=max(prompt, 1),
         shared=shared,
-        max_tokens=_outputs(numbers),
+        max_tokens=_first(numbers, ("max_tokens", "chosen_max_tokens"), 1),
         total=numbers.get("total"),
         connected=_connected(numbers, kind),
         caching=numbers.get("caching", 1) == 1,
         embeds=numbers.get("embeds", 0) == 1,
         crowded=numbers.get("status") == table.PREEMPTED and numbers.get("sends") == 1,
         recomputes=numbers.get("recomputes", 0) == 1,
+        evicting=numbers.get("chosen_lacking", 0) > 0,
     )
 
 
@@ -84,8 +85,8 @@ def _tokens(numbers: Numbers, backoff: int) -> tuple[int, int]:
     if "junction_blocks" in numbers:
         return numbers["junction_blocks"] * size, numbers["known"]
     asked = _first(numbers, ("chosen_asked", "asked", "prompt"), 1)
-    if "chosen_units" in numbers:
-        return numbers["chosen_units"] * numbers["units"] * size, asked
+    if "chosen_blocks" in numbers:
+        return numbers["chosen_blocks"] * size, asked
     return _first(numbers, ("chosen_hit", "hit"), 0), asked
 
 
@@ -101,11 +102,6 @@ def _of_lists(numbers: Numbers, size: int, backoff: int) -> tuple[int, int]:
     )
     ends = (starts[0] + numbers["local_slots"], starts[1] + numbers["remote_slots"])
     return abs(starts[0] - starts[1]) * size, max(ends) * size + backoff
-
-
-def _outputs(numbers: Numbers) -> int:
-    """Tokens to sample. P samples one, whatever D is to do."""
-    return 1 if numbers.get("sends") == 1 else numbers.get("max_tokens", 1)
 
 
 def _connected(numbers: Numbers, kind: str) -> bool:

@@ -87,6 +87,14 @@ class Step(NamedTuple):
             action.allowed(sizes, state, *chosen),
         )
 
+    def alone(self, rules: Rules, values: Values) -> dict[str, Truth]:
+        """Each claim before the step, by name."""
+        system, action = self._of(rules)
+        sizes, state, _ = self.before(rules, values)
+        if action is None:
+            return dict.fromkeys(system.invariants, True)
+        return {name: holds(sizes, state) for name, holds in system.invariants.items()}
+
     def after(self, rules: Rules, values: Values) -> Any:
         """The counts after the step."""
         _, action = self._of(rules)

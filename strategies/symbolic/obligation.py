@@ -21,7 +21,7 @@ class Obligation:
     """One obligation.
 
     `id` is a short name and `name` a sentence that must be true. `for_all` gives the range of each
-    variable. `teeth` names the fault that refutes it; it is empty where no historical defect does.
+    variable. `teeth` names a fault that refutes it; one made in a test may have none.
     `claim` is written in the algebra of `kvproof.model.algebra`, so it runs on Z3 terms and on
     ints.
     """

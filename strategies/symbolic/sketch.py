@@ -29,7 +29,8 @@ class Sketch:
     `kernel` block, `window`, `chunk` of a step, `prompt`, its `shared` prefix, `max_tokens`.
     `p_ratio` and `d_ratio` kernel blocks make a block; one engine has the latter. `total` is the
     number of blocks, the null block among them, or None where it is open. `crowded`: another
-    request runs beside it, also in few blocks, so that they preempt each other.
+    request runs beside it, also in few blocks, so that they preempt each other. `recomputes`: a
+    load may fail, and D computes the prompt itself. `evicting`: cached blocks may be evicted.
     """
 
     kinds: tuple[str, ...] = ("full",)
@@ -47,6 +48,7 @@ class Sketch:
     embeds: bool = False
     crowded: bool = False
     recomputes: bool = False
+    evicting: bool = False
 
     @property
     def d_block(self) -> int:
@@ -169,7 +171,15 @@ def _cluster(
         return Engine(letter, groups, blocks, role, chunk, ratio, prefix_caching=caching)
 
     if not sketch.connected:
-        return Cluster(name, (engine("E", "both", sketch.d_ratio, blocks),), jobs)
+        alone = (engine("E", "both", sketch.d_ratio, blocks),)
+        return Cluster(name, alone, jobs, evictions=sketch.evicting)
     p = engine("P", "prefill", sketch.p_ratio, blocks)
     d = engine("D", "decode", sketch.d_ratio, decode_blocks)
-    return Cluster(name, (p, d), jobs, load_failure="recompute" if sketch.recomputes else "fail")
+    return Cluster(
+        name,
+        (p, d),
+        jobs,
+        evictions=sketch.evicting,
+        failures=int(sketch.recomputes),
+        load_failure="recompute" if sketch.recomputes else "fail",
+    )

@@ -1,0 +1,35 @@
+"""The align split of a block wider than the budget (the class of vllm#36734), got wrong the other
+way round: the chunk is lengthened to the end of its block. More tokens are scheduled than a step
+may compute, and the scheduler dies on its own check of the budget."""
+
+from kvproof.model import counts
+from kvproof.model.algebra import Num, ceil_div, if_, min_
+from kvproof.model.faults.fault import Fault
+
+
+def to_the_end_of_its_block(
+    start: Num,
+    tokens: Num,
+    prefill_end: Num,
+    known: Num,
+    block_size: Num,
+    chunk_limit: Num,
+    junction: Num,
+    proof: int = 0,
+) -> Num:
+    """Up to the next boundary, or to the end of its prefill."""
+    rounded = min_(ceil_div(start + tokens, block_size) * block_size, prefill_end) - start
+    longer = if_(start + tokens < prefill_end, rounded, tokens)
+    return counts.align_chunk(
+        start, longer, prefill_end, known, block_size, chunk_limit, junction, proof
+    )
+
+
+FAULT = Fault(
+    name="chunk_rounds_up",
+    born_of="vllm#36734",
+    mistake="a chunk is lengthened to the end of its block, beyond the budget of the step",
+    replaces=("align_chunk", to_the_end_of_its_block),
+    breaks=("engine_survives",),
+    cluster="hybrid-chunked",
+)

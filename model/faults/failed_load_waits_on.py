@@ -1,0 +1,12 @@
+"""A failed transfer was logged, and its request waited for the end of it for ever (vllm#35943)."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="failed_load_waits_on",
+    born_of="vllm#35943",
+    mistake="a request whose load has failed goes on waiting for it",
+    replaces=("wakes_after_failed_load", lambda: False),
+    breaks=("every_request_can_finish",),
+    cluster="pd-recomputing",
+)

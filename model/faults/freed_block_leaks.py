@@ -1,0 +1,13 @@
+"""A freed block does not come back into the pool (sglang#16067, where it was a Mamba slot): the
+pool shrinks with every request."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="freed_block_leaks",
+    born_of="sglang#16067",
+    mistake="a block without references is not put into the free queue",
+    replaces=("times_queued", lambda: 0),
+    breaks=("pool_adds_up", "all_blocks_return"),
+    cluster="full",
+)

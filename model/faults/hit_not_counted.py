@@ -1,0 +1,21 @@
+"""The counter of vllm#42547 got wrong the other way round: the blocks of a hit are not counted.
+They are cached already, are to be cached again, and the pool dies on its own check. No public
+report of the slip is known."""
+
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def from_the_start(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
+    """As if all were new."""
+    return 0
+
+
+FAULT = Fault(
+    name="hit_not_counted",
+    born_of="vllm#42547",
+    mistake="the cached blocks of a hit are not counted as cached, and are hashed twice",
+    replaces=("counted_after_hit", from_the_start),
+    breaks=("engine_survives",),
+    cluster="full",
+)

@@ -1,0 +1,13 @@
+"""Before vllm#41383 nobody renewed P's lease: it ended while D was still reading, the blocks went
+to another request, and D was given that one's KV."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="lease_ends_under_reader",
+    born_of="vllm#41383",
+    mistake="P lets its blocks go when its lease ends, though D still reads them",
+    replaces=("lease_outlives_reader", lambda: False),
+    breaks=("nothing_reused_under_transfer",),
+    cluster="pd",
+)

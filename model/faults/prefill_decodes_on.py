@@ -1,0 +1,21 @@
+"""P is asked for one token (vllm#37310); a proxy asked for ten (vllm#18248). Asked for as many as
+the user wants, it decodes them all, and hands over the KV and states of more tokens than D
+counts."""
+
+from kvproof.model.algebra import Num
+from kvproof.model.faults.fault import Fault
+
+
+def as_the_user_asked(max_tokens: Num) -> Num:
+    """The whole answer."""
+    return max_tokens
+
+
+FAULT = Fault(
+    name="prefill_decodes_on",
+    born_of="vllm#18248",
+    mistake="P goes on to decode the answer before it hands the prompt over",
+    replaces=("tokens_sampled_by_prefill", as_the_user_asked),
+    breaks=("prefill_and_decode_agree",),
+    cluster="pd",
+)

@@ -1,0 +1,13 @@
+"""D told P of the end of its read by a request id of its own, which P did not know (vllm#36958). P
+keeps the blocks of a hand-over that is over."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="read_is_not_heard_of",
+    born_of="vllm#36958",
+    mistake="P does not recognise the news that D has read, and keeps the blocks",
+    replaces=("hears_of_finished_read", lambda: False),
+    breaks=("every_request_can_finish",),
+    cluster="pd",
+)
