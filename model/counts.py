@@ -61,11 +61,12 @@ def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num, proof:
     (`SlidingWindowManager.reachable_block_mask`, dense retention). `proof` is 1 where a hit is
     served only if the block after it matches too (vllm#44082)."""
     blocks_per_unit = div(hit_unit, block_size)
-    shifted = block - proof
+    shifted = block - proof if proof else block  # Z3 does not get far with `block - 0`
     blocks_after = blocks_per_unit - 1 - (shifted - div(shifted, blocks_per_unit) * blocks_per_unit)
-    need = window_blocks_for_hit(window, block_size) + proof
+    need = window_blocks_for_hit(window, block_size)
     if not proof:
         return blocks_after < need
+    need = need + proof
     return either(need >= blocks_per_unit, both(shifted >= 0, blocks_after < need))
 
 
