@@ -75,8 +75,6 @@ def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
         return expand(lists, ratio)
     if ratio == own_ratio:
         return expand(lists)
-    if not hasattr(decode, "_logical_to_remote_kernel_block_ids"):
-        raise CannotDrive(
-            "its NIXL connector expands P's blocks by D's own number of kernel blocks"
-        )
+    if not hasattr(decode, "_apply_prefix_caching"):
+        raise CannotDrive("its NIXL connector does not expand P's blocks in full")
     return decode._logical_to_remote_kernel_block_ids(lists, ratio)

@@ -27,19 +27,16 @@ def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
 
 def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.live.machine import LiveMachine
-    from kvproof.live.node import Node
+    from kvproof.live.recorder import Recorder
     from kvproof.live.survey import Surveyor
     from kvproof.model.presets import CLUSTERS
     from kvproof.strategies.survey import sampled
 
-    def wrong(_node: Node) -> None:
-        raise AttributeError("a name that moved")
-
-    monkeypatch.setattr(Node, "schedule", wrong)
+    monkeypatch.delattr(Recorder, "start")
     surveyor = Surveyor("0.0.0", Path())
     cluster = CLUSTERS["full"]
     record = surveyor.record(
         "sampled", "full", cluster, lambda: sampled(LiveMachine, cluster, 0, 3, 10)
     )
-    assert "a name that moved" in record["reason"]
+    assert "no attribute 'start'" in record["reason"]
     assert "broken" not in record
