@@ -77,12 +77,12 @@ def finished(output: Callable[..., Any], reports: dict[str, set[str]]) -> Any:
 
 
 def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict[str, Any]:
-    """How densely the cache is kept. A release without the option keeps all."""
+    """How densely the cache is kept; the config of older releases does not say."""
     name = "prefix_cache_retention_interval"
     if name in inspect.signature(kv_cache_config).parameters:
         return {name: interval}
     if interval is not None:
-        raise CannotDrive("it keeps all in the prefix cache and has no other way")
+        raise CannotDrive("its KVCacheConfig takes no retention interval")
     return {}
 
 
