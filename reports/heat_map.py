@@ -1,8 +1,8 @@
 """What the surveys of several releases say of each invariant and of each fault: the heat map.
 
 A cell is VIOLATED where something breaks the invariant (shows the fault). It is SAMPLED only where
-the run that would show it was taken to its end and did not: an engine that died before, or a
-release that cannot be driven there, makes the cell UNKNOWN.
+the runs that would show it, one of each fault that breaks it, were taken to their end and did not:
+an engine that died before, or a release that cannot be driven there, makes the cell UNKNOWN.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,8 +108,13 @@ def _invariant(release: Release, invariant: Invariant) -> Cell:
         first = f", after {', '.join(broken['after'])}" if after else ""
         why = f"{record['kind']} {record['name']}: {_sentence(broken['reasons'])}{first}"
         return Cell(Verdict.VIOLATED, why, broken["trace"])
-    teeth = [r for r in _followed(release, invariant.teeth) if r["invariant"] == invariant.id]
-    return _not_shown(release, teeth)
+    asked = [r for r in release.records if r.get("invariant") == invariant.id]
+    if release.reason or not asked:
+        return _not_shown(release, asked)
+    faults = dict.fromkeys(record["fault"] for record in asked)
+    return _worst(
+        _not_shown(release, [r for r in asked if r["fault"] == fault]) for fault in faults
+    )
 
 
 def trace_row(releases: Sequence[Release], name: str) -> Row:
@@ -139,7 +144,7 @@ def _dies_of(fault: str, broken: Mapping[str, Any]) -> bool:
     """Whether an engine's death, if it is one, is in a function where this fault kills."""
     if broken["invariant"] != "engine_survives":
         return True
-    return any(f" in {place}" in broken["reasons"][-1] for place in DEATHS[fault])
+    return any(f" in {place}" in broken["reasons"][-1] for place in DEATHS.get(fault, ()))
 
 
 def _bad(broken: Mapping[str, Any]) -> Cell:
@@ -158,7 +163,9 @@ def _not_shown(release: Release, followed: Sequence[Record]) -> Cell:
     if any("reason" not in r and not r["died"] for r in followed):
         sampled = [r for r in release.records if r["kind"] == "sampled" and "reason" not in r]
         whole = sum(r["runs"] - r["died"] for r in sampled)
-        return Cell(Verdict.SAMPLED, f"taken to its end and not shown; {whole} episodes beside it")
+        return Cell(
+            Verdict.SAMPLED, f"followed to its end and not shown; {whole} episodes beside it"
+        )
     if not followed:
         return Cell(Verdict.UNKNOWN, "no run that would show it was taken")
     record = followed[0]

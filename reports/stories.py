@@ -45,5 +45,8 @@ DEATHS: dict[str, tuple[str, ...]] = {
     "align_split_refuses_external": ("_mamba_block_aligned_split",),
     "longer_list_dies_across_ratios": ("_apply_prefix_caching", "_read_blocks"),
     "loaded_state_not_predicted": ("get_new_blocks",),
+    "stray_report_dies": ("_update_from_kv_xfer_finished",),
+    "fewer_blocks_than_held_dies": ("allocate_new_blocks",),
 }
-"""Functions of vLLM in which an engine dies of a fault. A death elsewhere shows another defect."""
+"""Functions of vLLM in which an engine dies of a fault. A death elsewhere shows another defect, and
+leaves it unknown whether the fault is there."""

@@ -78,6 +78,16 @@ def test_what_was_not_driven_to_its_end_is_never_green(release: Release) -> None
     assert "| BAD" not in text
 
 
+def test_one_run_that_was_not_taken_makes_its_invariant_unknown() -> None:
+    lost = record("end_trim_across_ratios", "request_reads_its_own_prefix") | {"reason": "no"}
+    others = [
+        r for r in good() if (r["fault"], r["invariant"]) != (lost["fault"], lost["invariant"])
+    ]
+    release = Release("0.1.0", (lost, *others))
+    assert verdict(release, "request_reads_its_own_prefix") is Verdict.UNKNOWN
+    assert verdict(release, "pool_adds_up") is Verdict.SAMPLED
+
+
 def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
     died = good(died=1, death="gone", broken=[broken("engine_survives")])
     release = Release("0.1.0", tuple(died))
@@ -133,7 +143,7 @@ def test_the_picture_shows_unknown_in_its_own_colour() -> None:
 def test_stories_and_more_clusters_name_what_there_is() -> None:
     assert all(name in FAULTS for story in STORIES.values() for name in story.faults)
     assert all(name in INVARIANTS for story in STORIES.values() for name in story.symptoms)
-    assert set(DEATHS) == {f.name for f in FAULTS.values() if "engine_survives" in f.breaks}
+    assert set(DEATHS) <= {f.name for f in FAULTS.values() if "engine_survives" in f.breaks}
     assert all(name in FAULTS for name in ELSEWHERE)
     assert all(name in CLUSTERS for names in ELSEWHERE.values() for name in names)
 
