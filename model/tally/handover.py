@@ -78,10 +78,16 @@ def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num
 def handover_system(kind: str, rules: Rules) -> System:
     """The system of a hand-over in a group of this kind: full, window, or mamba."""
 
-    def offer(sizes: Sizes, _h: Handover, asked: Num, max_tokens: Num) -> Handover:
-        # The last token P samples is not computed.
+    def computed(sizes: Sizes, asked: Num, max_tokens: Num) -> Num:
+        """Tokens that P computes; the last one it samples is not among them."""
         sampled = rules.tokens_sampled_by_prefill(max_tokens)
-        delivered = rules.prompt_after_truncation(asked, sizes.p_backoff, False) + sampled - 1
+        return rules.prompt_after_truncation(asked, sizes.p_backoff, False) + sampled - 1
+
+    def may_offer(sizes: Sizes, _h: Handover, asked: Num, max_tokens: Num) -> Truth:
+        return computed(sizes, asked, max_tokens) >= 1
+
+    def offer(sizes: Sizes, _h: Handover, asked: Num, max_tokens: Num) -> Handover:
+        delivered = computed(sizes, asked, max_tokens)
         return NO_HANDOVER._replace(
             phase=OFFERED,
             pinned=1,
@@ -183,6 +189,7 @@ def handover_system(kind: str, rules: Rules) -> System:
                 phase(NONE),
                 offer,
                 lambda _s: {"asked": at_least(1), "max_tokens": at_least(1)},
+                may_offer,
             ),
             Action(
                 "load",

@@ -37,8 +37,7 @@ REFUTES: dict[str, frozenset[str]] = {
     "lease_ends_under_reader": _all(HANDOVERS, "blocks_outlive_their_readers"),
     "read_is_not_heard_of": _all(HANDOVERS, "counts_are_none_when_over"),
     "freed_block_leaks": _all(("pool",), "pool_adds_up"),
-    "one_token_prompt_truncated": _all(TABLES, "counts_are_none_when_gone", "truncated_once")
-    | _all(HANDOVERS, "delivered_is_loaded"),
+    "one_token_prompt_truncated": _all(TABLES, "counts_are_none_when_gone", "truncated_once"),
     "preemption_keeps_counter": _all(
         CACHING, "no_blocks_without_tokens", "counter_counts_full_blocks"
     )
@@ -55,7 +54,6 @@ FALL_WITH: dict[str, frozenset[str]] = {
     "truncation_without_guard": _all(TABLES, "delivered_is_counted"),
     "growth_rounds_down": _all(("state",), "state_is_there"),
     "deepest_group_wins": _all(("full",), "hashed_are_counted"),
-    "one_token_prompt_truncated": _all(("handover_of_mamba",), "lists_are_equally_long"),
     "preemption_keeps_counter": _all(("full",), "hashed_are_counted"),
     "prefill_decodes_on": _all(TABLES, "delivered_is_counted"),
     "failed_load_waits_on": _all(TABLES[1:], "null_is_not_needed"),
