@@ -1,0 +1,143 @@
+"""vLLM 0.32.0, full attention and Mamba layers in align mode, prefix hits finer than a block
+(`--prefix-match-unit`, or cache groups of unequal block sizes), and sparse retention (the default).
+
+A prompt was served whose last hash boundary is inside a block. Two requests that go on from it are
+scheduled in one step. The first hits inside the block, gets a private copy of it, and fills it to the
+end: full attention caches the copy under the hash of the whole block. The second finds that hash; its
+Mamba state is the one inside the block, so its hit is trimmed to it, and it gets a private copy of the
+copy. Both copies are made in one `blocks[dst] = blocks[src]`, which reads all sources before it writes:
+the second request gets what the first one's copy held before. Nothing is said.
+
+Under dense retention the Mamba state at the end of the block is cached in the same step too, and the
+second request is put off for it.
+
+Run: pytest --noconftest test_copies_in_one_batch.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import (
+    KVCacheBlockCopy,
+    get_request_block_hasher,
+    init_none_hash,
+)
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+)
+from vllm.v1.request import Request
+from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
+
+FAILS_WITH = "is filled with what block"
+
+NUM_BLOCKS = 100
+BLOCK_SIZE = 32
+HASH_SIZE = 16
+WARM = list(range(BLOCK_SIZE + HASH_SIZE + 1))
+LONG = list(range(4 * BLOCK_SIZE))
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a copy of the same step is made from the first source."""
+    released = KVCacheManager.take_kv_cache_block_copies
+
+    def take(self: Any) -> Any:
+        copies, retained = released(self)
+        origin: dict[int, int] = {}
+        straight = []
+        for copy in copies:
+            source = origin.get(copy.src_block_id, copy.src_block_id)
+            origin[copy.dst_block_id] = source
+            straight.append(KVCacheBlockCopy(src_block_id=source, dst_block_id=copy.dst_block_id))
+        return straight, retained
+
+    monkeypatch.setattr(KVCacheManager, "take_kv_cache_block_copies", take)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def make_manager() -> KVCacheManager:
+    full = FullAttentionSpec(
+        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
+    )
+    mamba = MambaSpec(
+        block_size=BLOCK_SIZE,
+        shapes=((2, 2),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
+    )
+    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
+    return KVCacheManager(
+        KVCacheConfig(
+            NUM_BLOCKS,
+            kv_cache_tensors=[],
+            kv_cache_groups=groups,
+            prefix_cache_retention_interval=0,
+        ),
+        max_model_len=4096,
+        scheduler_block_size=BLOCK_SIZE,
+        hash_block_size=HASH_SIZE,
+    )
+
+
+def make_request(name: str, tokens: list[int]) -> Request:
+    init_none_hash(sha256)
+    return Request(
+        request_id=name,
+        prompt_token_ids=tokens,
+        sampling_params=SamplingParams(max_tokens=1),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(HASH_SIZE, sha256),
+    )
+
+
+def compute(manager: KVCacheManager, request: Request, end: int) -> int:
+    """Schedule tokens up to `end`. Returns the tokens it hit before."""
+    if request.num_computed_tokens:
+        assert manager.allocate_slots(request, end - request.num_computed_tokens) is not None
+        request.num_computed_tokens = end
+        return 0
+    blocks, hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
+    assert manager.allocate_slots(request, end - hit, hit, blocks) is not None
+    request.num_computed_tokens = end
+    return hit
+
+
+def test_each_request_gets_the_block_it_hit() -> None:
+    manager = make_manager()
+    warm = make_request("warm", WARM)
+    for end in (BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE, len(WARM)):  # where the align split ends them
+        manager.new_step_starts()
+        compute(manager, warm, end)
+        _, retained = manager.take_kv_cache_block_copies()
+        manager.block_pool.free_blocks(retained)
+    hit_block = manager.get_block_ids("warm")[0][1]
+    manager.free(warm)
+
+    manager.new_step_starts()
+    for name in ("q", "r"):
+        request = make_request(name, LONG)
+        assert compute(manager, request, 2 * BLOCK_SIZE) == BLOCK_SIZE + HASH_SIZE
+    copies, _ = manager.take_kv_cache_block_copies()
+
+    kv_cache = torch.arange(NUM_BLOCKS).unsqueeze(1).repeat(1, BLOCK_SIZE).contiguous()
+    copy_kv_cache_blocks_inplace([kv_cache], NUM_BLOCKS, copies)
+    for name in ("q", "r"):
+        block = manager.get_block_ids(name)[0][1]
+        held = int(kv_cache[block, 0])
+        assert held == hit_block, (
+            f"Block {block} of {name} is filled with what block {held} held, and not with block "
+            f"{hit_block}, which it hit: the copies were {[tuple(c) for c in copies]}"
+        )
