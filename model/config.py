@@ -231,6 +231,12 @@ class Engine:
                 f"Engine {self.name} has {other} and a drafter, which kvproof does not cover yet. "
                 "Write store false, steps_in_flight 1 and retention null, or drafts 0."
             )
+        if self.drafts and self.chunk_tokens <= self.drafts:
+            raise UsageError(
+                f"A step of engine {self.name} has {self.chunk_tokens} tokens, and a sample with its "
+                f"{self.drafts} drafts needs more: vLLM then admits no prompt of which all but the "
+                f"end is cached. Write chunk_tokens of at least {self.drafts + 1}, or fewer drafts."
+            )
         state = self.aligned_group
         if state is not None and self.drafts >= state.block_size:
             raise UsageError(

@@ -1,15 +1,17 @@
 """vLLM 0.32.0, full attention and Mamba layers in align mode, prefix hits finer than a block
-(`--prefix-match-unit`, or cache groups of unequal block sizes), and sparse retention (the default).
+(`--prefix-match-unit`, or cache groups of unequal block sizes), and sparse retention (the
+default).
 
-A prompt was served whose last hash boundary is inside a block. Two requests that go on from it are
-scheduled in one step. The first hits inside the block, gets a private copy of it, and fills it to the
-end: full attention caches the copy under the hash of the whole block. The second finds that hash; its
-Mamba state is the one inside the block, so its hit is trimmed to it, and it gets a private copy of the
-copy. Both copies are made in one `blocks[dst] = blocks[src]`, which reads all sources before it writes:
-the second request gets what the first one's copy held before. Nothing is said.
+A prompt was served whose last hash boundary is inside a block. Two requests that go on from it
+are scheduled in one step. The first hits inside the block, gets a private copy of it, and fills
+it to the end: full attention caches the copy under the hash of the whole block. The second finds
+that hash; its Mamba state is the one inside the block, so its hit is trimmed to it, and it gets a
+private copy of the copy. Both copies are made in one `blocks[dst] = blocks[src]`, which reads all
+sources before it writes: the second request gets what the first one's copy held before. Nothing
+is said.
 
-Under dense retention the Mamba state at the end of the block is cached in the same step too, and the
-second request is put off for it.
+Under dense retention the Mamba state at the end of the block is cached in the same step too, and
+the second request is put off for it.
 
 Run: pytest --noconftest test_copies_in_one_batch.py
 On 0.32.0 [released] fails and [patched] passes.
