@@ -234,8 +234,8 @@ class Engine:
         if self.drafts and self.chunk_tokens <= self.drafts:
             raise UsageError(
                 f"A step of engine {self.name} has {self.chunk_tokens} tokens, and a sample with "
-                f"its {self.drafts} drafts needs more: vLLM then admits no prompt of which all but the "
-                f"end is cached. Write chunk_tokens of at least {self.drafts + 1}, or fewer drafts."
+                f"its {self.drafts} drafts needs more: vLLM then admits no prompt that was nearly "
+                f"all cached. Write chunk_tokens of at least {self.drafts + 1}, or fewer drafts."
             )
         state = self.aligned_group
         if state is not None and self.drafts >= state.block_size:
