@@ -114,7 +114,7 @@ def compute(manager: KVCacheManager, request: Request, end: int) -> int:
     blocks, hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
     assert manager.allocate_slots(request, end - hit, hit, blocks) is not None
     request.num_computed_tokens = end
-    return hit
+    return int(hit)
 
 
 def test_each_request_gets_the_block_it_hit() -> None:
