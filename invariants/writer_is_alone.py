@@ -3,14 +3,15 @@ somebody else has as well, and another request reads it. A drafter whose slots a
 reserved writes outside its table (#57605).
 
 A block may be written and cached in one step, and be hit by others in it: they read what it is
-cached as. To write what a block holds already changes nothing, and is not seen.
+cached as. To write what a block holds already changes nothing, and is not seen. Where a load turns
+out to have brought nothing, nobody writes.
 """
 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.events import Schedule
+from kvproof.model.events import Complete, Schedule
 from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
 
@@ -22,6 +23,8 @@ def _written(before: Engine, after: Engine) -> list[int]:
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Each block whose content changes is held by one request, and is not cached already."""
+    if isinstance(step.event, Complete) and step.event.failed:
+        return
     scheduled = isinstance(step.event, Schedule)
     for before, after in zip(step.before.engines, step.after.engines, strict=True):
         if before is after or before.memory is after.memory:

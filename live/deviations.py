@@ -28,6 +28,8 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "end_of_prompt_cached_in_wider_block",
         "removal_of_one_copy_told",
         "report_spans_skipped_blocks",
+        "poisoned_step_counts",
+        "failed_load_stays_cached",
     ),
 }
 

@@ -172,7 +172,9 @@ class LiveMachine:
     def _complete(self, event: Complete) -> None:
         node = self.nodes[event.engine]
         computed = {r.id: r.computed for r in node.engine.requests}
-        for name, params in node.complete(dict(event.accepted)).items():
+        if event.failed:
+            self.state = self.state._replace(failures=self.state.failures + 1)
+        for name, params in node.complete(dict(event.accepted), event.failed).items():
             if params.get("do_remote_prefill"):
                 self.handed_over[name] = params
                 lists = nixl.as_lists(params["remote_block_ids"])

@@ -12,7 +12,7 @@ from kvproof.live.listener import Listener
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
-from kvproof.model import config, history, session, state, store
+from kvproof.model import config, failed_load, history, session, state, store
 from kvproof.model.reports import Report, replayed
 from kvproof.model.step import Admission, Effects
 
@@ -105,26 +105,43 @@ class Node:
         """The output of a step that computes nothing reaches the scheduler."""
         self._hand_in(self.output or SchedulerOutput.make_empty(), (), {})
 
-    def complete(self, accepted: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
-        """The oldest step's output reaches the scheduler, with so many drafts accepted by request.
-        Gives what finished requests hand over."""
+    def complete(
+        self, accepted: Mapping[str, int] | None = None, failed: str = ""
+    ) -> dict[str, dict[str, Any]]:
+        """The oldest step's output reaches the scheduler, with so many drafts accepted by request,
+        or with word that the store could not bring what was loaded for one. Gives what finished
+        requests hand over."""
         output, shares = self.queue.popleft()
+        invalid = self._spoil(failed) if failed else ()
         if not self.cfg.overlaps:
-            self._keep([share.request for share in shares])
+            self._keep([share.request for share in shares if share.request != failed])
         right = accepted or {}
         self.worker.accept(output, self.engine.requests, right)
         steps = view.in_flight(self.scheduler, [shares])
         for share in steps[0] if steps else ():
-            if share.samples and share.fate == state.COUNTS:
+            if share.samples and share.fate == state.COUNTS and share.request != failed:
                 request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
-        return self._hand_in(output, shares, right)
+        return self._hand_in(output, shares, right, invalid)
+
+    def _spoil(self, name: str) -> tuple[int, ...]:
+        """The store could not bring what a request loaded. Gives the blocks it was for."""
+        request = self.engine.request(name)
+        loaded = request.external // self.cfg.groups[0].block_size
+        blocks = failed_load.missing(self.cfg, request)[:loaded]
+        self.engine = failed_load.spoiled(self.cfg, self.engine, request)
+        self.worker.memory = self.engine.memory
+        self.known[name] = self.known[name]._replace(external=0)
+        if self.store is not None:
+            self.store.stored = self.engine.stored
+        return blocks
 
     def _hand_in(
         self,
         output: SchedulerOutput,
         shares: tuple[state.Flight, ...],
         accepted: Mapping[str, int],
+        invalid: tuple[int, ...] = (),
     ) -> dict[str, dict[str, Any]]:
         names = [share.request for share in shares]
         result = self.scheduler.update_from_output(
@@ -136,6 +153,9 @@ class Node:
                     [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
                     for share in shares
                 ],
+                kv_connector_output=KVConnectorOutput(invalid_block_ids=set(invalid))
+                if invalid
+                else None,
             ),
         )
         if self.cfg.drafts and names:

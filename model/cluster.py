@@ -7,6 +7,7 @@ from kvproof.model import (
     config,
     connector,
     drafting,
+    failed_load,
     history,
     in_flight,
     overlap,
@@ -91,12 +92,16 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
         if engine.step is not None and not engine.dead:
             for accepted in drafting.verdicts(engine):
                 yield Complete(engine.name, accepted)
+            for failed in failed_load.possible(cluster, state, engine):
+                yield Complete(engine.name, failed=failed)
             return
     if any(e.dead for e in state.engines):
         return
     for engine in state.engines:
         if engine.steps:
             yield Complete(engine.name)
+            for failed in failed_load.possible(cluster, state, engine):
+                yield Complete(engine.name, failed=failed)
     yield from _arrivals(cluster, state)
     for engine in state.engines:
         room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
@@ -191,9 +196,15 @@ def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -
 
 
 def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
+    if event.failed:
+        state = failed_load.taken_back(cluster, rules, state, event.engine, event.failed)
     if cluster.engine(event.engine).overlaps:
-        return overlap.complete(cluster, rules, state, event.engine)
-    return scheduler.complete(cluster, rules, state, event.engine, event.accepted)
+        state = overlap.complete(cluster, rules, state, event.engine)
+    else:
+        state = scheduler.complete(cluster, rules, state, event.engine, event.accepted)
+    if event.failed:
+        state = failed_load.ended(cluster, rules, state, event.engine, event.failed)
+    return state
 
 
 def _schedule(

@@ -343,11 +343,12 @@ class Job:
 @dataclass(frozen=True)
 class Cluster:
     """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
-    environment; `failures` bounds how many transfers may fail. With `sessions` jobs may come in
-    parts (see `session`). `resets` are those of an idle engine; with `resets_any_time` they come
-    under load too (see `reset`). With `oversized` drawn jobs may need more blocks than an engine
-    has. With `stray` a worker also reports a transfer again, or one of a request that is gone; that
-    of vLLM 0.32.0's NIXL pull connector keeps from it by itself."""
+    environment; `failures` bounds how many transfers, or loads of a store, may fail. With
+    `sessions` jobs may come in parts (see `session`). `resets` are those of an idle engine; with
+    `resets_any_time` they come under load too (see `reset`). With `oversized` drawn jobs
+    may need more blocks than an engine has. With `stray` a worker also reports a transfer again, or
+    one of a request that is gone; that of vLLM 0.32.0's NIXL pull connector keeps from it by
+    itself."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -393,6 +394,7 @@ class Cluster:
                 "A job is sent as embeddings to an engine with a store, which knows prompts by "
                 "their token ids. Write embeds false, or store false."
             )
+        self._check_failing_store()
         self._check_sessions()
         ranked = next((j.name for j in self.jobs if j.priority), None)
         if ranked is not None and not self.by_priority:
@@ -402,6 +404,16 @@ class Cluster:
             )
         if self.disaggregated:
             self._check_pair(self.prefill, self.decode)
+
+    def _check_failing_store(self) -> None:
+        engine = self.engines[0]
+        alone = len(engine.groups) == 1 and engine.groups[0].kind == "full"
+        if engine.store and self.failures and not alone:
+            raise UsageError(
+                f"The store of {self.name} may fail beside groups other than one of full "
+                "attention, where vLLM's report of the blocks means nothing. Write one full group, "
+                "or failures 0."
+            )
 
     def _check_sessions(self) -> None:
         parted = next((j.name for j in self.jobs if j.parts), None)

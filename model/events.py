@@ -56,10 +56,12 @@ class Schedule(NamedTuple):
 
 class Complete(NamedTuple):
     """The step's output reaches the scheduler: tokens are sampled, requests finish. `accepted` has
-    the requests of which drafts were accepted, in the order of the step, and how many."""
+    the requests of which drafts were accepted, in the order of the step, and how many. `failed` is
+    the request for which a store could not bring what this step loaded (see `failed_load`)."""
 
     engine: str
     accepted: tuple[tuple[str, int], ...] = ()
+    failed: str = ""
 
 
 class TransferDone(NamedTuple):
@@ -187,7 +189,8 @@ def describe(event: Event | Choice) -> str:
         return f"Schedule({event.engine}): {chose}"
     if isinstance(event, Complete):
         drafts = "".join(f", {count} accepted of {name}" for name, count in event.accepted)
-        return f"Complete({event.engine}{drafts})"
+        failed = f", load of {event.failed} failed" if event.failed else ""
+        return f"Complete({event.engine}{drafts}{failed})"
     fields = ", ".join(f"{v}" for v in event)
     return f"{type(event).__name__}({fields})"
 
@@ -201,6 +204,8 @@ def to_json(event: Event) -> dict[str, Any]:
         data["accepted"] = dict(event.accepted)
         if not event.accepted:
             del data["accepted"]
+        if not event.failed:
+            del data["failed"]
     return data
 
 

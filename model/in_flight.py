@@ -30,9 +30,11 @@ def counted_on(engine: Engine, request: Request) -> int:
 
 
 def all_under_way(engine: Engine, request: Request) -> bool:
-    """Whether the output of a request is complete once the steps in flight have ended."""
-    sampled = len(request.output) + engine.placeholders(request.id)
-    return sampled >= request.max_tokens
+    """Whether the output of a request is complete once the steps in flight have ended: the token
+    after the last computed one is its last. Only one is pending where a step may be dispatched."""
+    pending = engine.placeholders(request.id)
+    sampled = request.computed + 2 - pending - len(request.prompt)
+    return pending > 0 and sampled >= request.max_tokens
 
 
 def settled(engine: Engine, request: Request, rules: Rules) -> int:

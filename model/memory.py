@@ -156,6 +156,14 @@ def load(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
     return engine._replace(memory=tuple(memory))
 
 
+def wiped(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """The engine with nothing in these blocks, as if they had never been written."""
+    memory = list(engine.memory)
+    for block in blocks:
+        memory[block] = None
+    return engine._replace(memory=tuple(memory))
+
+
 def copy(
     source: Engine,
     sink: Engine,

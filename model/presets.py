@@ -282,6 +282,37 @@ _PRESETS = (
     _overlapping(
         _one("hybrid-async", FULL, MAMBA, jobs=(Job("r0", "abcde", 3), Job("r1", "abcdx", 2)))
     ),
+    _one(
+        "store-failing",
+        FULL,
+        jobs=TWICE,
+        num_blocks=6,
+        store=True,
+        resets=True,
+        failures=1,
+    ),
+    _one(
+        "store-recomputing",
+        FULL,
+        jobs=(*TWICE, Job("r2", "abcx")),
+        num_blocks=6,
+        store=True,
+        resets=True,
+        aborts=True,
+        failures=1,
+        load_failure="recompute",
+    ),
+    _overlapping(
+        _one(
+            "store-failing-async",
+            FULL,
+            jobs=(Job("r0", "abcd"), Job("r1", "abcde", 3)),
+            store=True,
+            prefix_caching=False,
+            failures=1,
+            load_failure="recompute",
+        )
+    ),
     _overlapping(_one("store-async", FULL, jobs=APART, num_blocks=5, store=True, aborts=True)),
     _overlapping(_pd("pd-async", FULL, MAMBA, jobs=APART, num_blocks=7, aborts=True)),
     _overlapping(

@@ -123,6 +123,8 @@ class Rules:
     placeholders_taken: Callable[[bool], int] = int
     late_output_takes_placeholder: Callable[[], bool] = lambda: False
     resumes_before_late_output: Callable[[], bool] = lambda: False
+    poisoned_step_counts: Callable[[], bool] = lambda: False
+    failed_load_stays_cached: Callable[[], bool] = lambda: False
     frees_wait_for_steps: Callable[[], bool] = lambda: True
     finished_leaves_running: Callable[[], bool] = lambda: True
     sessions_give_way: Callable[[], bool] = lambda: True

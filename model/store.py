@@ -3,7 +3,7 @@
 It stands for any store-type connector that loads within the step (`get_num_new_matched_tokens`
 answers `(n, False)`). It is the environment, so it is never wrong: it offers a prefix only where it
 has the KV of all its tokens and, where the engine keeps a Mamba state, the state at its end. It
-loses nothing when the engine evicts or resets its cache.
+loses nothing when the engine evicts or resets its cache, but what it once could not bring.
 """
 
 from kvproof.model import config, counts
@@ -24,6 +24,11 @@ def keeping(cfg: config.Engine, engine: Engine, tokens: str) -> Engine:
     if not cfg.store:
         return engine
     return engine._replace(stored=tuple(sorted({*engine.stored, *kept(cfg, tokens)})))
+
+
+def losing(engine: Engine, prefix: str) -> Engine:
+    """The engine after its store has lost the last block of a prefix, and all that goes on."""
+    return engine._replace(stored=tuple(p for p in engine.stored if not p.startswith(prefix)))
 
 
 def offered(stored: tuple[str, ...], tokens: str) -> int:

@@ -146,6 +146,8 @@ def renamed_event(event: Event, by: Renaming) -> Event:
             data[name] = by.job(data[name])
     if "accepted" in data:
         data["accepted"] = tuple((by.job(name), count) for name, count in data["accepted"])
+    if data.get("failed"):
+        data["failed"] = by.job(data["failed"])
     if data.get("chose"):
         data["chose"] = tuple(renamed_event(c, by) for c in data["chose"])
     return type(event)(**data)

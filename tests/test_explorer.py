@@ -90,6 +90,9 @@ STATES = {
     "pd-async": 1764,
     "store-async": 796,
     "pd-async-decode": 799,
+    "store-failing": 46,
+    "store-recomputing": 976,
+    "store-failing-async": 116,
 }
 
 TRACES = {
@@ -161,6 +164,8 @@ TRACES = {
     "waiting_sessions_hold_on": 9,
     "reset_under_load": 4,
     "impossible_fit_waits": 2,
+    "poisoned_step_counts": 6,
+    "failed_load_stays_cached": 7,
     "stray_report_dies": 3,
     "chunk_rounds_up": 2,
     "partial_block_not_offered": 9,

@@ -1,0 +1,162 @@
+"""Loads of a store that fail: what is taken back, for whom, and that live vLLM is followed."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.no_token_of_a_failed_load import INVARIANT as NO_TOKEN
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import (
+    Complete,
+    Event,
+    ResetPrefixCache,
+    Schedule,
+    Submit,
+    describe,
+    from_json,
+    to_json,
+)
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.state import VOID
+from kvproof.strategies.refinement import Shadowed
+
+FULL = Group("full", 2)
+FAILED = Complete("E", failed="r1")
+FAILING = [name for name, c in CLUSTERS.items() if c.failures and any(e.store for e in c.engines)]
+
+
+def loading(policy: str, steps_in_flight: int = 1, caching: bool = True) -> ModelMachine:
+    """r0 has been served and its cache reset; a step loads four tokens for r1."""
+    engine = Engine("E", (FULL,), 9, store=True, prefix_caching=caching)
+    engine = replace(engine, steps_in_flight=steps_in_flight)
+    jobs = (Job("r0", "abcd", 1), Job("r1", "abcde", 3))
+    cluster = Cluster("c", (engine,), jobs, resets=True, failures=1, load_failure=policy)
+    machine = ModelMachine(cluster)
+    for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
+        machine.take(event)
+    if caching:
+        machine.take(ResetPrefixCache("E"))
+    for event in (Submit("E", "r1"), *[Schedule("E")] * steps_in_flight):
+        machine.take(event)
+    return machine
+
+
+def test_a_request_ends_or_goes_back() -> None:
+    engine = loading("fail").take(FAILED).after.engine("E")
+    assert engine.find("r1") is None
+    assert engine.cached == ()
+    engine = loading("recompute").take(FAILED).after.engine("E")
+    request = engine.request("r1")
+    assert (request.computed, request.output, request.external) == (0, "", 0)
+    assert (engine.cached, request.counted, len(request.tables[0])) == ((), (0,), 3)
+
+
+def test_what_is_in_flight_is_thrown_away() -> None:
+    machine = loading("recompute", steps_in_flight=2)
+    assert machine.state.engine("E").pending == (("r1", 2),)
+    engine = machine.take(FAILED).after.engine("E")
+    assert engine.pending == ()
+    assert [f.fate for f in engine.flights("r1")] == [VOID]
+    engine = machine.take(Complete("E")).after.engine("E")
+    assert engine.request("r1").output == ""
+
+
+def test_a_store_has_lost_what_it_could_not_bring() -> None:
+    machine = loading("recompute")
+    assert machine.state.engine("E").stored == ("ab", "abcd")
+    assert machine.take(FAILED).after.engine("E").stored == ()
+
+
+def test_as_often_as_the_cluster_says_and_only_a_step_that_loads() -> None:
+    machine = loading("recompute")
+    assert FAILED in machine.stimuli()
+    machine.take(FAILED)
+    machine.take(Schedule("E"))
+    with pytest.raises(NotAllowed, match="r1 has no load on E that could fail"):
+        machine.take(FAILED)
+
+
+def test_it_is_written_and_read_again() -> None:
+    assert describe(FAILED) == "Complete(E, load of r1 failed)"
+    assert from_json(to_json(FAILED)) == FAILED
+    assert "failed" not in to_json(Complete("E"))
+
+
+def test_several_groups_are_bad_usage() -> None:
+    engine = Engine("E", (FULL, Group("window", 2, window=3)), store=True)
+    with pytest.raises(UsageError, match="Write one full group, or failures 0"):
+        Cluster("c", (engine,), failures=1)
+
+
+def test_a_token_of_the_failed_step_is_seen() -> None:
+    machine = loading("recompute")
+    before = machine.state
+    wrong = machine.take(Complete("E"))._replace(before=before, event=FAILED)
+    assert [reasons[1] for reasons in NO_TOKEN.check(machine.cluster, wrong)] == [
+        "it has one more token"
+    ]
+
+
+@pytest.mark.parametrize("policy", ["fail", "recompute"])
+def test_a_request_that_does_not_go_by_the_policy_is_seen(policy: str) -> None:
+    machine = loading(policy)
+    step = machine.take(FAILED)
+    other = {"fail": "recompute", "recompute": "fail"}[policy]
+    [reasons] = NO_TOKEN.check(replace(machine.cluster, load_failure=other), step)
+    assert reasons[1] == ("it has ended" if policy == "fail" else "it goes on")
+
+
+def test_where_nobody_else_had_part_in_it_the_faults_are_the_specs() -> None:
+    """A policy of fail ends the request: neither fault makes a difference."""
+    events = [Submit("E", "r0"), Schedule("E"), Complete("E"), ResetPrefixCache("E")]
+    events += [Submit("E", "r1"), Schedule("E"), FAILED]
+    cluster = loading("fail").cluster
+    faulty = rules_with(FAULTS[n] for n in ("poisoned_step_counts", "failed_load_stays_cached"))
+    one, other = (ModelMachine(cluster, rules) for rules in (SPEC, faulty))
+    for event in events:
+        assert one.take(event).after == other.take(event).after
+
+
+def bent_on_failing(choose: random.Random, stimuli: list[Event]) -> Event:
+    """The next event: mostly a load that fails, or a reset, so that there is one to fail."""
+    for kind in (lambda e: getattr(e, "failed", ""), lambda e: isinstance(e, ResetPrefixCache)):
+        rare = list(filter(kind, stimuli))
+        if rare and choose.random() < 0.6:
+            return choose.choice(rare)
+    return choose.choice(stimuli)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("steps_in_flight", [1, 2])
+@pytest.mark.parametrize("policy", ["fail", "recompute"])
+def test_the_model_follows_live_vllm(policy: str, steps_in_flight: int) -> None:
+    from kvproof.live import availability
+    from kvproof.live.deviations import deviations
+    from kvproof.live.machine import LiveMachine
+
+    faults = deviations(availability.check())
+    failed, found = 0, Counter()
+    for name in FAILING:
+        engine = replace(CLUSTERS[name].engines[0], steps_in_flight=steps_in_flight)
+        cluster = replace(CLUSTERS[name], engines=(engine,), load_failure=policy)
+        for seed in range(4):
+            choose = random.Random(seed)
+            machine = Shadowed(LiveMachine(cluster), faults)
+            while len(machine.steps) < 60 and (stimuli := machine.stimuli()):
+                step = machine.take(bent_on_failing(choose, stimuli))
+                failed += bool(getattr(step.event, "failed", ""))
+                for finding in broken(cluster, step, INVARIANTS.values()):
+                    assert machine.expects(finding), finding
+                    found[finding.invariant] += 1
+            machine.close()
+    assert failed
+    assert bool(found) is (policy == "recompute")
