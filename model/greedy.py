@@ -64,11 +64,14 @@ class Greedy(Scheduling):
             held.sort(key=lambda r: (not r.tables, self.rank(r.id)))
         else:
             held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
-        if self.cluster.sessions and not self.rules.sessions_give_way():
+        hold_on = self.cluster.sessions and not self.rules.sessions_give_way()
+        if hold_on:
             # vLLM's order is that of pausing, which a state does not tell: the worst one is taken.
             held.sort(key=lambda r: (not r.tables, -self._lacks(r)))
         for request in held:
-            if not self.budget or self.engine.dead or not self._try(request.id):
+            # A chunk might fit; vLLM asks for room for all of a session before it goes on.
+            stays = hold_on and self._lacks(request) > len(self.engine.free)
+            if stays or not self.budget or self.engine.dead or not self._try(request.id):
                 break
         if held and not self.chose and not self.engine.running:
             self._reclaim(held[0].id)

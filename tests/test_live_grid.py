@@ -14,10 +14,12 @@ from kvproof.strategies.stateful import check_machine
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
 CLUSTERS = 100
+ONCE_WRONG = (263, 281, 320)
+"""Seeds that showed a mistake of kvproof."""
 SHARE = 3
 
 
-@pytest.mark.parametrize("seed", range(CLUSTERS))
+@pytest.mark.parametrize("seed", [*range(CLUSTERS), *ONCE_WRONG])
 def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(seed: int) -> None:
     from kvproof.live import availability
     from kvproof.live.deviations import deviations
