@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--cache", type=Path, default=default_cache(), metavar="DIR", help="folder that keeps them"
     )
     parser.add_argument(
-        "--episodes", type=options.at_least_one, default=15, help="random episodes of a cluster"
+        "--episodes", type=options.at_least_one, default=10, help="random episodes of a cluster"
     )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="only this: which releases show its finding"

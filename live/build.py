@@ -180,7 +180,9 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
         ),
         kv_transfer_config=transfer,
         speculative_config=speculative_config(cfg),
-        kv_events_config=KVEventsConfig(enable_kv_cache_events=cfg.kv_events, publisher="null"),
+        kv_events_config=(
+            KVEventsConfig(enable_kv_cache_events=True, publisher="null") if cfg.kv_events else None
+        ),
         device_config=DeviceConfig("cpu"),
     )
     # What an engine settles from its model's layers and its memory, settled by hand. That steps

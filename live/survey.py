@@ -19,6 +19,7 @@ from kvproof.live import availability
 from kvproof.live.adapt import CannotDrive
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
+from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports import trace as trace_file
 from kvproof.reports.trace import Trace
@@ -54,9 +55,17 @@ class Surveyor:
     def __init__(self, version: str, traces: Path) -> None:
         from kvproof.live.machine import LiveMachine
 
-        self.make = LiveMachine
+        self.live = LiveMachine
         self.version = version
         self.traces = traces
+
+    def make(self, cluster: Cluster) -> Machine:
+        """Live vLLM. What a worker does with drafts was looked at in the known releases only."""
+        drafting = any(engine.drafts for engine in cluster.engines)
+        if drafting and self.version not in availability.RELEASES:
+            known = ", ".join(availability.RELEASES)
+            raise CannotDrive(f"what its worker does with drafts is known of {known} only")
+        return self.live(cluster)
 
     def record(
         self, kind: str, name: str, cluster: Cluster, run: Callable[[], Survey]
