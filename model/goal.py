@@ -15,12 +15,14 @@ def unfinished(state: State) -> list[tuple[str, Request]]:
 
 
 def _short(engine: Engine, lost: set[str]) -> Iterator[str]:
-    """Requests without blocks that may not fit beside those lost: a token takes at most a block of
-    each group."""
-    groups = max((len(r.tables) for r in engine.requests if r.id in lost), default=0)
+    """Requests without blocks that may not fit beside those lost, to which blocks are promised up to
+    their end. A token takes at most a block of each group."""
+    stuck = [r for r in engine.requests if r.id in lost and r.tables]
+    groups = max((len(r.tables) for r in stuck), default=0)
+    promised = sum(len(r.tokens) for r in stuck)
     for request in engine.requests:
         idle = request.status in (WAITING, PREEMPTED) and not request.tables
-        if idle and groups * len(request.tokens) > len(engine.free):
+        if idle and groups * (promised + len(request.tokens)) > len(engine.free):
             yield request.id
 
 
