@@ -15,8 +15,8 @@ def unfinished(state: State) -> list[tuple[str, Request]]:
 
 
 def _short(engine: Engine, lost: set[str]) -> Iterator[str]:
-    """Requests without blocks that may not fit beside those lost, to which blocks are promised up to
-    their end. A token takes at most a block of each group."""
+    """Requests without blocks that may not fit beside those lost, to which blocks are promised up
+    to their end. A token takes at most a block of each group."""
     stuck = [r for r in engine.requests if r.id in lost and r.tables]
     groups = max((len(r.tables) for r in stuck), default=0)
     promised = sum(len(r.tokens) for r in stuck)

@@ -66,7 +66,7 @@ def _worker() -> Any:
 
 
 def front_trim(patch: pytest.MonkeyPatch) -> None:
-    def front(_self: Any, local: Any, remote: Any, *_ratios: int) -> Any:
+    def front(_self: Any, local: Any, remote: Any, _ours: int, _theirs: int) -> Any:
         both = [min(len(a), len(b)) for a, b in zip(local, remote, strict=True)]
         return (
             [a[:n] for a, n in zip(local, both, strict=True)],
@@ -84,9 +84,9 @@ def ssm_placeholders_not_trimmed(patch: pytest.MonkeyPatch) -> None:
 
     original = _worker()._apply_prefix_caching
 
-    def untrimmed(self: Any, local: Any, remote: Any, *ratios: int) -> Any:
+    def untrimmed(self: Any, local: Any, remote: Any, own: int, other: int) -> Any:
         ours, theirs = original(
-            self, local, [b[-len(a) :] for a, b in zip(local, remote, strict=True)], *ratios
+            self, local, [b[-len(a) :] for a, b in zip(local, remote, strict=True)], own, other
         )
         state = [issubclass(t, _mamba_spec()) for t in self._group_spec_types]
         return ours, [r if s else t for r, t, s in zip(remote, theirs, state, strict=True)]
