@@ -297,7 +297,7 @@ def _takes_one_more(patch: pytest.MonkeyPatch) -> None:
 def _trims_the_end(patch: pytest.MonkeyPatch) -> None:
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 
-    def front(_self: Any, local: Any, remote: Any, *_ratios: int) -> Any:
+    def front(_self: Any, local: Any, remote: Any, _ours: int, _theirs: int) -> Any:
         return local, [b[: len(a)] for a, b in zip(local, remote, strict=True)]
 
     patch.setattr(base_worker.NixlBaseConnectorWorker, "_apply_prefix_caching", front)
