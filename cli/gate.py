@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kvproof.cli import parser as options
 from kvproof.cli.answer import keep, known, print_json
 from kvproof.cli.explore import exhausted
-from kvproof.cli.machines import Maker, maker
+from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model.errors import UsageError
@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_sampling(parser)
     options.add_states_max(parser)
     options.add_traces(parser)
+    options.add_release(parser)
     parser.add_argument(
         "--junit", type=options.new_file, metavar="FILE", help="write JUnit XML to a new file"
     )
@@ -53,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the parts, and print one line each. The exit code is that of the worst."""
     setup = options.setup(args)
+    borrow(args.release, args.cache, live=not args.without_live)
     parts = _parts(setup, args)
     records = []
     for part in parts:

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import UsageError, unknown
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.rules import SPEC, Rules
 
@@ -57,6 +58,24 @@ def maker(name: str, rules: Rules = SPEC) -> Maker:
         return Shadowed(LiveMachine(cluster), known, explained)
 
     return Maker(name, LiveMachine, shadowed, version, explained)
+
+
+def borrow(release: str | None, cache: Path, *, live: bool) -> None:
+    """Have real vLLM be of this release, where one is named. Raises UsageError where it is not in
+    the cache folder, is not one the model runs beside, or no real vLLM is to be driven."""
+    if release is None:
+        return
+    from kvproof.live.availability import RELEASES
+    from kvproof.live.releases import lend
+
+    if not live:
+        raise UsageError(
+            "A release is one of real vLLM, which is not driven here. "
+            "Write --machine live, or leave --release out."
+        )
+    if release not in RELEASES:
+        raise unknown("release that the model runs beside", release, RELEASES)
+    lend(release, cache)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import NamedTuple, NoReturn
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import invariant_named
+from kvproof.live.releases import default_cache
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, rules_with
@@ -137,6 +138,21 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     """Which machine is driven."""
     parser.add_argument(
         "--machine", choices=("model", "live"), default="model", help="the model or real vLLM"
+    )
+
+
+def add_release(parser: argparse.ArgumentParser) -> None:
+    """Which real vLLM is driven, where it is not the one installed."""
+    parser.add_argument(
+        "--release", metavar="X.Y.Z", help="real vLLM is this release, from the cache folder"
+    )
+    add_cache(parser)
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Where releases of vLLM are kept."""
+    parser.add_argument(
+        "--cache", type=Path, default=default_cache(), metavar="DIR", help="folder that keeps them"
     )
 
 

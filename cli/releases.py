@@ -15,7 +15,7 @@ from pathlib import Path
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.live.availability import DRIVABLE
-from kvproof.live.releases import Cache, default_cache
+from kvproof.live.releases import Cache
 from kvproof.model.errors import UsageError, unknown
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
@@ -34,9 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--releases", nargs="+", default=list(DRIVABLE), metavar="X.Y.Z", help="only these"
     )
-    parser.add_argument(
-        "--cache", type=Path, default=default_cache(), metavar="DIR", help="folder that keeps them"
-    )
+    options.add_cache(parser)
     parser.add_argument(
         "--episodes", type=options.at_least_one, default=10, help="random episodes of a cluster"
     )

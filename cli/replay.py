@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.machines import maker, running
+from kvproof.cli.machines import borrow, maker, running
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.reports.trace import Trace
@@ -24,12 +24,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
     options.add_machine(parser)
+    options.add_release(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Replay, and print whether it is the same again."""
     trace = read(args.trace)
     rules = rules_with(fault_named(name) for name in trace.faults)
+    borrow(args.release, args.cache, live=args.machine == "live")
     chosen = maker(args.machine, rules)
     with running(chosen.make, trace.cluster) as machine:
         replayed = replay(machine, trace)

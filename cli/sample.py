@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
-from kvproof.cli.machines import Maker, maker
+from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.progress import progress
 from kvproof.strategies.verdict import Outcome
 
@@ -20,6 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
     options.add_machine(parser)
+    options.add_release(parser)
     options.add_sampling(parser)
     options.add_traces(parser)
 
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sample, and print what was found."""
     setup = options.setup(args)
+    borrow(args.release, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.rules)
     return answer(args, setup, machine, sampled(setup, machine, args))
 

@@ -45,6 +45,13 @@ def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int)
     return listed
 
 
+def block_hashes(drafter: Callable[..., Any]) -> dict[str, bool]:
+    """That a hash covers the tokens of its blocks and no more. From 0.33 on those of an engine with
+    an EAGLE drafter cover the next token too, and nothing is dropped of a match; that is not
+    modelled yet, and is switched off by its option."""
+    return accepted(drafter, disable_lookahead_block_hashes=True)
+
+
 def junction(request: Any) -> int:
     """Where a prompt was seen to part from earlier ones, in tokens. Unknown before 0.28: 0."""
     return int(getattr(request, "shared_prefix_boundary", 0))

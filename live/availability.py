@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvproof.model.errors import UsageError
 
-RELEASES = ("0.32.0",)
+RELEASES = ("0.32.0", "0.33.0")
 """Releases of vLLM this adapter was run against in full: beside the model, with all tests."""
 
 DRIVABLE = (
@@ -27,6 +27,8 @@ DRIVABLE = (
 """Releases that this adapter can drive, oldest first, so far as they have what it drives."""
 
 INSTALL = "pip install 'kvproof[live]'"
+INSTALLS = "0.32.0"
+"""What that installs."""
 
 
 def installed() -> str:
@@ -51,7 +53,7 @@ def check() -> str:
     if version not in RELEASES:
         raise UsageError(
             f"This is vLLM {version}, which kvproof was not tried with. "
-            f"Write {INSTALL}, which installs {RELEASES[-1]}."
+            f"Write {INSTALL}, which installs {INSTALLS}."
         )
     return version
 

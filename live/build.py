@@ -135,6 +135,7 @@ def speculative_config(cfg: config.Engine) -> SpeculativeConfig | None:
         target_model_config=target,
         target_parallel_config=ParallelConfig(),
         **(eagle if cfg.lookahead else {"method": "ngram"}),
+        **adapt.block_hashes(SpeculativeConfig),
     )
 
 

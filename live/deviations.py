@@ -4,6 +4,7 @@ With these faults switched on, the model does exactly what the release does. A r
 is not a run of this model is a new finding, or an old one gone.
 """
 
+from kvproof.model import customs
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import fault_named
@@ -31,13 +32,39 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "poisoned_step_counts",
         "failed_load_stays_cached",
     ),
+    "0.33.0": (
+        "null_blocks_counted_as_cached",
+        "window_of_loaded_tokens",
+        "end_trim_across_ratios",
+        "longer_list_dies_across_ratios",
+        "superseded_state_reserved",
+        "full_hit_gives_up_load",
+        "embeddings_not_loaded",
+        "deeper_state_gives_up_hit",
+        "loaded_state_not_predicted",
+        "uncomputed_stays_cached",
+        "waiting_sessions_hold_on",
+        "impossible_fit_waits",
+        "stray_report_dies",
+        "proof_before_the_last_token",
+        "fewer_than_none_predicted",
+        "end_of_prompt_cached_in_wider_block",
+        "removal_of_one_copy_told",
+        "report_spans_skipped_blocks",
+        "poisoned_step_counts",
+        "failed_load_stays_cached",
+    ),
 }
+
+CUSTOMS: dict[str, tuple[Fault, ...]] = {"0.33.0": (customs.ACCEPTED_CACHED_AT_ONCE,)}
+"""What a release does otherwise than the spec and is right to."""
 
 
 def deviations(release: str) -> tuple[Fault, ...]:
-    """The faults a release is known to have. Raises UsageError for an unknown release."""
+    """The faults a release is known to have, and its customs. Raises UsageError for an unknown
+    release."""
     if release not in DEVIATIONS:
         raise UsageError(
             f"Nothing is known about vLLM {release}. Write one of {', '.join(DEVIATIONS)}."
         )
-    return tuple(fault_named(name) for name in DEVIATIONS[release])
+    return (*map(fault_named, DEVIATIONS[release]), *CUSTOMS.get(release, ()))

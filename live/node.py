@@ -144,6 +144,7 @@ class Node:
         invalid: tuple[int, ...] = (),
     ) -> dict[str, dict[str, Any]]:
         names = [share.request for share in shares]
+        served = [self.scheduler.requests[n] for n in names if n in self.scheduler.requests]
         result = self.scheduler.update_from_output(
             output,
             ModelRunnerOutput(
@@ -158,6 +159,8 @@ class Node:
                 else None,
             ),
         )
+        for live in served:  # whoever ends now may have filled a block, and is not read off again
+            self.names.learn(live, view.text_of(live, self.known[live.request_id]))
         if self.cfg.drafts and names:
             drafts = [[DRAFT_ID] * self.cfg.drafts for _ in names]
             self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))

@@ -143,11 +143,31 @@ class Cache:
         return records
 
 
+def lend(version: str, folder: Path) -> None:
+    """Let this process, and those it starts, import vLLM of a release that a cache folder has.
+
+    Raises UsageError where the folder has none, or where this process has imported another.
+    """
+    place = folder / "vllm" / version
+    if not (place / "vllm").is_dir():
+        raise UsageError(
+            f"vLLM {version} is not in the cache folder {folder}. "
+            f"Write kvproof releases --releases {version} --cache {folder} to have it installed."
+        )
+    if "vllm" in sys.modules:
+        raise UsageError(
+            f"This process has imported vLLM, so that {version} cannot be. "
+            "Write a command line of its own for each release."
+        )
+    os.environ.update(_environment([place]))
+    sys.path.insert(0, str(place.absolute()))
+
+
 def _environment(folders: Sequence[Path]) -> dict[str, str]:
     """This environment with these folders first on the path."""
     inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
     return os.environ | {
-        "PYTHONPATH": os.pathsep.join([*map(str, folders), *inherited]),
+        "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, folders), *inherited]),
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_CONFIGURE_LOGGING": "0",
     }

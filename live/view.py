@@ -114,6 +114,13 @@ def prompt_of(live: Any, known: Request) -> str:
     return known.prompt[: live.num_prompt_tokens]
 
 
+def text_of(live: Any, known: Request) -> str:
+    """The tokens of a request, with those of its prompt that it was told before they are used."""
+    if len(live.output_token_ids) == 0:
+        return known.prompt
+    return known.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
+
+
 def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Request:
     """One request. `known` holds what vLLM does not keep: the job, and its last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
@@ -201,13 +208,7 @@ def engine(
     """The whole engine. Memory, the step in flight and what was served are the adapter's."""
     pool = scheduler.kv_cache_manager.block_pool
     for live in scheduler.requests.values():
-        job = known[live.request_id]
-        text = (
-            job.prompt
-            if len(live.output_token_ids) == 0
-            else (job.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids))
-        )
-        names.learn(live, text)
+        names.learn(live, text_of(live, known[live.request_id]))
     return before._replace(
         blocks=blocks(scheduler, names),
         free=tuple(b.block_id for b in pool.free_block_queue.get_all_free_blocks()),

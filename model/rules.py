@@ -106,6 +106,7 @@ class Rules:
     caches_null_blocks: Callable[[], bool] = lambda: False
     lookahead: Callable[[int], int] = lambda tokens: tokens
     tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache
+    caches_accepted_at_once: Callable[[], bool] = lambda: False
     computed_after_drafts: Callable[..., Any] = counts.computed_after_drafts
     states_kept: Callable[[int, int], int] = lambda accepted, _drafts: accepted
     may_hold_more: Callable[[int, int], bool] = lambda _held, _needed: True

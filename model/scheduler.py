@@ -363,7 +363,11 @@ def complete(
             continue
         engine = history.record_served(engine, request)
         request = history.sampled(request, drafts + 1)._replace(drafts=cfg.drafts)
-        state = state.putting(engine.having(request))
+        engine = engine.having(request)
+        if cfg.drafts and rules.caches_accepted_at_once():
+            settled = min(request.computed, len(request.tokens) - 1)
+            engine, request = coordinator.cache(cfg, engine, request, settled, rules)
+        state = state.putting(engine)
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:

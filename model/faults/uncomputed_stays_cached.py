@@ -9,6 +9,6 @@ FAULT = Fault(
     born_of="vllm#57580",
     mistake="blocks of a request that is taken out of a step stay cached, though never filled",
     replaces=("uncomputed_stays_cached", lambda: True),
-    breaks=("cached_block_holds_its_key",),
+    breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="priority-hybrid",
 )

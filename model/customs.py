@@ -1,0 +1,13 @@
+"""What releases do one way or another and are right to: what the spec leaves open, as faults that
+break nothing. The model beside such a release must do the same."""
+
+from kvproof.model.faults.fault import Fault
+
+ACCEPTED_CACHED_AT_ONCE = Fault(
+    name="accepted_cached_at_once",
+    born_of="vLLM 0.33.0",
+    mistake="none: what accepted drafts fill is cached with their output, not with the next step",
+    replaces=("caches_accepted_at_once", lambda: True),
+    breaks=(),
+    cluster="ngram-drafts",
+)

@@ -1,0 +1,79 @@
+"""A command line that names a release in the cache folder: which vLLM it imports, and what it
+refuses. The release is made up: a package that says its version and can do nothing."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproof.cli.main import main
+
+TRACE = str(Path(__file__).parent.parent / "reports" / "findings" / "stray_report_dies.jsonl")
+COMMANDS = (
+    ["sample", "--machine", "live"],
+    ["replay", TRACE, "--machine", "live"],
+    ["gate", "--config", "pd-full"],
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder whose 0.33.0 says that it is 0.31.7, and an environment to be put back."""
+    for name in [n for n in sys.modules if n.split(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    place = tmp_path / "vllm" / "0.33.0"
+    for folder in ("vllm", "vllm-0.31.7.dist-info"):
+        (place / folder).mkdir(parents=True)
+    (place / "vllm" / "__init__.py").touch()
+    metadata = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.7\n"
+    (place / "vllm-0.31.7.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS[:2], ids=lambda c: c[0])
+def test_the_vllm_of_the_cache_is_the_one_imported(
+    command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--release", "0.33.0", "--cache", str(cache)]) == 2
+    assert "This is vLLM 0.31.7, which kvproof was not tried with" in capsys.readouterr().err
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(cache / "vllm" / "0.33.0")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_a_release_that_is_not_there(
+    command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--release", "0.32.0", "--cache", str(cache)]) == 2
+    said = capsys.readouterr().err
+    assert "vLLM 0.32.0 is not in the cache folder" in said
+    assert "Write kvproof releases --releases 0.32.0 --cache" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_a_release_that_the_model_does_not_run_beside(
+    command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--release", "0.30.0", "--cache", str(cache)]) == 2
+    assert "Write 0.33.0 instead." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["sample"], ["replay", TRACE], ["gate", "--without-live"]], ids=lambda c: c[0]
+)
+def test_a_release_without_real_vllm(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--release", "0.33.0"]) == 2
+    assert "Write --machine live, or leave --release out." in capsys.readouterr().err
+
+
+def test_another_vllm_is_imported_already(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", sys)
+    command = [*COMMANDS[0], "--release", "0.33.0", "--cache", str(cache)]
+    assert main(command) == 2
+    assert "a command line of its own" in capsys.readouterr().err
