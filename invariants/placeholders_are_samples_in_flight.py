@@ -26,11 +26,12 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Reasons]:
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
-    """Each request has as many placeholders as steps in flight sample a token for it."""
+    """Each request has as many placeholders as steps in flight sample tokens for it, were all
+    drafts right."""
     held = {request.id for request in engine.requests}
     for name in sorted({*held, *dict(engine.pending)}):
         flights = [f for f in engine.flights(name) if f.fate == COUNTS and name in held]
-        samples = sum(1 for flight in flights if flight.samples)
+        samples = sum(flight.samples + flight.ahead for flight in flights)
         if engine.placeholders(name) != samples:
             yield (
                 f"{samples} tokens of {name} are sampled by steps in flight on {engine.name}",

@@ -11,12 +11,14 @@ from kvproof.model.state import Engine
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """A table is no longer than the tokens computed, or brought by a hit and a load, need. With a
-    drafter there are also the drafts that were taken back, what it may write ahead, and a state
-    after each draft. Where a store's load may fail, a request may be thrown back and keeps the
-    blocks of what it has to compute again, and of steps that were under way."""
+    drafter there are also the drafts that were taken back, of each step in flight, what it may
+    write ahead, and a state after each draft. Where a store's load may fail, a request may be
+    thrown back and keeps the blocks of what it has to compute again, and of steps that were under
+    way."""
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
-        held = max(request.computed, request.hit + request.external) + cfg.drafts
+        held = max(request.computed, request.hit + request.external)
+        held += cfg.drafts * cfg.steps_in_flight
         if cfg.store and cluster.failures:
             held = max(held, len(request.tokens) + cfg.steps_in_flight - 1)
         for index, table in enumerate(request.tables):

@@ -169,7 +169,7 @@ class LiveMachine:
             transfer = transfer._replace(phase="reading", local=local, remote=remote, pairs=pairs)
         self.state = self.state.moving(name, transfer)
 
-    def _complete(self, event: Complete) -> None:
+    def _complete(self, event: Complete) -> Effects:
         node = self.nodes[event.engine]
         computed = {r.id: r.computed for r in node.engine.requests}
         if event.failed:
@@ -181,7 +181,10 @@ class LiveMachine:
                 tokens = params.get("remote_num_tokens", computed[name])
                 offer = Transfer(name, "offered", tokens, lists)
                 self.state = self.state.moving(name, offer)
+        ended = self.state.engine(event.engine).steps
+        reads = node.carry_out(ended[0] if ended else ())
         self._note_ended(node, set(computed))
+        return Effects(reads)
 
     def _note_ended(self, node: Node, held: set[str]) -> None:
         """Jobs that an engine held and has finished with."""

@@ -12,9 +12,9 @@ from kvproof.live.listener import Listener
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
-from kvproof.model import config, failed_load, history, session, state, store
+from kvproof.model import config, failed_load, history, in_flight, session, state, store
 from kvproof.model.reports import Report, replayed
-from kvproof.model.step import Admission, Effects
+from kvproof.model.step import Admission, Effects, Read
 
 SAMPLED_ID = ord(state.SAMPLED)
 DRAFT_ID = ord(state.DRAFT)
@@ -70,13 +70,22 @@ class Node:
         requests = {r.id: r for r in self.engine.requests}
         if self.store is not None:
             self.worker.load(output.kv_connector_metadata.loads, requests)
-        reads, shares = self.worker.execute(output, requests)
+        reads, shares = self.worker.execute(output, requests, self._awaited(before, output))
         self.output = output
         if shares:
             self.queue.append((output, shares))
         if self.cfg.overlaps:
             self._keep([share.request for share in shares])
         return Effects(reads, admissions, tuple(self.recorder.allocations))
+
+    def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
+        """The requests of which a worker with a drafter cannot know yet what a step computes, and
+        how many drafts the step ahead may reject."""
+        return {
+            name: in_flight.unverified(before, name)
+            for name in output.num_scheduled_tokens
+            if in_flight.awaits(self.cfg, before, name)
+        }
 
     def _admission(self, admitted: Any, before: state.Engine) -> Admission:
         """Note an admission, with what was served and not evicted when it was looked up."""
@@ -116,13 +125,34 @@ class Node:
         if not self.cfg.overlaps:
             self._keep([share.request for share in shares if share.request != failed])
         right = accepted or {}
-        self.worker.accept(output, self.engine.requests, right)
         steps = view.in_flight(self.scheduler, [shares])
+        self._accept(steps[0] if steps else (), right)
         for share in steps[0] if steps else ():
             if share.samples and share.fate == state.COUNTS and share.request != failed:
                 request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
         return self._hand_in(output, shares, right, invalid)
+
+    def _accept(self, shares: tuple[state.Flight, ...], right: Mapping[str, int]) -> None:
+        """The worker learns which drafts of a step were right, steps behind it left out."""
+        requests = {}
+        for request in self.engine.requests:
+            behind = sum(
+                s.tokens for _, step in self.queue for s in step if s.request == request.id
+            )
+            requests[request.id] = request._replace(computed=request.computed - behind)
+        self.worker.accept(requests, shares, right)
+
+    def carry_out(self, ended: tuple[state.Flight, ...]) -> tuple[Read, ...]:
+        """The worker runs what had waited for the output of a step to say where it begins."""
+        if not (self.cfg.drafts and self.queue and ended):
+            return ()
+        self.refresh()
+        sampled = {s.request for s in ended if s.samples and s.fate == state.COUNTS}
+        shares = [
+            s for s in self.engine.steps[0] if s.request in sampled and s.fate == state.COUNTS
+        ]
+        return self.worker.run({r.id: r for r in self.engine.requests}, shares)
 
     def _spoil(self, name: str) -> tuple[int, ...]:
         """The store could not bring what a request loaded. Gives the blocks it was for."""
@@ -161,7 +191,7 @@ class Node:
         )
         for live in served:  # whoever ends now may have filled a block, and is not read off again
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
-        if self.cfg.drafts and names:
+        if self.cfg.drafts and names and not self.cfg.overlaps:
             drafts = [[DRAFT_ID] * self.cfg.drafts for _ in names]
             self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
         return {
@@ -214,7 +244,9 @@ class Node:
             after = after._replace(
                 step=tuple((s.request, s.tokens) for s in steps[0]) if steps else None
             )
-        if self.cfg.drafts:
+        if self.cfg.drafts and self.cfg.overlaps:
+            after = view.with_placeholder_drafts(self.scheduler, after)
+        elif self.cfg.drafts:
             output = self.queue[0][0] if self.queue else None
             after = view.with_drafts(self.scheduler, after, output, self.worker.states)
         self.engine = after._replace(memory=self.worker.memory)

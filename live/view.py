@@ -202,6 +202,16 @@ def with_drafts(
     return engine._replace(requests=tuple(requests))
 
 
+def with_placeholder_drafts(scheduler: Any, engine: state.Engine) -> state.Engine:
+    """The engine with the drafts that the next step of each request is to verify. Where steps
+    overlap, the scheduler knows how many there will be, and no more."""
+    requests = (
+        request._replace(drafts=len(scheduler.requests[request.id].spec_token_ids))
+        for request in engine.requests
+    )
+    return engine._replace(requests=tuple(requests))
+
+
 def engine(
     scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
 ) -> state.Engine:

@@ -15,6 +15,10 @@ from kvproof.model.rules import SPEC
 from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
 
+Reads = tuple[Read, ...]
+Accepted = Mapping[str, int]
+"""Requests of which drafts were accepted, and how many."""
+
 
 class Worker:
     """One engine's model runner, without a model. `states` has, by request and group, the block
@@ -51,8 +55,13 @@ class Worker:
         samples = {}
         for name, tokens in output.num_scheduled_tokens.items():
             samples[name] = starts[name] + tokens >= self.lengths[name]
-            self.lengths[name] += samples[name]
+            ahead = self._ahead(output, name) if self.cfg.overlaps else 0
+            self.lengths[name] += samples[name] + ahead
         return samples
+
+    def _ahead(self, output: Any, name: str) -> int:
+        """Tokens of a request that a step computes beyond those that are known or pending."""
+        return len(output.scheduled_spec_decode_tokens.get(name, ()))
 
     def _update_tables(self, output: Any) -> None:
         for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
@@ -92,36 +101,60 @@ class Worker:
         return state.Engine(self.cfg.name, (), (), memory=self.memory)
 
     def execute(
-        self, output: Any, requests: dict[str, state.Request]
+        self,
+        output: Any,
+        requests: dict[str, state.Request],
+        waiting: Mapping[str, int] | None = None,
     ) -> tuple[tuple[Read, ...], tuple[Flight, ...]]:
-        """Run one step: what was read, and each request's share of it. `requests` gives the tokens
-        of each scheduled request."""
+        """Take in one step and run it: what was read, and each request's share of it. `requests`
+        gives the tokens of each scheduled request. Those that are `waiting` for a step ahead, which
+        may reject so many drafts of them, are run later (see `run`)."""
         self._update_tables(output)
         self._update_lengths(output)
         self._copy_blocks(output)
         samples = self._samples(output)
+        awaited = waiting or {}
+        first = {new.req_id for new in output.scheduled_new_reqs}
+        first |= set(output.scheduled_cached_reqs.resumed_req_ids)
         batch, shares = [], []
         for name, tokens in output.num_scheduled_tokens.items():
             request = self._seen(requests[name])
-            batch.append((request, tokens))
-            blocks = memory.used(self.cfg, request, tokens)
-            shares.append(Flight(name, tokens, samples[name], blocks=blocks))
+            if name not in awaited:
+                batch.append((request, tokens))
+            blocks = memory.used(self.cfg, request, tokens + awaited.get(name, 0))
+            ahead = self._ahead(output, name) if self.cfg.overlaps else 0
+            drafts = 0 if name in first else ahead
+            shares.append(
+                Flight(name, tokens, samples[name], blocks=blocks, ahead=ahead, drafts=drafts)
+            )
+        return self._run(batch), tuple(shares)
+
+    def run(self, requests: Mapping[str, state.Request], shares: Iterable[Flight]) -> Reads:
+        """Run the shares of a step that had to wait: what was read."""
+        return self._run([(self._seen(requests[s.request]), s.tokens) for s in shares])
+
+    def _run(self, batch: list[tuple[state.Request, int]]) -> Reads:
         engine, reads = memory.run(self.cfg, self._alone(), batch)
         self.memory = engine.memory
-        return reads, tuple(shares)
+        return reads
 
     def accept(
-        self, output: Any, requests: Iterable[state.Request], accepted: Mapping[str, int]
+        self, requests: Mapping[str, state.Request], shares: Iterable[Flight], drafts: Accepted
     ) -> None:
-        """After sampling: so many drafts of each request of the step were right."""
+        """After sampling: so many drafts of each request of the step were right. `requests` have
+        computed what the step did. One that was preempted since has lost its blocks."""
         if not self.cfg.drafts:
             return
-        for request in requests:
-            if request.id in output.num_scheduled_tokens:
-                count = accepted.get(request.id, 0)
-                engine, seen = drafting.settled(
-                    self.cfg, self._alone(), self._seen(request), count, SPEC
-                )
-                self.memory = engine.memory
-                self.states[request.id] = seen.states
-                self.lengths[request.id] += count
+        for share in shares:
+            name, count = share.request, drafts.get(share.request, 0)
+            if name not in requests:
+                continue
+            self.lengths[name] += count - share.ahead
+            if share.fate != state.COUNTS:
+                continue
+            engine, seen = drafting.settled(
+                self.cfg, self._alone(), self._seen(requests[name]), count, SPEC
+            )
+            self.memory = engine.memory
+            if not self.cfg.overlaps:
+                self.states[name] = seen.states

@@ -9,10 +9,11 @@ from kvproof.model.state import NULL, Request
 @functools.lru_cache(maxsize=1024)
 def peak_blocks(engine: config.Engine, tokens: int) -> int:
     """The most blocks one request holds on an engine while it computes its first `tokens` tokens,
-    wherever hits and chunks make its steps start. Steps in flight keep what they read."""
+    wherever hits and chunks make its steps start. Steps in flight keep what they read, and start as
+    if the drafts of those ahead were right."""
     peak = 0
     in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
-    for start in range(tokens):
+    for start in range(tokens + (engine.steps_in_flight - 1) * engine.drafts):
         decoded = start + min(1 + engine.drafts, engine.chunk_tokens)
         end = max(min(start + engine.chunk_tokens, tokens), decoded)
         held = 0

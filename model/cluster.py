@@ -99,7 +99,8 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
         return
     for engine in state.engines:
         if engine.steps:
-            yield Complete(engine.name)
+            for accepted in drafting.verdicts(engine):
+                yield Complete(engine.name, accepted)
             for failed in failed_load.possible(cluster, state, engine):
                 yield Complete(engine.name, failed=failed)
     yield from _arrivals(cluster, state)
@@ -199,7 +200,7 @@ def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Comple
     if event.failed:
         state = failed_load.taken_back(cluster, rules, state, event.engine, event.failed)
     if cluster.engine(event.engine).overlaps:
-        state = overlap.complete(cluster, rules, state, event.engine)
+        state = overlap.complete(cluster, rules, state, event.engine, event.accepted)
     else:
         state = scheduler.complete(cluster, rules, state, event.engine, event.accepted)
     if event.failed:
@@ -250,6 +251,10 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     else:
         resolved, effects = event, Effects()
         after = SIMPLE[type(event)](cluster, rules, state, event)
+    if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
+        before, ran = state.engine(event.engine), after.engine(event.engine)
+        ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)
+        after, effects = after.putting(ran), Effects(reads)
     engines = []
     for old, new in zip(state.engines, after.engines, strict=True):
         if new is not old:

@@ -223,13 +223,16 @@ class Engine:
                 f"Engine {self.name} has a drafter beside a Mamba group of mode none, which "
                 "kvproof does not cover yet. Write mode align, or drafts 0."
             )
-        if self.drafts and (self.store or self.overlaps or self.retention is not None):
-            other = (
-                "a store" if self.store else "overlapping steps" if self.overlaps else "retention"
-            )
+        if self.drafts and (self.store or self.retention is not None):
+            other = "a store" if self.store else "retention"
             raise UsageError(
                 f"Engine {self.name} has {other} and a drafter, which kvproof does not cover yet. "
-                "Write store false, steps_in_flight 1 and retention null, or drafts 0."
+                "Write store false and retention null, or drafts 0."
+            )
+        if self.drafts and self.overlaps and self.has_state:
+            raise UsageError(
+                f"Engine {self.name} has overlapping steps and a drafter beside a Mamba group, "
+                "which kvproof does not cover yet. Write steps_in_flight 1, or drafts 0."
             )
         if self.drafts and self.chunk_tokens <= self.drafts:
             raise UsageError(

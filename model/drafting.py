@@ -4,6 +4,9 @@ A step computes the drafts of a request after its known tokens. How many of them
 choice of the environment, and is told with the step's output: these have become tokens, the others
 were computed for nothing. The drafter proposes as many as it may after each token that is sampled.
 
+Where steps overlap, a step is scheduled as if all drafts of the one ahead of it were right. Which
+tokens it computes is known when that one has ended: only then the worker runs it.
+
 Sources: `Scheduler.update_from_output` and `update_draft_token_ids` of vLLM V1; of its worker
 `preprocess_mamba` and `postprocess_mamba_fused_kernel`, for a Mamba group in align mode.
 """
@@ -14,23 +17,31 @@ from collections.abc import Iterator
 from kvproof.model import config, counts, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Request
+from kvproof.model.state import DRAFT, NULL, SAMPLED, VOID, Engine, Request
 
 Accepted = tuple[tuple[str, int], ...]
 """The requests of which drafts were accepted, in the order of the step, and how many."""
 
 
+def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
+    """The drafts that the oldest step in flight verifies, of each request whose output is taken."""
+    for name, _ in engine.step or ():
+        yield name, engine.request(name).drafts
+    for flight in engine.steps[0] if engine.steps else ():
+        if flight.fate != VOID:
+            yield flight.request, flight.drafts
+
+
 def verdicts(engine: Engine) -> Iterator[Accepted]:
-    """All that the output of the step in flight may accept, nothing first."""
-    verified = [(name, engine.request(name).drafts) for name, _ in engine.step or ()]
-    open_to = [(name, drafts) for name, drafts in verified if drafts]
+    """All that the output of the oldest step in flight may accept, nothing first."""
+    open_to = [(name, drafts) for name, drafts in _verified(engine) if drafts]
     for accepted in itertools.product(*(range(drafts + 1) for _, drafts in open_to)):
         yield tuple((n, a) for (n, _), a in zip(open_to, accepted, strict=True) if a)
 
 
 def check(engine: Engine, accepted: Accepted) -> None:
-    """Raises NotAllowed where the step in flight verifies no such drafts."""
-    verified = {name: engine.request(name).drafts for name, _ in engine.step or ()}
+    """Raises NotAllowed where the oldest step in flight verifies no such drafts."""
+    verified = dict(_verified(engine))
     for name, count in accepted:
         if not 0 < count <= verified.get(name, 0):
             raise NotAllowed(f"{count} drafts of {name} are accepted of {verified.get(name, 0)}")
@@ -44,9 +55,10 @@ def computable(cfg: config.Engine, request: Request, start: int, admitted: bool)
     return cfg.drafts if fill else request.drafts
 
 
-def scheduled(request: Request, end: int) -> Request:
-    """The request with the drafts that a step to `end` verifies; the others are lost."""
-    return request._replace(drafts=max(min(request.drafts, end - len(request.tokens)), 0))
+def scheduled(request: Request, ahead: int) -> Request:
+    """The request with the drafts that a step verifies which ends so many tokens after those that
+    are known or pending; the others are lost."""
+    return request._replace(drafts=max(min(request.drafts, ahead), 0))
 
 
 def settled(

@@ -29,9 +29,27 @@ def counted_on(engine: Engine, request: Request) -> int:
     return len(request.tokens) + engine.placeholders(request.id)
 
 
+def under_way(engine: Engine, name: str) -> int:
+    """Tokens of a request that steps in flight compute, and whose output will be taken."""
+    return sum(f.tokens for f in engine.flights(name) if f.fate == COUNTS)
+
+
+def unverified(engine: Engine, name: str) -> int:
+    """Tokens of a request in flight that may be rejected: its next step may begin so much before
+    where it is scheduled to."""
+    return sum(f.ahead for f in engine.flights(name) if f.fate == COUNTS)
+
+
+def awaits(cfg: config.Engine, engine: Engine, name: str) -> bool:
+    """Whether the worker knows which tokens of a request a new step computes only when the one
+    ahead has ended, which samples, and may reject drafts."""
+    return cfg.drafts > 0 and engine.placeholders(name) > 0
+
+
 def all_under_way(engine: Engine, request: Request) -> bool:
-    """Whether the output of a request is complete once the steps in flight have ended: the token
-    after the last computed one is its last. Only one is pending where a step may be dispatched."""
+    """Whether the output of a request is complete once the steps in flight have ended, though they
+    accept no drafts: the token after the last known one is its last. One step is in flight where
+    another may be dispatched."""
     pending = engine.placeholders(request.id)
     sampled = request.computed + 2 - pending - len(request.prompt)
     return pending > 0 and sampled >= request.max_tokens
@@ -46,17 +64,20 @@ def settled(engine: Engine, request: Request, rules: Rules) -> int:
 
 def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str, int]]) -> Engine:
     """The engine with one more step in flight. Whoever has reached the end of what is known or
-    pending samples a token, and gets a placeholder for it. A store has what was computed for the
-    steps behind this one."""
+    pending samples a token, and gets placeholders for it and for the drafts before it; the drafts
+    after it are counted on too. A store has what was computed for the steps behind this one."""
     step = []
     for name, tokens in scheduled:
         request = engine.request(name)
-        samples = request.computed >= counted_on(engine, request)
-        blocks = memory.used(cfg, request, tokens)
-        step.append(Flight(name, tokens, samples, COUNTS, blocks))
+        ahead = request.computed - counted_on(engine, request)
+        samples, ahead = ahead >= 0, max(ahead, 0)
+        blocks = memory.used(cfg, request, tokens + unverified(engine, name))
+        step.append(Flight(name, tokens, samples, COUNTS, blocks, ahead, request.drafts))
         computed = request.tokens.ljust(request.computed, SAMPLED)[: request.computed]
         engine = store.keeping(cfg, engine, computed)
-        engine = with_placeholders(engine, name, engine.placeholders(name) + samples)
+        engine = with_placeholders(engine, name, engine.placeholders(name) + samples + ahead)
+        if cfg.drafts:
+            engine = engine.having(request._replace(drafts=cfg.drafts if samples else 0))
     return engine._replace(steps=(*engine.steps, tuple(step))) if step else engine
 
 

@@ -103,11 +103,11 @@ def run(
     cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """Execute one step: for each request, its tables and the tokens that end at `computed`. Tokens
-    that are not known yet were sampled by the steps before it, where steps overlap; else they are
-    drafts. A drafter with layers in a group writes further, as far as it may, and leaves nothing
-    that is to be read."""
+    that are not known yet were sampled by the steps before it, where steps overlap; with a drafter
+    they are drafts. A drafter with layers in a group writes further, as far as it may, and leaves
+    nothing that is to be read."""
     memory = list(engine.memory)
-    if cfg.overlaps:
+    if cfg.overlaps and not cfg.drafts:
         scheduled = [(_reading_ahead(request), tokens) for request, tokens in scheduled]
     reads: list[Read] = []
     states: list[tuple[int, int, str]] = []

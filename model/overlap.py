@@ -3,36 +3,80 @@
 Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with_output`.
 """
 
-from kvproof.model import config, connector, coordinator, history, in_flight
+from kvproof.model import (
+    config,
+    connector,
+    coordinator,
+    drafting,
+    history,
+    in_flight,
+    memory,
+)
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import COUNTS, LATE, VOID, Engine, Flight, State
+from kvproof.model.state import COUNTS, LATE, VOID, Engine, Flight, Request, State
+from kvproof.model.step import Read
 
 
-def complete(cluster: config.Cluster, rules: Rules, state: State, name: str) -> State:
+def complete(
+    cluster: config.Cluster,
+    rules: Rules,
+    state: State,
+    name: str,
+    accepted: drafting.Accepted = (),
+) -> State:
     """The output of the oldest step in flight arrives. Each sampled token takes the place of its
     placeholder; full blocks of known tokens are cached; a request may end. The output of a request
-    that has ended is thrown away; the token of one that was preempted is kept, and touches no
-    placeholder, for the preemption has taken them (vllm#48245)."""
+    that has ended is thrown away; the tokens of one that was preempted are kept, and touch no
+    placeholder and no computed token, for the preemption has taken them (vllm#48245)."""
     cfg, engine = cluster.engine(name), state.engine(name)
     if not engine.steps:
         raise NotAllowed(f"engine {name} has no step in flight")
+    drafting.check(engine, accepted)
     engine, step = in_flight.arrived(engine, rules)
     state = state.putting(engine)
     for flight in step:
         if flight.fate != VOID:
-            state = _taken(cfg, rules, state, flight)
+            state = _taken(cfg, rules, state, flight, dict(accepted).get(flight.request, 0))
     return state
 
 
-def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight) -> State:
+def carried_out(
+    cfg: config.Engine, before: Engine, after: Engine
+) -> tuple[Engine, tuple[Read, ...]]:
+    """The engine after the worker has run what had waited for the step whose output arrived. What
+    is thrown away is not run: nothing of it is cached, and later steps write after it."""
+    sampled = {f.request for f in before.steps[0] if f.samples and f.fate == COUNTS}
+    batch = [
+        (after.request(f.request), f.tokens)
+        for f in (after.steps[0] if after.steps else ())
+        if f.request in sampled and f.fate == COUNTS
+    ]
+    return memory.run(cfg, after, batch) if cfg.drafts and batch else (after, ())
+
+
+def _stepped_back(
+    cfg: config.Engine, engine: Engine, request: Request, drafts: int, rules: Rules
+) -> tuple[Engine, Request]:
+    """The request without the drafts of an ended step that were rejected. What steps behind it
+    compute begins so much earlier."""
+    behind = in_flight.under_way(engine, request.id)
+    ended = request._replace(computed=request.computed - behind)
+    engine, ended = drafting.settled(cfg, engine, ended, drafts, rules)
+    request = request._replace(computed=ended.computed + behind)
+    return engine.having(request), request
+
+
+def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight, drafts: int) -> State:
     engine = _without_placeholder(state.engine(cfg.name), flight, rules)
     request = engine.request(flight.request)
     if not flight.samples:
         return state.putting(engine)
     if flight.fate == COUNTS:
         engine = history.record_served(engine, request)
-    request = history.sampled(request)
+        if cfg.drafts:
+            engine, request = _stepped_back(cfg, engine, request, drafts, rules)
+    request = history.sampled(request, drafts + 1)
     engine = engine.having(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1
@@ -46,5 +90,6 @@ def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight) -> St
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:
     if flight.fate == LATE and not rules.late_output_takes_placeholder():
         return engine
-    left = engine.placeholders(flight.request) - int(rules.placeholders_taken(flight.samples))
+    taken = int(rules.placeholders_taken(flight.samples)) + flight.ahead
+    left = engine.placeholders(flight.request) - taken
     return in_flight.with_placeholders(engine, flight.request, left)

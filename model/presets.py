@@ -282,6 +282,17 @@ _PRESETS = (
     _overlapping(
         _one("hybrid-async", FULL, MAMBA, jobs=(Job("r0", "abcde", 3), Job("r1", "abcdx", 2)))
     ),
+    _overlapping(_one("async-drafts", EAGLE, jobs=ASYNC, num_blocks=8, drafts=1)),
+    _overlapping(
+        _one(
+            "async-drafts-window",
+            EAGLE,
+            Group("window", 2, window=3, eagle=True),
+            jobs=ASYNC,
+            num_blocks=16,
+            drafts=1,
+        )
+    ),
     _one(
         "store-failing",
         FULL,

@@ -222,7 +222,8 @@ class Scheduling:
         running = self.engine.running
         if request.id not in running:
             running = (*running, request.id)
-        request = drafting.scheduled(request, end)._replace(status=RUNNING, computed=end)
+        ahead = end - in_flight.counted_on(self.engine, request)
+        request = drafting.scheduled(request, ahead)._replace(status=RUNNING, computed=end)
         self.engine = self.engine.having(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
@@ -319,8 +320,12 @@ class Scheduling:
         """Hand the step to the worker, which runs it; what a store brings is there before."""
         if self.pending is not None:
             raise NotAllowed(f"{self.pending[0]} is admitted and not scheduled")
-        batch = [(self.engine.request(r), tokens) for r, tokens in self.scheduled]
         engine = self.engine
+        batch = [
+            (engine.request(r), tokens)
+            for r, tokens in self.scheduled
+            if not in_flight.awaits(self.cfg, engine, r)
+        ]
         for name in self.brought:
             engine = memory.load(self.cfg, engine, engine.request(name))
         engine, reads = memory.run(self.cfg, engine, batch)

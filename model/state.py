@@ -131,13 +131,17 @@ VOID = "void"
 
 class Flight(NamedTuple):
     """One request's share of a dispatched step whose output has not arrived: the tokens computed,
-    whether one is sampled, what will become of the output, and the blocks read or written."""
+    whether one is sampled, what will become of the output, and the blocks read or written. With a
+    drafter, `ahead` of the tokens come after all that are known or pending, and `drafts` of these
+    may be accepted."""
 
     request: str
     tokens: int
     samples: bool
     fate: str = COUNTS
     blocks: tuple[int, ...] = ()
+    ahead: int = 0
+    drafts: int = 0
 
 
 class Engine(NamedTuple):

@@ -8,7 +8,7 @@ else is a value as it stands, so that the order of a free queue is seen.
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from kvproof.model.state import State
+from kvproof.model.state import Flight, State
 
 Flat: TypeAlias = dict[str, Any]
 
@@ -61,7 +61,10 @@ def nested(state: Flat) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON would give it back: tuples become lists."""
+    """A value as JSON would give it back: tuples become lists. A share of a step in flight is told
+    without what it has of drafts where there are none, as in traces from before there were such."""
+    if isinstance(value, Flight) and not value.ahead:
+        value = value[: Flight._fields.index("ahead")]
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
     return value

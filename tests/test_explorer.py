@@ -87,6 +87,8 @@ STATES = {
     "async": 770,
     "async-preempting": 712,
     "hybrid-async": 133,
+    "async-drafts": 240,
+    "async-drafts-window": 291,
     "pd-async": 1764,
     "store-async": 796,
     "pd-async-decode": 799,

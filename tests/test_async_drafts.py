@@ -1,0 +1,130 @@
+"""Speculative decoding with async scheduling: a step is scheduled before it is known which drafts
+of the one ahead were right."""
+
+from typing import Any
+
+import pytest
+
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Abort, Complete, Schedule, Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.state import LATE, State
+from kvproof.strategies.exhaustive import search
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.verdict import Verdict
+
+ENGINE = Engine("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
+LONG = Cluster("c", (ENGINE,), (Job("r0", "abcd", 9),))
+
+
+def ahead(cluster: Cluster = LONG) -> ModelMachine:
+    """A machine with a step that verifies drafts, and one behind it that counts on them."""
+    machine = ModelMachine(cluster)
+    for event in (Submit("E", "r0"), *[Schedule("E")] * 2, Complete("E"), Schedule("E")):
+        machine.take(event)
+    return machine
+
+
+def test_a_step_counts_on_the_drafts_of_the_one_ahead() -> None:
+    engine = ahead().state.engine("E")
+    request = engine.request("r0")
+    assert (request.output, request.computed, engine.pending) == (".", 10, (("r0", 6),))
+    assert [(f.tokens, f.ahead, f.drafts) for step in engine.steps for f in step] == [(3, 2, 2)] * 2
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_rejected_drafts_are_taken_back_under_the_step_behind(accepted: int) -> None:
+    machine = ahead()
+    step = machine.take(Complete("E", (("r0", accepted),) if accepted else ()))
+    engine = machine.state.engine("E")
+    request = engine.request("r0")
+    assert request.output == "." * (2 + accepted)
+    assert request.computed == len(request.tokens) + 2
+    assert engine.pending == (("r0", 3),)
+    # Only now the worker runs the step behind, from the last right token on.
+    assert {len(read.expected) for read in step.effects.reads} == set(range(1, 8 + accepted + 1))
+    assert all(read.found == read.expected for read in step.effects.reads)
+
+
+def test_what_was_sampled_before_an_abort_is_not_run() -> None:
+    machine = ahead()
+    machine.take(Abort("E", "r0"))
+    assert [e for e in machine.stimuli() if isinstance(e, Complete)] == [Complete("E")]
+    assert not machine.take(Complete("E")).effects.reads
+
+
+def test_no_more_is_accepted_than_is_verified() -> None:
+    with pytest.raises(NotAllowed, match="3 drafts of r0 are accepted of 2"):
+        ahead().take(Complete("E", (("r0", 3),)))
+
+
+def late(state: State) -> bool:
+    engine = state.engine("E")
+    return any(f.fate == LATE and f.drafts for step in engine.steps for f in step)
+
+
+def test_late_drafts_of_a_preempted_request_are_kept() -> None:
+    cluster = CLUSTERS["async-drafts"]
+    state = next(s for s in search(cluster, SPEC, [], 10_000).states if late(s))
+    machine = ModelMachine(cluster)
+    machine.state = state
+    (name,) = {f.request for step in state.engine("E").steps for f in step if f.fate == LATE}
+    before = state.engine("E").request(name)
+    accepted = next(e for e in machine.stimuli() if isinstance(e, Complete) and e.accepted)
+    machine.take(accepted)
+    after = machine.state.engine("E").find(name)
+    assert after is None or (after.computed == 0 and len(after.output) == len(before.output) + 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cluster"),
+    [
+        ("rejected_drafts_are_computed", "async-drafts"),
+        ("late_output_takes_placeholder", "async-drafts"),
+        ("window_let_go_in_flight", "async-drafts-window"),
+    ],
+)
+def test_mistakes_show_where_both_meet(fault: str, cluster: str) -> None:
+    outcome = explore(CLUSTERS[cluster], rules_with([FAULTS[fault]]))
+    assert outcome.verdict is Verdict.VIOLATED
+
+
+def placeholders_of_rejected_drafts_stay(patch: pytest.MonkeyPatch) -> None:
+    """vLLM steps the computed tokens back and leaves the placeholders."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = Scheduler.update_from_output
+
+    def kept(self: Any, output: Any, result: Any) -> Any:
+        rejected = {
+            name: len(drafts) + 1 - len(result.sampled_token_ids[result.req_id_to_index[name]])
+            for name, drafts in output.scheduled_spec_decode_tokens.items()
+        }
+        outputs = original(self, output, result)
+        for name, count in rejected.items():
+            if name in self.requests and self.requests[name].num_output_placeholders:
+                self.requests[name].num_output_placeholders += count
+        return outputs
+
+    patch.setattr(Scheduler, "update_from_output", kept)
+
+
+@pytest.mark.live
+def test_live_placeholders_that_stay_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.invariants.registry import INVARIANTS
+    from kvproof.live.machine import LiveMachine
+    from kvproof.strategies.stateful import sample
+
+    def run() -> Any:
+        finds = [INVARIANTS["placeholders_are_samples_in_flight"]]
+        cluster = CLUSTERS["async-drafts"]
+        return sample(LiveMachine, cluster, finds, examples=15, use_jobs=True, shrink=False)
+
+    assert run().verdict is Verdict.SAMPLED
+    placeholders_of_rejected_drafts_stay(monkeypatch)
+    assert run().verdict is Verdict.VIOLATED
