@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.events import Adopt, Compute, Preempt, Schedule
+from kvproof.model.events import Adopt, Compute, Preempt, Release, Schedule
 from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING
 from kvproof.model.step import Step
 
@@ -33,7 +33,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             if name != last:
                 yield f"{name} is preempted", f"{last} runs, of priority {_told(rank, last, name)}"
             running.remove(name)
-        elif name in waiting and not isinstance(choice, Adopt):
+        elif name in waiting and not isinstance(choice, (Adopt, Release)):
             first = min((r for r in waiting if holds[r] == holds[name]), key=rank.__getitem__)
             if name != first:
                 yield (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.events import Schedule
+from kvproof.model.events import Release, Schedule
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
 
@@ -18,7 +18,9 @@ from kvproof.model.step import Step
 def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Where no step is in flight and a request is there, a step schedules something."""
     event = step.event
-    if not isinstance(event, Schedule) or event.chose or cluster.engine(event.engine).connected:
+    if not isinstance(event, Schedule) or cluster.engine(event.engine).connected:
+        return
+    if not all(isinstance(choice, Release) for choice in event.chose or ()):
         return
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
     waiting = [r for r in before.requests if after.find(r.id)]

@@ -7,7 +7,7 @@ around them, in the vocabulary of `model.events`.
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
+from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt, Release
 from kvproof.model.step import Allocation
 
 
@@ -78,7 +78,8 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
-            self.choices = before
+            kept = self.scheduler.kv_cache_manager.get_block_ids(name)
+            self.choices = before if kept == blocks else [*before, Release(name)]
             return result
         if fresh:
             self.admitted.append(Admitted(name, hit, external, cached))
@@ -87,6 +88,8 @@ class Recorder:
         return result
 
     def _preempt(self, original: Callable[..., Any], request: Any, *args: Any, **kw: Any) -> Any:
+        if self.choices[-1:] == [Release(self.needy)]:
+            self.choices.pop()  # a preemption says it, too
         self.choices.append(Preempt(request.request_id, self.needy))
         return original(request, *args, **kw)
 

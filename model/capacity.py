@@ -43,8 +43,14 @@ def reserved_blocks(engine: config.Engine, tokens: int) -> int:
     return reserved
 
 
+def needed_blocks(engine: config.Engine, tokens: int) -> int:
+    """Blocks that an engine must have for a request of so many tokens: for what it holds, and to
+    let it in."""
+    return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
+
+
 def can_hold(engine: config.Engine, request: Request) -> bool:
-    """Whether an engine that is otherwise empty can serve a request to its end. The last sampled
-    token is never computed."""
+    """Whether an engine that is otherwise empty is sure to serve a request to its end. The last
+    sampled token is never computed."""
     tokens = len(request.prompt) + request.max_tokens - 1
-    return peak_blocks(engine, tokens) < engine.num_blocks
+    return needed_blocks(engine, tokens) < engine.num_blocks

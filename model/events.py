@@ -37,7 +37,14 @@ class Preempt(NamedTuple):
     needy: str
 
 
-Choice: TypeAlias = Admit | Adopt | Compute | Preempt
+class Release(NamedTuple):
+    """Let go of the blocks that a request's computed tokens have left behind, though it does not
+    fit and nobody is preempted for it."""
+
+    request: str
+
+
+Choice: TypeAlias = Admit | Adopt | Compute | Preempt | Release
 
 
 class Submit(NamedTuple):
@@ -163,7 +170,7 @@ EVENTS: dict[str, Any] = {
         ResetRunning,
     )
 }
-CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preempt)}
+CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preempt, Release)}
 
 
 def _same(one: Any, other: object) -> bool:

@@ -21,7 +21,7 @@ from kvproof.model import (
     store,
 )
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt
+from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt, Release
 from kvproof.model.rules import Rules
 from kvproof.model.state import (
     FAILED,
@@ -294,6 +294,14 @@ class Scheduling:
         self.engine = engine.having(victim)._replace(running=running)
         self.chose.append(choice)
 
+    def release(self, choice: Release) -> None:
+        """A request that waits for blocks keeps none that it needs no more."""
+        request = self.engine.request(choice.request)
+        if request.status not in (RUNNING, WAITING, PREEMPTED) or not request.tables:
+            raise NotAllowed(f"{request.id} is {request.status} and lets go of blocks")
+        self.engine, _ = self._without_skipped(request)
+        self.chose.append(choice)
+
     def _unschedule(self, victim: Request) -> None:
         """Take a request out of the step. What it was to compute is not computed, so it must not
         stay in the cache (vllm#57580)."""
@@ -313,6 +321,8 @@ class Scheduling:
             self.adopt(choice)
         elif isinstance(choice, Compute):
             self.compute(choice)
+        elif isinstance(choice, Release):
+            self.release(choice)
         else:
             self.preempt(choice)
 

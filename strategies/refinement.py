@@ -12,12 +12,13 @@ from typing import Any
 
 from kvproof.invariants.invariant import Finding, broken
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.capacity import can_hold
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, describe
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.machine import Machine, ModelMachine
-from kvproof.model.state import State
+from kvproof.model.state import PREEMPTED, WAITING, State
 from kvproof.model.step import Step
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
@@ -118,9 +119,11 @@ class Shadowed:
         return True
 
     def _stays(self, finding: Finding) -> bool:
-        """Whether the model, driven on from here, does not come to its end either."""
+        """Whether the model, driven on from here, need not come to its end either."""
         if INVARIANTS[finding.invariant].kind != "eventually":
             return False
+        if self._has_misfit():
+            return True
         model = ModelMachine(self.cluster, self.rules)
         model.state = self.shadow.state
         try:
@@ -128,6 +131,15 @@ class Shadowed:
         except Violated:
             return True
         return False
+
+    def _has_misfit(self) -> bool:
+        """Whether somebody waits whom only a fault has let in: no engine is sure to hold it, and
+        the scheduler may pass it by for ever."""
+        return not self.rules.rejects_impossible() and any(
+            r.status in (WAITING, PREEMPTED) and not cfg.connected and not can_hold(cfg, r)
+            for cfg, engine in zip(self.cluster.engines, self.shadow.state.engines, strict=True)
+            for r in engine.requests
+        )
 
     def _differ(self, step: Step, how: str) -> None:
         reasons = (f"{self.machine.name} took {describe(step.event)}", how)

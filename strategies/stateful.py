@@ -60,14 +60,16 @@ def check_machine(
     cluster: Cluster,
     invariants: Iterable[Invariant] | None = None,
     examples: int | None = None,
+    shrink: bool = True,
 ) -> None:
     """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides how
-    many. Raises Violated with the smallest failing run."""
+    many. Raises Violated with the smallest failing run, or as it was found without `shrink`."""
     chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
     target = Target(make_machine, cluster, chosen)
+    unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
     settings = hypothesis.settings(
         max_examples=examples or hypothesis.settings().max_examples,
-        phases=[p for p in hypothesis.Phase if p is not hypothesis.Phase.explain],
+        phases=[p for p in hypothesis.Phase if p not in unwanted],
         report_multiple_bugs=False,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from kvproof.model.capacity import peak_blocks, reserved_blocks
+from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.errors import UsageError
 
@@ -46,11 +46,10 @@ def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
 def _longest_on(engine: Engine, max_tokens: int) -> int:
     after_prompt = 0 if engine.role == "prefill" else max_tokens - 1
 
-    def peak(prompt: int) -> int:
-        tokens = prompt + after_prompt
-        return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
+    def needed(prompt: int) -> int:
+        return needed_blocks(engine, prompt + after_prompt)
 
-    return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=peak)
+    return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=needed)
 
 
 def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:

@@ -7,10 +7,11 @@ import pytest
 
 from kvproof.invariants.placeholders_are_samples_in_flight import INVARIANT as PLACEHOLDERS
 from kvproof.invariants.settled_frees import INVARIANT as SETTLED
-from kvproof.model.config import Job
+from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import (
     Complete,
     Event,
+    Release,
     Schedule,
     Submit,
     describe,
@@ -97,3 +98,17 @@ def test_a_reset_of_running_requests_with_a_step_in_flight(name: str) -> None:
     for judge in (PLACEHOLDERS, SETTLED):
         step = Step(machine.state, event, Effects(), State((node.engine,)))
         assert not list(judge.check(cluster, step))
+
+
+def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> None:
+    from kvproof.live.machine import LiveMachine
+
+    groups = (Group("full", 1), Group("window", 1, window=2))
+    engine = Engine("E", groups, 9, chunk_tokens=4, store=True, steps_in_flight=2)
+    jobs = (Job("r0", "a", 4), Job("r1", "b", 4))
+    machine = Shadowed(LiveMachine(Cluster("tight", (engine,), jobs)))
+    schedule, complete = Schedule("E"), Complete("E")
+    for event in (Submit("E", "r0"), schedule, schedule, Submit("E", "r1"), complete, schedule):
+        machine.take(event)
+    machine.take(complete)
+    assert machine.take(schedule).event == Schedule("E", (Release("r0"),))

@@ -14,6 +14,7 @@ from kvproof.model.events import (
     Event,
     LeaseExpire,
     Preempt,
+    Release,
     ResetRunning,
     Schedule,
     Submit,
@@ -173,6 +174,8 @@ class _Reader:
                 )
             elif isinstance(choice, Adopt):
                 yield move("adopt", preempted=(int(preempted),), hashed=hashed)
+            elif isinstance(choice, Release):
+                yield move("release", hashed=hashed)
             elif isinstance(choice, Compute):
                 yield move("compute", tokens=(choice.tokens,), hashed=hashed)
 
