@@ -31,6 +31,7 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "report_spans_skipped_blocks",
         "poisoned_step_counts",
         "failed_load_stays_cached",
+        "load_keeps_room_for_drafts",
     ),
     "0.33.0": (
         "null_blocks_counted_as_cached",

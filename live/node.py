@@ -142,6 +142,17 @@ class Node:
             )
             requests[request.id] = request._replace(computed=request.computed - behind)
         self.worker.accept(requests, shares, right)
+        rejected = {
+            s.request: s.ahead - right.get(s.request, 0) for s in shares if s.fate == state.COUNTS
+        }
+        for index, (output, step) in enumerate(self.queue):
+            placed = tuple(
+                self.worker.placed(self.engine.request(s.request), s, rejected[s.request])
+                if self.cfg.drafts and s.request in rejected
+                else s
+                for s in step
+            )
+            self.queue[index] = output, placed
 
     def carry_out(self, ended: tuple[state.Flight, ...]) -> tuple[Read, ...]:
         """The worker runs what had waited for the output of a step to say where it begins."""

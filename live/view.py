@@ -197,18 +197,21 @@ def with_drafts(
         held = scheduler.requests[request.id].spec_token_ids
         ids = verified.get(request.id, ()) if request.id in running else held
         drafts = sum(1 for token in ids if token >= 0)
-        blocks = states.get(request.id, ()) if request.tables else ()
+        gone = not request.tables or request.status == state.SENDING
+        blocks = () if gone else states.get(request.id, ())
         requests.append(request._replace(drafts=drafts, states=blocks))
     return engine._replace(requests=tuple(requests))
 
 
 def with_placeholder_drafts(scheduler: Any, engine: state.Engine) -> state.Engine:
     """The engine with the drafts that the next step of each request is to verify. Where steps
-    overlap, the scheduler knows how many there will be, and no more."""
-    requests = (
-        request._replace(drafts=len(scheduler.requests[request.id].spec_token_ids))
-        for request in engine.requests
-    )
+    overlap, the scheduler knows how many there will be, and no more. Those of a request that has
+    finished are left as they are."""
+    requests = []
+    for request in engine.requests:
+        live = scheduler.requests[request.id]
+        drafts = 0 if RequestStatus.is_finished(live.status) else len(live.spec_token_ids)
+        requests.append(request._replace(drafts=drafts))
     return engine._replace(requests=tuple(requests))
 
 

@@ -133,6 +133,11 @@ class Worker:
         """Run the shares of a step that had to wait: what was read."""
         return self._run([(self._seen(requests[s.request]), s.tokens) for s in shares])
 
+    def placed(self, request: state.Request, share: Flight, rejected: int) -> Flight:
+        """A share of a step, now that it is known that so many drafts before it were rejected."""
+        request = self._seen(request._replace(computed=request.computed - rejected))
+        return share._replace(blocks=memory.used(self.cfg, request, share.tokens))
+
     def _run(self, batch: list[tuple[state.Request, int]]) -> Reads:
         engine, reads = memory.run(self.cfg, self._alone(), batch)
         self.memory = engine.memory

@@ -213,10 +213,11 @@ class Engine:
                 f"A group of engine {self.name} is marked eagle, and there is no drafter. "
                 "Write drafts, the number of tokens it proposes."
             )
-        if self.drafts and self.connected:
+        if self.connected and self.lookahead and self.has_state:
             raise UsageError(
-                f"Engine {self.name} has role {self.role} and a drafter, which kvproof does not "
-                "cover yet. Write role both, or drafts 0."
+                f"A drafter has layers on engine {self.name}, which hands over beside a Mamba "
+                "group: vLLM then finds hits by the token that P cuts off, which kvproof does not "
+                "cover yet. Write eagle false, or no Mamba group."
             )
         if self.drafts and any(g.kind == "mamba" and not g.aligned for g in self.groups):
             raise UsageError(
@@ -443,6 +444,11 @@ class Cluster:
             raise UsageError(
                 "P and D have different cache groups. Write the same kinds, windows and modes in "
                 "the same order on both."
+            )
+        if [g.eagle for g in p.groups] != [g.eagle for g in d.groups]:
+            raise UsageError(
+                "The drafter has layers in other cache groups on P than on D, which NIXL could not "
+                "pair. Write eagle for the same groups on both."
             )
         for i, group in enumerate(p.groups):
             if group.attention and p.kernel_tokens(i) != d.kernel_tokens(i):

@@ -131,13 +131,18 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
         if group.kind == "mamba":
-            lists.append(_state_slots(table, rules))
+            lists.append(_state_slots(_without_scratch(cfg, table), rules))
             continue
         table = table[: int(rules.attention_blocks_offered(request.computed, group.block_size))]
         if group.kind == "window":
             table = table[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
         lists.append(table)
     return tuple(lists)
+
+
+def _without_scratch(cfg: config.Engine, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    """A list of a Mamba group without the blocks for the states of drafts, which are its last."""
+    return blocks[: max(len(blocks) - cfg.drafts, 1)]
 
 
 def _state_slots(blocks: tuple[int, ...], rules: Rules) -> tuple[int, ...]:
@@ -163,7 +168,7 @@ def paired(
             fresh = ()
         remote = transfer.remote[index]
         if group.kind == "mamba":
-            fresh = _state_slots(fresh, rules)
+            fresh = _state_slots(_without_scratch(d, fresh), rules)
             pairs.append((fresh, _state_slots(remote, rules) if fresh else ()))
             local.append(fresh)
             continue
@@ -224,7 +229,7 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
     state = state.ending(cfg.name, request.id)
     engine = in_flight.let_down(engine, request.id, VOID)
     if request.route == "to_decode":
-        engine = engine.having(request._replace(status=SENDING))
+        engine = engine.having(request._replace(status=SENDING, drafts=0, states=()))
         if rules.finished_leaves_running():
             engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
         lists = offered_lists(cfg, request, rules)

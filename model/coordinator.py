@@ -116,11 +116,19 @@ def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) 
     return groups.skipped_blocks(group, total, rules)
 
 
+def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int, rules: Rules) -> int:
+    """Slots after `end` that a drafter may write. While a load is under way nothing is computed:
+    D takes none, so that its blocks are those P offers."""
+    loads = hit is not None and request.external and end == hit.tokens + request.external
+    return 0 if loads else rules.lookahead(cfg.lookahead)
+
+
 def predicted(
     cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, rules: Rules
 ) -> int:
     """Blocks that leave the free queue when the request grows to `end` tokens."""
     total = 0
+    ahead = _ahead(cfg, request, hit, end, rules)
     for index, group in enumerate(cfg.groups):
         if hit is None:
             total += groups.grown(cfg, group, request.tables[index], end, rules)
@@ -135,9 +143,10 @@ def predicted(
             loaded = hit.tokens + request.external
             total += _states(cfg, group, len(blocks), loaded, end, rules)
         else:
-            slots = end + rules.lookahead(cfg.lookahead)
             total += int(
-                rules.attention_blocks_predicted(slots, group.block_size, len(blocks), skipped)
+                rules.attention_blocks_predicted(
+                    end + ahead, group.block_size, len(blocks), skipped
+                )
             )
         total += rules.evictable_hit_blocks(evictable)
     return total
@@ -193,13 +202,15 @@ def grow(
     end: int,
     rules: Rules,
     fresh: bool = False,
+    loads: bool = False,
 ) -> tuple[Engine, Request]:
     """Take the blocks a request needs to reach `end` tokens. The tables of a `fresh` one have hits
-    only."""
+    only, and what a connector brings. One that `loads` computes nothing yet."""
     tables = []
+    ahead = 0 if loads else None
     for index, group in enumerate(cfg.groups):
-        count = max(groups.grown(cfg, group, request.tables[index], end, rules, fresh), 0)
         table = padded = request.tables[index]
+        count = max(groups.grown(cfg, group, table, end, rules, fresh, ahead), 0)
         needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
         if group.aligned and not rules.may_hold_more(len(table), needed):
             engine = engine._replace(dead=f"{len(table)} blocks are held, and {needed} are needed")

@@ -1,11 +1,11 @@
 """A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
 run may choose otherwise."""
 
-from kvproof.model import connector, coordinator, in_flight, session
+from kvproof.model import connector, coordinator, counts, groups, in_flight, session
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Compute, Preempt
 from kvproof.model.scheduler import Scheduling
-from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING, Engine, Request
+from kvproof.model.state import FAILED, LOADED, LOADING, PREEMPTED, WAITING, Engine, Request
 
 
 class Greedy(Scheduling):
@@ -102,18 +102,36 @@ class Greedy(Scheduling):
         with its blocks cannot be preempted, and several of them could wait for each other."""
         if not self.rules.loads_leave_room() or self.engine.dead:
             return True
-        promised = sum(
-            coordinator.predicted(self.cfg, before, r, None, len(r.tokens), self.rules)
-            for r in before.requests
-            if r.tables and r.computed < len(r.tokens)
-        )
+        promised = sum(map(self._still_needed, filter(self._begun, before.requests)))
         request = self.engine.request(name)
         rest = coordinator.predicted(
             self.cfg, self.engine, request, None, len(request.tokens), self.rules
         )
-        if promised + rest > len(self.engine.free):
+        if promised + max(rest, self._kept()) > len(self.engine.free):
             raise NotAllowed(f"{name} would take blocks that others need to finish")
         return True
+
+    def _kept_slots(self) -> int:
+        return self.rules.slots_kept_beside_load(self.cfg.drafts, self.cfg.lookahead)
+
+    def _kept(self) -> int:
+        """Blocks that a load is asked to leave free for a step with drafts after it."""
+        sizes = (g.block_size for g in self.cfg.groups if g.attention)
+        return sum(int(counts.blocks_for_tokens(self._kept_slots(), size)) for size in sizes)
+
+    def _begun(self, request: Request) -> bool:
+        """Whether a request holds blocks and has its first token still to come."""
+        loads = request.status in (LOADING, LOADED, FAILED) and self._kept_slots() > 0
+        return bool(request.tables) and (request.computed < len(request.tokens) or loads)
+
+    def _still_needed(self, request: Request) -> int:
+        """Blocks that a request begun before a load needs for its tokens, and for a step with
+        drafts after them where these are kept free too."""
+        ahead = max(self.rules.lookahead(self.cfg.lookahead), self._kept_slots())
+        return sum(
+            groups.grown(self.cfg, g, table, len(request.tokens), self.rules, ahead=ahead)
+            for g, table in zip(self.cfg.groups, request.tables, strict=True)
+        )
 
     def _try(self, name: str) -> bool:
         """Admit and schedule a waiting request if it fits; all or nothing."""

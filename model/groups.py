@@ -108,13 +108,15 @@ def grown(
     end: int,
     rules: Rules = SPEC,
     fresh: bool = False,
+    ahead: int | None = None,
 ) -> int:
-    """New blocks the table takes to reach `end` tokens. A `fresh` table has hits only."""
+    """New blocks the table takes to reach `end` tokens, and in attention groups those `ahead` in
+    which a drafter may write. A `fresh` table has hits only."""
     size, held = group.block_size, len(table)
     if group.aligned:
         scratch = cfg.drafts
         return int(rules.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
-    ahead = rules.lookahead(cfg.lookahead)
+    ahead = rules.lookahead(cfg.lookahead) if ahead is None else ahead
     return int(rules.attention_blocks_predicted(end + ahead, size, held, 0))
 
 

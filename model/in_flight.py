@@ -40,6 +40,18 @@ def unverified(engine: Engine, name: str) -> int:
     return sum(f.ahead for f in engine.flights(name) if f.fate == COUNTS)
 
 
+def placed(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+    """The engine where the share of a request in the step in flight has the blocks that it uses to
+    compute up to the computed tokens."""
+
+    def known(flight: Flight) -> Flight:
+        if flight.request != request.id or flight.fate != COUNTS:
+            return flight
+        return flight._replace(blocks=memory.used(cfg, request, flight.tokens))
+
+    return engine._replace(steps=tuple(tuple(map(known, step)) for step in engine.steps))
+
+
 def awaits(cfg: config.Engine, engine: Engine, name: str) -> bool:
     """Whether the worker knows which tokens of a request a new step computes only when the one
     ahead has ended, which samples, and may reject drafts."""

@@ -58,13 +58,13 @@ def carried_out(
 def _stepped_back(
     cfg: config.Engine, engine: Engine, request: Request, drafts: int, rules: Rules
 ) -> tuple[Engine, Request]:
-    """The request without the drafts of an ended step that were rejected. What steps behind it
-    compute begins so much earlier."""
+    """The request without the drafts of an ended step that were rejected. What a step behind it
+    computes begins so much earlier; which blocks it uses is known now."""
     behind = in_flight.under_way(engine, request.id)
     ended = request._replace(computed=request.computed - behind)
     engine, ended = drafting.settled(cfg, engine, ended, drafts, rules)
     request = request._replace(computed=ended.computed + behind)
-    return engine.having(request), request
+    return in_flight.placed(cfg, engine, request).having(request), request
 
 
 def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight, drafts: int) -> State:

@@ -45,9 +45,10 @@ def _pd(name: str, *groups: Group, jobs: tuple[Job, ...], **options: object) -> 
     blocks = int(str(options.pop("num_blocks", 9)))
     decode_blocks = int(str(options.pop("decode_blocks", blocks)))
     chunk = int(str(options.pop("chunk_tokens", 8)))
+    drafts = int(str(options.pop("drafts", 0)))
     most = int(str(options.pop("max_requests", 256)))
     caching = options.pop("prefix_caching", True) is True
-    shared: dict[str, Any] = {"max_requests": most, "prefix_caching": caching}
+    shared: dict[str, Any] = {"max_requests": most, "prefix_caching": caching, "drafts": drafts}
     p = Engine("P", groups, blocks, "prefill", chunk, **shared)
     d = Engine("D", groups, decode_blocks, "decode", chunk, **shared)
     return Cluster(name, (p, d), jobs, **options)  # type: ignore[arg-type]
@@ -325,6 +326,16 @@ _PRESETS = (
         )
     ),
     _overlapping(_one("store-async", FULL, jobs=APART, num_blocks=5, store=True, aborts=True)),
+    _pd(
+        "pd-drafts",
+        FULL,
+        MAMBA,
+        jobs=(Job("r0", "abcde", 3), Job("r1", "abcx", 2)),
+        num_blocks=12,
+        drafts=1,
+    ),
+    _pd("pd-drafts-tight", EAGLE, jobs=(Job("r0", "abcd"),), decode_blocks=4, drafts=1),
+    _overlapping(_pd("pd-drafts-async", EAGLE, jobs=ASYNC, num_blocks=8, drafts=1), "D"),
     _overlapping(_pd("pd-async", FULL, MAMBA, jobs=APART, num_blocks=7, aborts=True)),
     _overlapping(
         _pd(

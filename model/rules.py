@@ -76,6 +76,7 @@ class Rules:
     deeper_hit_gives_up_local: Callable[[], bool] = lambda: False
     loads_embeddings: Callable[[], bool] = lambda: True
     loads_leave_room: Callable[[], bool] = lambda: True
+    slots_kept_beside_load: Callable[[int, int], int] = lambda _drafts, _ahead: 0
     load_at_align_split: Callable[[], str] = lambda: "passes"
     frees_while_loading: Callable[[], bool] = lambda: False
     frees_after_aborted_load: Callable[[], bool] = lambda: True

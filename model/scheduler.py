@@ -141,9 +141,10 @@ class Scheduling:
         try:
             if hit is not None:
                 engine, request = coordinator.admit(self.cfg, engine, request, hit, self.rules)
-            if end > request.computed:
+            loads = end == request.computed
+            if not loads or self.cfg.drafts:
                 engine, request = coordinator.grow(
-                    self.cfg, engine, request, end, self.rules, fresh=hit is not None
+                    self.cfg, engine, request, end, self.rules, hit is not None, loads
                 )
         except pool.Exhausted as error:
             engine = engine._replace(dead=str(error))
@@ -195,7 +196,7 @@ class Scheduling:
             raise NotAllowed(f"{request.id} is scheduled twice in a step")
         self._refuse_more_than_run(request)
         start = hit.tokens + request.external if hit else request.computed
-        limit = self.computable(request, start, admitted)
+        limit = self.computable(request, start, admitted or request.status != RUNNING)
         if choice.tokens > limit and self.chunk(request, start, limit, hit) == choice.tokens:
             self.chose.append(choice)
             self._die(f"{choice.tokens} tokens are scheduled where {limit} were asked for")

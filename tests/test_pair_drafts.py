@@ -1,0 +1,88 @@
+"""Speculative decoding on a prefill and a decode node: what is handed over, and what is not."""
+
+import dataclasses
+
+import pytest
+
+from kvproof.model import connector
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Compute, Schedule, Submit, TransferDone
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.verdict import Verdict
+
+EAGLE = Group("full", 2, eagle=True)
+
+
+def handed_over(cluster: Cluster) -> ModelMachine:
+    """A machine whose P has finished its first request, which D is to load."""
+    machine = ModelMachine(cluster)
+    machine.take(Submit("P", "r0"))
+    while not machine.state.transfers:
+        machine.take(machine.stimuli()[0] if machine.state.engine("P").step else Schedule("P"))
+    machine.take(Submit("D", "r0"))
+    machine.take(Schedule("D"))
+    return machine
+
+
+def test_a_load_takes_no_blocks_for_drafts() -> None:
+    """D's lists are as long as P's, whose own lookahead is left out; the drafter's slots follow."""
+    cluster = CLUSTERS["pd-drafts-tight"].carrying(Job("r0", "abcd", 2))
+    machine = handed_over(dataclasses.replace(cluster, engines=roomy(cluster)))
+    (transfer,) = machine.state.transfers
+    assert [len(blocks) for blocks in (*transfer.remote, *transfer.local)] == [2, 2]
+    machine.take(TransferDone("r0"))
+    machine.take(Schedule("D"))
+    assert [len(t) for t in machine.state.engine("D").request("r0").tables] == [3]
+
+
+def roomy(cluster: Cluster) -> tuple[Engine, ...]:
+    return tuple(dataclasses.replace(e, num_blocks=12) for e in cluster.engines)
+
+
+def test_of_a_state_the_slots_of_drafts_stay_behind() -> None:
+    machine = handed_over(CLUSTERS["pd-drafts"])
+    (transfer,) = machine.state.transfers
+    table = machine.state.engine("D").request("r0").tables[1]
+    assert transfer.local[1] == table[-2:-1]
+    assert len(transfer.remote[1]) == 1
+
+
+def test_what_comes_after_a_load_may_be_filled_up() -> None:
+    machine = handed_over(CLUSTERS["pd-drafts"])
+    machine.take(TransferDone("r0"))
+    step = machine.take(Schedule("D"))
+    assert isinstance(step.event, Schedule)
+    assert step.event.chose is not None
+    *adopted, computed = step.event.chose
+    assert computed == Compute("r0", 1)
+    filled = handed_over(CLUSTERS["pd-drafts"])
+    filled.take(TransferDone("r0"))
+    filled.take(Schedule("D", (*adopted, Compute("r0", 2))))
+    assert filled.state.engine("D").request("r0").drafts == 0
+
+
+def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() -> None:
+    fault = FAULTS["load_keeps_room_for_drafts"]
+    cluster = CLUSTERS[fault.cluster]
+    assert explore(cluster, rules_with([fault])).finding.invariant == fault.breaks[0]
+    wider = dataclasses.replace(cluster, engines=roomy(cluster))
+    assert explore(wider, rules_with([fault])).verdict is Verdict.EXHAUSTED
+
+
+def test_layers_of_a_drafter_on_one_side_only_are_refused() -> None:
+    p = Engine("P", (Group("full", 2),), 8, "prefill")
+    d = Engine("D", (EAGLE,), 8, "decode", drafts=1)
+    with pytest.raises(UsageError, match=r"other cache groups on P.*Write eagle for the same"):
+        Cluster("c", (p, d))
+    assert Cluster("c", (p, dataclasses.replace(d, groups=p.groups))).decode.drafts == 1
+
+
+def test_scratch_is_never_all_of_a_list() -> None:
+    engine = Engine("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
+    assert connector._without_scratch(engine, (5, 6, 7)) == (5,)
+    assert connector._without_scratch(engine, (5,)) == (5,)
