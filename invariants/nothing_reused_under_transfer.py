@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
+from kvproof.model import turns
 from kvproof.model.config import Cluster
 from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
 
@@ -22,19 +23,19 @@ def _held(
 def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     """While a transfer reads and writes, both requests keep its blocks."""
     for transfer in state.transfers:
-        name = transfer.request
         if transfer.phase != "reading":
             continue
-        lost = _held(state, cluster.decode.name, name, (LOADING, ABORTED), transfer.local)
+        source, sent, sink, taken = turns.parties(cluster, transfer.request)
+        lost = _held(state, sink.name, taken, (LOADING, ABORTED), transfer.local)
         if lost:
             yield (
-                f"a transfer still writes blocks {sorted(lost)} of {name} on D",
+                f"a transfer still writes blocks {sorted(lost)} of {taken} on {sink.name}",
                 "the request has let them go",
             )
-        lost = _held(state, cluster.prefill.name, name, (SENDING,), transfer.remote)
+        lost = _held(state, source.name, sent, (SENDING,), transfer.remote)
         if lost:
             yield (
-                f"a transfer still reads blocks {sorted(lost)} of {name} on P",
+                f"a transfer still reads blocks {sorted(lost)} of {sent} on {source.name}",
                 "the request has let them go",
             )
 

@@ -4,7 +4,7 @@ something: #42547 registered it under hashes so that lookups would go through.""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, groups
+from kvproof.model import counts, groups, turns
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
 from kvproof.model.step import Step
@@ -23,7 +23,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             yield (f"the null block of {engine.name} can never be given away", "it is free")
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
-            ratios = (cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical)
+            source, _, sink, _ = turns.parties(cluster, transfer.request)
+            ratios = (sink.physical_per_logical, source.physical_per_logical)
             state = not cluster.decode.groups[group].attention
             sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
             logical = (counts.logical_block(b, ratio)[0] for side, ratio in sides for b in side)

@@ -4,7 +4,7 @@ with the last of D (#50558, #48633)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts
+from kvproof.model import counts, turns
 from kvproof.model.config import Cluster
 from kvproof.model.state import Table
 from kvproof.model.step import Step
@@ -18,12 +18,12 @@ def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
 
 def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Each pair of attention blocks is at the same token offset on both sides."""
-    p, d = cluster.prefill, cluster.decode
     for transfer in step.after.transfers:
         if transfer == step.before.transfer(transfer.request) or not transfer.pairs:
             continue
-        ours = step.after.engine(d.name).find(transfer.request)
-        theirs = step.after.engine(p.name).find(transfer.request)
+        p, sent, d, taken = turns.parties(cluster, transfer.request)
+        ours = step.after.engine(d.name).find(taken)
+        theirs = step.after.engine(p.name).find(sent)
         if ours is None or theirs is None:
             continue
         for group, (local, remote) in enumerate(transfer.pairs):
@@ -35,9 +35,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
                 origin = offset(theirs.tables[group], there, p.physical_per_logical, width)
                 if to != origin:
                     yield (
-                        f"D's block {here} of {transfer.request} is for tokens from {to} on "
+                        f"{d.name}'s block {here} of {taken} is for tokens from {to} on "
                         f"in group {group}",
-                        f"it is filled from P's block {there}, whose tokens start at {origin}",
+                        f"it is filled from {p.name}'s block {there}, whose tokens start at "
+                        f"{origin}",
                     )
 
 

@@ -7,7 +7,7 @@ Each entry is about one kind of event, so that a step is asked only what may be 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from kvproof.model import counts, history
+from kvproof.model import counts, history, turns
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Abort,
@@ -65,11 +65,12 @@ def _evicts(_cluster: Cluster, step: Step, event: Schedule) -> bool:
 
 
 def _trims(cluster: Cluster, step: Step, _event: Schedule) -> bool:
-    p = cluster.prefill
     for admission in step.effects.admissions:
-        transfer = step.after.transfer(admission.request) if admission.external else None
+        name = turns.incoming(cluster, admission.engine, admission.request)
+        transfer = step.after.transfer(name) if admission.external else None
         if transfer is None:
             continue
+        p = turns.parties(cluster, name).source
         for group, remote, (_, theirs) in zip(
             p.groups, transfer.remote, transfer.pairs, strict=False
         ):

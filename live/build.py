@@ -49,6 +49,8 @@ from kvproof.live import adapt
 from kvproof.model import config, state
 
 MODEL_TOKENS_MAX = 4096
+TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
+"""NIXL in both directions, for any number of tokens."""
 HIDDEN = 4
 """Width of an embedded token; the config below says the same."""
 
@@ -144,9 +146,9 @@ def hash_block_size(cfg: config.Engine) -> int:
     return min(g.block_size for g in cfg.groups)
 
 
-def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
+def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap, with its NIXL
-    connector or its store where it has one."""
+    connector, of one direction or of two, or its store where it has one."""
     largest = max(g.block_size for g in cfg.groups)
     transfer = None
     if cfg.store:
@@ -163,6 +165,7 @@ def scheduler(cfg: config.Engine, load_failure: str) -> Scheduler:
             kv_role="kv_both",
             engine_id=cfg.name,
             kv_load_failure_policy=load_failure,
+            kv_connector_extra_config=TURNS if turns else {},
         )
     vllm_config = VllmConfig(
         model_config=_model_config(),

@@ -32,6 +32,9 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "poisoned_step_counts",
         "failed_load_stays_cached",
         "load_keeps_room_for_drafts",
+        "held_list_ends_with_prompt",
+        "held_state_is_of_the_prompt",
+        "held_is_loaded_again",
     ),
     "0.33.0": (
         "null_blocks_counted_as_cached",
@@ -54,6 +57,9 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "report_spans_skipped_blocks",
         "poisoned_step_counts",
         "failed_load_stays_cached",
+        "held_list_ends_with_prompt",
+        "held_state_is_of_the_prompt",
+        "held_is_loaded_again",
     ),
 }
 

@@ -14,7 +14,7 @@ from kvproof.live import availability, nixl
 from kvproof.live.adapt import CannotDrive
 from kvproof.live.node import Node
 from kvproof.model import cluster as model
-from kvproof.model import memory
+from kvproof.model import memory, turns
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -50,7 +50,7 @@ class LiveMachine:
     def __init__(self, cluster: Cluster) -> None:
         availability.drivable()
         self.cluster = cluster
-        self.nodes = {e.name: Node(e, cluster.load_failure) for e in cluster.engines}
+        self.nodes = {e.name: Node(e, cluster.load_failure, cluster.turns) for e in cluster.engines}
         self.handed_over: dict[str, dict[str, Any]] = {}
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
@@ -100,7 +100,8 @@ class LiveMachine:
         return Step(before, resolved, effects, self.state)
 
     def _bury(self, event: Event, error: Exception) -> None:
-        name = getattr(event, "engine", self.cluster.decode.name)
+        name = getattr(event, "engine", "")
+        name = name or turns.parties(self.cluster, event.request).sink.name
         node = self.nodes[name]
         last = traceback.extract_tb(error.__traceback__)[-1]
         if isinstance(error, CannotDrive) or Path(last.filename).is_relative_to(ROOM):
@@ -132,6 +133,8 @@ class LiveMachine:
         params = None
         if known.route == "to_decode":
             params = {"do_remote_decode": True, "do_remote_prefill": False}
+            held = turns.incoming(self.cluster, event.engine, event.request)
+            params = dict(self.handed_over.get(held, params))
         elif known.route == "from_prefill":
             params = dict(self.handed_over[event.request])
         self.nodes[event.engine].add(known, params, self.cluster.job(event.request))
@@ -154,20 +157,25 @@ class LiveMachine:
         return effects
 
     def _start(self, node: Node, name: str, meta: Any) -> None:
-        """D's worker gets a request to read, or to tell P that it need not."""
-        transfer = self.state.transfer(name)
+        """A worker gets a request to read, or to tell the other side that it need not."""
+        key = turns.incoming(self.cluster, node.cfg.name, name)
+        transfer = self.state.transfer(key)
+        if transfer is not None and transfer.phase == "expired":
+            ended = turns.asked(transfer) if nixl.awaits(meta) else turns.over(transfer)
+            self.state = self.state.moving(key, ended)
         if transfer is None or transfer.phase != "offered":
             return
         if not nixl.awaits(meta):
-            count = len(self.cluster.decode.groups)
+            count = len(node.cfg.groups)
             empty: Any = ((),) * count
             transfer = transfer._replace(phase="telling", local=empty, pairs=(((), ()),) * count)
         else:
             local = nixl.as_lists(meta.local_block_ids)
             remote = nixl.as_lists(meta.remote.block_ids)
-            pairs = nixl.paired(node.nixl, self.cluster.prefill, local, remote)
+            source = turns.parties(self.cluster, key).source
+            pairs = nixl.paired(node.nixl, source, local, remote)
             transfer = transfer._replace(phase="reading", local=local, remote=remote, pairs=pairs)
-        self.state = self.state.moving(name, transfer)
+        self.state = self.state.moving(key, transfer)
 
     def _complete(self, event: Complete) -> Effects:
         node = self.nodes[event.engine]
@@ -175,12 +183,13 @@ class LiveMachine:
         if event.failed:
             self.state = self.state._replace(failures=self.state.failures + 1)
         for name, params in node.complete(dict(event.accepted), event.failed).items():
-            if params.get("do_remote_prefill"):
-                self.handed_over[name] = params
+            if params.get("do_remote_prefill") or params.get("do_remote_decode"):
+                key = name if params.get("do_remote_prefill") else turns.back(name)
+                self.handed_over[key] = params
                 lists = nixl.as_lists(params["remote_block_ids"])
                 tokens = params.get("remote_num_tokens", computed[name])
-                offer = Transfer(name, "offered", tokens, lists)
-                self.state = self.state.moving(name, offer)
+                offer = Transfer(key, "offered", tokens, lists)
+                self.state = self.state.moving(key, offer)
         ended = self.state.engine(event.engine).steps
         reads = node.carry_out(ended[0] if ended else ())
         self._note_ended(node, set(computed))
@@ -197,25 +206,30 @@ class LiveMachine:
     def _transfer_done(self, event: TransferDone) -> None:
         name = event.request
         transfer = self.state.transfer(name)
-        p, d = self._prefill(), self._decode()
+        source, sent, sink, taken = turns.parties(self.cluster, name)
+        p, d = self.nodes[source.name], self.nodes[sink.name]
         if transfer is not None and transfer.phase == "reading":
-            sink = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
-            d.worker.memory = sink.memory
-            d.report(finished_recving={name})
-        self.state = self.state.moving(name, None)
-        if name in p.scheduler.requests:
-            p.report(finished_sending={name})
+            filled = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
+            d.worker.memory = filled.memory
+            d.report(finished_recving={taken})
+        back = transfer if turns.is_back(name) else None
+        self.state = self.state.moving(name, back and turns.over(back))
+        if sent in p.scheduler.requests:
+            p.report(finished_sending={sent})
 
     def _transfer_fail(self, event: TransferFail) -> None:
         name = event.request
         transfer = self.state.transfer(name)
-        if transfer is not None:
+        if transfer is not None and transfer.phase == "refused":
+            self.state = self.state.moving(name, turns.over(transfer))
+        elif transfer is not None:
             gone = transfer._replace(phase="abandoned", local=(), pairs=())
             self.state = self.state.moving(name, gone)
-        self.state = self.state._replace(failures=self.state.failures + 1)
-        d = self._decode()
+            self.state = self.state._replace(failures=self.state.failures + 1)
+        _, _, sink, taken = turns.parties(self.cluster, name)
+        d = self.nodes[sink.name]
         held = {r.id for r in d.engine.requests}
-        d.report(failed_recving={name}, finished_recving={name})
+        d.report(failed_recving={taken}, finished_recving={taken})
         self._note_ended(d, held)
 
     def _transfer_lost(self, event: TransferLost) -> None:
@@ -240,8 +254,11 @@ class LiveMachine:
     def _lease_expire(self, event: LeaseExpire) -> None:
         name = event.request
         transfer = self.state.transfer(name)
-        self._prefill().report(finished_sending={name})
-        if transfer is not None and transfer.phase != "lost":
+        source, sent, _, _ = turns.parties(self.cluster, name)
+        self.nodes[source.name].report(finished_sending={sent})
+        if transfer is not None and turns.is_back(name):
+            self.state = self.state.moving(name, turns.expired(transfer))
+        elif transfer is not None and transfer.phase != "lost":
             self.state = self.state.moving(name, None).ending(self.cluster.decode.name, name)
 
     def _stray_report(self, event: StrayReport) -> None:

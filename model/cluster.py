@@ -16,6 +16,7 @@ from kvproof.model import (
     reset,
     scheduler,
     session,
+    turns,
 )
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -115,7 +116,8 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
 def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
     first, last = cluster.prefill.name, cluster.decode.name
     for job in cluster.jobs:
-        if (first, job.name) not in state.ended and not state.engine(first).find(job.name):
+        new = (first, job.name) not in state.ended and not state.engine(first).find(job.name)
+        if new and turns.may_come(cluster, state, job):
             yield Submit(first, job.name)
         transfer = state.transfer(job.name)
         offered = transfer is not None and transfer.phase == "offered"
@@ -137,9 +139,13 @@ def _transfers(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[
                 yield TransferFail(name)
             if cluster.losses:
                 yield TransferLost(name)
-        sending = state.engine(cluster.prefill.name).find(name)
-        idle = transfer.phase == "offered" and not state.engine(cluster.decode.name).find(name)
+        if transfer.phase == "refused":
+            yield TransferFail(name)
+        source, sent, sink, taken = turns.parties(cluster, name)
+        sending = state.engine(source.name).find(sent)
+        idle = transfer.phase == "offered" and not state.engine(sink.name).find(taken)
         over = transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)
+        over = over or (turns.is_back(name) and transfer.phase == "offered")
         read_late = transfer.phase == "reading" and not rules.lease_outlives_reader()
         if sending and (over or read_late):
             yield LeaseExpire(name)
@@ -172,6 +178,8 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
     engine = state.engine(event.engine)
     if engine.find(event.request) or (event.engine, event.request) in state.ended:
         raise NotAllowed(f"{event.request} was submitted to {event.engine} before")
+    if not turns.may_come(cluster, state, cluster.job(event.request)):
+        raise NotAllowed(f"{event.request} follows a request that is not answered")
     transfer = state.transfer(event.request)
     if cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
         raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
@@ -221,7 +229,8 @@ def _schedule(
     after, effects = work.finish()
     for admission in work.admissions:
         if not admission.external:
-            after = connector.declined(cluster, after, admission.request, rules)
+            name = turns.incoming(cluster, event.engine, admission.request)
+            after = connector.declined(cluster, after, name, rules)
     return event._replace(chose=tuple(work.chose)), after, effects
 
 

@@ -16,6 +16,8 @@ from kvproof.model.errors import UsageError, unknown
 KINDS = ("full", "window", "mamba")
 ROLES = ("both", "prefill", "decode")
 POLICIES = ("fcfs", "priority")
+BACK = " back"
+"""The end of the name of a hand-over from D to P (see `turns`)."""
 LIMITS = {
     "block_size": 4096,
     "num_blocks": 100_000,
@@ -320,7 +322,8 @@ class Job:
     In a cluster with a prefill and a decode engine it runs on P first, then on D. `embeds` sends
     the prompt as embeddings instead of token ids. A lower `priority` is served first, by engines
     whose policy it is. A job with `parts` is a session: they are sent one after another, each when
-    what came before has been answered with `max_tokens` tokens.
+    what came before has been answered with `max_tokens` tokens. A job that `follows` another is the
+    next turn of its conversation (see `turns`).
     """
 
     name: str
@@ -329,6 +332,7 @@ class Job:
     embeds: bool = False
     priority: int = 0
     parts: tuple[str, ...] = ()
+    follows: str = ""
 
     def __post_init__(self) -> None:
         _check(f"the number of prompt tokens of {self.name}", len(self.prompt), 1, "prompt tokens")
@@ -336,6 +340,11 @@ class Job:
         _check(f"the priority of {self.name}", self.priority, 0, "priority")
         for part in self.parts:
             _check(f"the number of tokens of a part of {self.name}", len(part), 1, "prompt tokens")
+
+    @property
+    def conversation(self) -> str:
+        """The prompt and its answer. D never computes the last token."""
+        return self.prompt + "." * self.max_tokens
 
     @property
     def tokens_most(self) -> int:
@@ -352,7 +361,8 @@ class Cluster:
     `resets_any_time` they come under load too (see `reset`). With `oversized` drawn jobs
     may need more blocks than an engine has. With `stray` a worker also reports a transfer again, or
     one of a request that is gone; that of vLLM 0.32.0's NIXL pull connector keeps from it by
-    itself."""
+    itself. With `turns` D keeps what it has of a request it finished, and P may load that for the
+    next turn (see `turns`)."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -367,6 +377,7 @@ class Cluster:
     resets_any_time: bool = False
     oversized: bool = False
     stray: bool = False
+    turns: bool = False
 
     def __post_init__(self) -> None:
         names = [e.name for e in self.engines]
@@ -408,6 +419,7 @@ class Cluster:
             )
         if self.disaggregated:
             self._check_pair(self.prefill, self.decode)
+        self._check_turns()
 
     def _check_failing_store(self) -> None:
         engine = self.engines[0]
@@ -417,6 +429,52 @@ class Cluster:
                 f"The store of {self.name} may fail beside groups other than one of full "
                 "attention, where vLLM's report of the blocks means nothing. Write one full group, "
                 "or failures 0."
+            )
+
+    def _check_turns(self) -> None:
+        later = next((j for j in self.jobs if j.follows), None)
+        if later is not None and not self.turns:
+            raise UsageError(
+                f"Job {later.name} follows another, and {self.name} has no turns. Write turns "
+                "true, or leave follows out."
+            )
+        if not self.turns:
+            return
+        if not self.disaggregated or self.prefill.physical_per_logical != (
+            self.decode.physical_per_logical
+        ):
+            raise UsageError(
+                f"Cluster {self.name} has turns and not a P and a D with the same kernel blocks "
+                "per block, which kvproof does not model. Write such a pair, or turns false."
+            )
+        if self.losses or self.stray or any(e.overlaps for e in self.engines):
+            raise UsageError(
+                f"Turns on {self.name}, with lost reads, stray reports or steps that overlap, are "
+                "not modelled. Write losses and stray false and steps_in_flight 1, or turns false."
+            )
+        for index, job in enumerate(self.jobs):
+            self._check_turn(job, self.jobs[:index])
+
+    @staticmethod
+    def _check_turn(job: Job, before: tuple[Job, ...]) -> None:
+        if job.embeds or job.name.endswith(BACK):
+            raise UsageError(
+                f"Job {job.name} is sent as embeddings, or its name ends with '{BACK}', in a "
+                "cluster with turns. Write embeds false, and another name."
+            )
+        if not job.follows:
+            return
+        first = next((j for j in before if j.name == job.follows), None)
+        if first is None or any(j.follows == job.follows for j in before):
+            raise UsageError(
+                f"Job {job.name} follows {job.follows}, which no job before it is called, or which "
+                "another one follows. Write the name of an earlier job that nobody follows."
+            )
+        if any(a != b for a, b in zip(job.prompt, first.conversation, strict=False)):
+            raise UsageError(
+                f"Job {job.name} follows {first.name} and begins otherwise than its prompt and "
+                "answer, which vLLM leaves to the router to see (vllm#43094). Write a prompt that "
+                f"begins as {first.conversation!r} or is its beginning, or leave follows out."
             )
 
     def _check_sessions(self) -> None:
@@ -495,6 +553,10 @@ class Cluster:
             if job.name == name:
                 return job
         raise unknown("job", name, (j.name for j in self.jobs))
+
+    def follow_up(self, name: str) -> Job | None:
+        """The job that follows this one, if there is one."""
+        return next((job for job in self.jobs if job.follows == name), None)
 
     def carrying(self, *jobs: Job) -> "Cluster":
         """The same cluster with other traffic."""

@@ -5,7 +5,7 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 `get_exchange_clipped_blocks`) and the worker's `_apply_prefix_caching`.
 """
 
-from kvproof.model import config, coordinator, in_flight, memory, store
+from kvproof.model import config, coordinator, in_flight, memory, store, turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.rules import Rules
@@ -63,9 +63,12 @@ def emptied(request: Request) -> Request:
 
 
 def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rules) -> int:
-    """Tokens that P offers to D for this request, or the store to its engine."""
+    """Tokens that P offers to D for this request, the store to its engine, or D to P for its next
+    turn."""
     if cluster.decode.store:
         return store.offered(state.engine(cluster.decode.name).stored, request.tokens)
+    if request.route == "to_decode":
+        return turns.loadable(cluster, state, request, rules) if cluster.turns else 0
     transfer = state.transfer(request.id)
     if request.route != "from_prefill" or transfer is None or transfer.phase != "offered":
         return 0
@@ -83,13 +86,14 @@ def check_external(
     choice: Admit,
     rules: Rules,
 ) -> None:
-    """D loads all that P or a store offers beyond its own hit."""
+    """All that is offered beyond the local hit is loaded."""
     offered = loadable(cluster, state, request, rules)
     rest = max(offered - choice.local_hit, 0)
     if choice.external == rest:
         return
-    full = coordinator.longest_full(cluster.decode, engine, request.tokens, rules)
-    gives_up = rules.full_hit_gives_up_load() and not cluster.decode.store
+    cfg = cluster.engine(engine.name)
+    full = coordinator.longest_full(cfg, engine, request.tokens, rules)
+    gives_up = rules.full_hit_gives_up_load() and not cfg.store
     if choice.external == 0 and full >= offered and gives_up:
         return
     raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
@@ -157,8 +161,9 @@ def paired(
     cluster: config.Cluster, engine: Engine, request: Request, transfer: Transfer, rules: Rules
 ) -> Transfer:
     """The transfer with D's fresh blocks, paired with P's kernel block by kernel block. A request
-    that loads nothing has no fresh blocks and must be paired with nothing."""
-    p, d = cluster.prefill, cluster.decode
+    that loads nothing has no fresh blocks and must be paired with nothing. Of a hand-back the parts
+    are exchanged: P is `d` here and D is `p`."""
+    p, _, d, _ = turns.parties(cluster, transfer.request)
     local: list[tuple[int, ...]] = []
     pairs: list[Pair] = []
     for index, group in enumerate(d.groups):
@@ -178,10 +183,13 @@ def paired(
         theirs = _kernel(remote, p.physical_per_logical)
         block_size = p.groups[index].block_size
         remote_blocks = int(rules.attention_blocks_offered(transfer.tokens, block_size))
+        first = (remote_blocks - len(remote)) * p.physical_per_logical
+        if turns.is_back(transfer.request):
+            first, theirs = _cut(first, theirs, len(table) * d.physical_per_logical, rules)
         a, b, c, e = rules.trim(
             (len(table) - len(fresh)) * d.physical_per_logical,
             len(ours),
-            (remote_blocks - len(remote)) * p.physical_per_logical,
+            first,
             len(theirs),
             d.physical_per_logical == p.physical_per_logical,
         )
@@ -190,16 +198,27 @@ def paired(
     return transfer._replace(local=tuple(local), pairs=tuple(pairs))
 
 
+def _cut(first: int, held: tuple[int, ...], end: int, rules: Rules) -> tuple[int, tuple[int, ...]]:
+    """What D keeps, as a list that ends where P's ends: D may have computed further. Gives the
+    position of its first kernel block, and the list."""
+    if rules.held_list_ends_with_prompt():
+        return end - len(held), held
+    return first, held[: max(end - first, 0)]
+
+
 def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """D's blocks for external tokens are allocated: the read begins."""
-    engine = state.engine(cluster.decode.name)
-    request = engine.request(name)._replace(status=LOADING)
+    """The blocks for the external tokens of a transfer are allocated: the read begins."""
+    source, _, sink, taken = turns.parties(cluster, name)
+    engine = state.engine(sink.name)
+    request = engine.request(taken)._replace(status=LOADING)
     transfer = state.transfer(name)
     if transfer is None:
-        raise NotAllowed(f"{name} loads and nothing is offered")
+        raise NotAllowed(f"{taken} loads and nothing is offered")
+    if turns.is_back(name) and transfer.phase != "offered":
+        return state.putting(engine.having(request)).moving(name, turns.asked(transfer))
     transfer = paired(cluster, engine, request, transfer, rules)._replace(phase="reading")
-    for index, group in enumerate(cluster.decode.groups):
-        ratios = (cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical)
+    for index, group in enumerate(sink.groups):
+        ratios = (sink.physical_per_logical, source.physical_per_logical)
         slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
         if group.attention and not rules.lists_can_be_paired(*slots, *ratios):
             engine = engine._replace(dead=f"lists of {slots[0]} and {slots[1]} blocks do not pair")
@@ -207,19 +226,26 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
 
 
 def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """D was admitted without a load, or left before it: it only tells P so."""
+    """Whoever may load by a transfer was admitted without a load, or left before it: the other side
+    is only told so."""
     transfer = state.transfer(name)
+    if transfer is not None and transfer.phase == "expired":
+        return state.moving(name, turns.over(transfer))
     if transfer is None or transfer.phase != "offered":
         return state
-    engine = state.engine(cluster.decode.name)
-    request = engine.find(name)
+    _, _, sink, taken = turns.parties(cluster, name)
+    engine = state.engine(sink.name)
+    request = engine.find(taken)
     if request is not None and request.tables:
         transfer = paired(cluster, engine, request, transfer, rules)
     return state.moving(name, transfer._replace(phase="telling"))
 
 
-def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> State:
-    """A request has all its tokens. On P its blocks stay for D to read."""
+def finish(
+    cfg: config.Engine, state: State, request: Request, rules: Rules, keeps: bool = False
+) -> State:
+    """A request has all its tokens. On P its blocks stay for D to read; on D they stay for the next
+    turn, where it `keeps` them."""
     engine = state.engine(cfg.name)
     if cfg.has_connector:
         needed = in_flight.settled(engine, request, rules)
@@ -228,13 +254,14 @@ def finish(cfg: config.Engine, state: State, request: Request, rules: Rules) -> 
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
     engine = in_flight.let_down(engine, request.id, VOID)
-    if request.route == "to_decode":
+    if request.route == "to_decode" or keeps:
         engine = engine.having(request._replace(status=SENDING, drafts=0, states=()))
         if rules.finished_leaves_running():
             engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
         lists = offered_lists(cfg, request, rules)
-        offer = Transfer(request.id, "offered", request.computed, lists)
-        return state.putting(engine).moving(request.id, offer)
+        name = request.id if request.route == "to_decode" else turns.back(request.id)
+        offer = Transfer(name, "offered", request.computed, lists)
+        return state.putting(engine).moving(name, offer)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     return state.putting(engine)
 
@@ -258,47 +285,58 @@ def leave(
 
 
 def _producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    engine = state.engine(cluster.prefill.name)
-    request = engine.find(name)
+    source, sent, _, _ = turns.parties(cluster, name)
+    engine = state.engine(source.name)
+    request = engine.find(sent)
     if request is None or request.status != SENDING:
         return state
-    engine = coordinator.release_all(engine, request, rules).without(name)
+    engine = coordinator.release_all(engine, request, rules).without(sent)
     return state.putting(engine)
 
 
+def _ended(state: State, transfer: Transfer) -> State:
+    """The state without a transfer. What D handed back is remembered: P asks once."""
+    left = turns.over(transfer) if turns.is_back(transfer.request) else None
+    return state.moving(transfer.request, left)
+
+
 def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """D has read everything; P may free. An aborted reader frees now."""
+    """Everything is read; the sender may free. An aborted reader frees now."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in ("reading", "telling"):
         raise NotAllowed(f"{name} has no transfer that could end")
     if transfer.phase == "reading":
-        p, d = cluster.prefill, cluster.decode
+        p, _, d, taken = turns.parties(cluster, name)
         sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
-        request = sink.find(name)
+        request = sink.find(taken)
         if request is not None and request.status == ABORTED:
             if rules.frees_after_aborted_load():
                 sink = coordinator.release_all(sink, request, rules)
-            sink = sink.without(name)
+            sink = sink.without(taken)
         elif request is not None:
             sink = sink.having(request._replace(status=LOADED))
         state = state.putting(sink)
-    state = state.moving(name, None)
+    state = _ended(state, transfer)
     return _producer_done(cluster, state, name, rules) if rules.hears_of_finished_read() else state
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """D could not read. By policy its request fails, or computes the prompt itself."""
+    """The reader could not read. By policy its request fails, or computes the prompt itself."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase != "reading":
+    if transfer is None or transfer.phase not in ("reading", "refused"):
         raise NotAllowed(f"{name} has no read that could fail")
-    state = state.moving(name, transfer._replace(phase="abandoned", local=(), pairs=()))
-    state = state._replace(failures=state.failures + 1)
-    engine = state.engine(cluster.decode.name)
-    request = engine.find(name)
+    if transfer.phase == "refused":
+        state = state.moving(name, turns.over(transfer))
+    else:
+        state = state.moving(name, transfer._replace(phase="abandoned", local=(), pairs=()))
+        state = state._replace(failures=state.failures + 1)
+    _, _, sink, taken = turns.parties(cluster, name)
+    engine = state.engine(sink.name)
+    request = engine.find(taken)
     if request is None:
         return state
     if request.status == ABORTED or cluster.load_failure == "fail":
-        return leave(cluster, cluster.decode, state, request._replace(status=FAILED), rules)
+        return leave(cluster, sink, state, request._replace(status=FAILED), rules)
     status = FAILED if rules.wakes_after_failed_load() else LOADING
     return state.putting(engine.having(request._replace(status=status, computed=0)))
 
@@ -333,9 +371,9 @@ def transfer_lost(state: State, name: str) -> State:
 
 
 def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """P stops waiting. Only where nobody reads: a reader renews the lease (vllm#41383)."""
+    """The sender stops waiting. Only where nobody reads: a reader renews the lease (vllm#41383), or
+    reads only what is left to it for long enough (vllm#47021)."""
     transfer = state.transfer(name)
-    held = state.engine(cluster.decode.name).find(name)
     ends = (
         "offered",
         "abandoned",
@@ -344,9 +382,12 @@ def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules
     )
     if transfer is None or transfer.phase not in ends:
         raise NotAllowed(f"{name} has no lease that could end")
+    state = _producer_done(cluster, state, name, rules)
+    if turns.is_back(name):
+        return state if transfer.phase == "reading" else state.moving(name, turns.expired(transfer))
+    held = state.engine(cluster.decode.name).find(name)
     if transfer.phase == "offered" and held is not None:
         raise NotAllowed(f"{name} waits on D, which renews its lease")
-    state = _producer_done(cluster, state, name, rules)
     if transfer.phase in ("lost", "reading"):
         return state
     return state.moving(name, None).ending(cluster.decode.name, name)

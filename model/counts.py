@@ -228,6 +228,13 @@ def state_slots_moved(slots: Num) -> Num:
     return min_(slots, 1)
 
 
+def held_tokens_loaded(held: Num, prompt: Num, whole: Truth) -> Num:
+    """Tokens P loads for a follow-up turn of the `held` ones that D computed before. Where D went
+    further than this prompt, P takes the blocks of its own tokens, if attention looks at all of
+    them (`whole`): what a window or a state was before D went on, D has no longer."""
+    return if_(whole, min_(held, prompt), if_(held < prompt, held, 0))
+
+
 def resumed_at(loaded: Num, prompt: Num) -> Num:
     """The first prompt token D computes after loading `loaded` tokens: it always computes the last
     one, to sample from it (`_update_waiting_for_remote_kv`)."""

@@ -89,6 +89,8 @@ RESENT_8 = (Job("r0", "abcdefgh"), Job("r1", "abcdefgh"))
 COPIED = (Job("r0", "abcd"), Job("r1", "abcd"), Job("r2", "wxyz"))
 SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
 RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
+TWO_TURNS = (Job("r0", "abc", 2), Job("r1", "abc..de", follows="r0"))
+ASKED_AGAIN = (Job("r0", "abc", 4), Job("r1", "abc", follows="r0"))
 TWICE = (Job("r0", "abcde", 2), Job("r1", "abcde"))
 
 _PRESETS = (
@@ -362,6 +364,19 @@ _PRESETS = (
         jobs=(Job("r0", "abcd", 2), Job("r1", "abxyz", 2)),
         num_blocks=6,
         resets_any_time=True,
+    ),
+    _pd("turns", FULL, jobs=TWO_TURNS, num_blocks=7, aborts=True, turns=True),
+    _pd("turns-shorter", FULL, jobs=ASKED_AGAIN, turns=True),
+    _pd("turns-window", FULL, WINDOW, jobs=TWO_TURNS, num_blocks=12, turns=True),
+    _pd("turns-hybrid", FULL, MAMBA, jobs=TWO_TURNS, num_blocks=12, turns=True),
+    _pd("turns-state", FULL, MAMBA, jobs=ASKED_AGAIN, num_blocks=12, turns=True),
+    _pd(
+        "turns-recomputing",
+        FULL,
+        jobs=TWO_TURNS,
+        failures=1,
+        load_failure="recompute",
+        turns=True,
     ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),

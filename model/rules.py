@@ -86,6 +86,10 @@ class Rules:
     tokens_sampled_by_prefill: Callable[..., Any] = lambda _max_tokens: 1
     hears_of_finished_read: Callable[[], bool] = lambda: True
     lease_outlives_reader: Callable[[], bool] = lambda: True
+    # follow-up turns
+    held_tokens_loaded: Callable[..., Any] = counts.held_tokens_loaded
+    held_list_ends_with_prompt: Callable[[], bool] = lambda: False
+    held_is_loaded_once: Callable[[], bool] = lambda: True
     # cache groups
     tokens_skipped_by_window: Callable[..., Any] = counts.tokens_skipped_by_window
     tokens_skipped_by_state: Callable[..., Any] = counts.tokens_skipped_by_state

@@ -19,6 +19,7 @@ from kvproof.model import (
     pool,
     session,
     store,
+    turns,
 )
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt, Release
@@ -125,8 +126,9 @@ class Scheduling:
             raise NotAllowed("the align split leaves 0 tokens of a load")
         end = hit.tokens + request.external
         self._take(request, hit, end)
+        name = turns.incoming(self.cluster, self.cfg.name, request.id)
         self.state = connector.start_load(
-            self.cluster, self.state.putting(self.engine), request.id, self.rules
+            self.cluster, self.state.putting(self.engine), name, self.rules
         )
         self.engine = self.state.engine(self.engine.name)
 
@@ -389,5 +391,5 @@ def complete(
         if cluster.job(request_id).parts:
             state = session.paused(state, name, request)
         else:
-            state = connector.finish(cfg, state, request, rules)
+            state = connector.finish(cfg, state, request, rules, cluster.turns)
     return state

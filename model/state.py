@@ -224,7 +224,7 @@ Lists = tuple[tuple[int, ...], ...]
 
 
 class Transfer(NamedTuple):
-    """A hand-over of one request from P to D.
+    """A hand-over of one request from P to D, or from D to P for the next turn (see `turns`).
 
     `offered`: P has finished and nobody reads yet. `reading`: D's blocks are being filled.
     `telling`: D needs nothing and tells P so. `lost`: the end will never be reported.

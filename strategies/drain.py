@@ -17,11 +17,12 @@ from kvproof.model.events import (
     Schedule,
     Submit,
     TransferDone,
+    TransferFail,
 )
 from kvproof.strategies.run import Run
 
-FAIR = (Complete, Submit, Continue, TransferDone, Schedule, LeaseExpire)
-"""The kinds of event of a round, in order."""
+FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
+"""The kinds of event of a round, in order. A read fails only if it cannot end well."""
 
 
 def rounds_max(cluster: Cluster) -> int:
@@ -42,7 +43,8 @@ def _fair(run: Run) -> Iterator[Event]:
             )
             # Events of different kinds are equal as tuples, so the kind is compared as well.
             still = any(isinstance(e, kind) and e == event for e in run.stimuli)
-            if still and not new:
+            chosen = isinstance(event, TransferFail) and TransferDone(event.request) in run.stimuli
+            if still and not new and not chosen:
                 yield event
 
 

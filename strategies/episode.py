@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import goal
+from kvproof.model import goal, turns
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -121,7 +121,9 @@ class CacheMachine(RuleBasedStateMachine):
         """A new job arrives."""
         machine = self.run.machine
         earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
-        job = data.draw(jobs(machine.cluster, f"r{len(machine.cluster.jobs)}", earlier))
+        answered = turns.open_for_more(machine.cluster, machine.state)
+        name = f"r{len(machine.cluster.jobs)}"
+        job = data.draw(jobs(machine.cluster, name, earlier, answered=answered))
         self.run.add_jobs([job])
         self.run.take(Submit(machine.cluster.prefill.name, job.name))
 

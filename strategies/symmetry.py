@@ -83,6 +83,11 @@ def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
 def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
     """All renamings of the jobs of a cluster, the one that changes nothing first. Raises UsageError
     where there are too many jobs to look at."""
+    if cluster.turns:
+        raise UsageError(
+            f"Symmetry does not know which job follows which, and {cluster.name} has turns. "
+            "Leave --symmetry out."
+        )
     if len(cluster.jobs) > JOBS_MAX:
         raise UsageError(
             f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "

@@ -1,7 +1,8 @@
 """The tie between the proofs and what runs: every step, in counts, is one the proofs speak of.
 
 It is asked like an invariant, but it is about the rules a machine follows: a faulty model must be a
-model of the count-level systems with the same fault.
+model of the count-level systems with the same fault. Clusters with follow-up turns are passed over:
+what D hands back to P, and the tables and pools in such a cluster, are not tied to the proofs.
 """
 
 import functools

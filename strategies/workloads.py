@@ -97,12 +97,28 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 
 
 @st.composite
+def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
+    """The prompt of a next turn: prompt and answer so far and a little more, or their beginning, up
+    to near a block boundary or near what D holds of them."""
+    told = answered.conversation
+    held = len(told) - 1
+    lengths = {*prompt_lengths(engines, longest), *range(held - 1, held + 3), len(answered.prompt)}
+    length = draw(st.sampled_from(sorted(n for n in lengths if 1 <= n <= longest)))
+    return told[:length] + draw(st.sampled_from(LETTERS)) * (length - len(told))
+
+
+@st.composite
 def jobs(
-    draw: st.DrawFn, cluster: Cluster, name: str, earlier: Sequence[str] = (), embeds: bool = True
+    draw: st.DrawFn,
+    cluster: Cluster,
+    name: str,
+    earlier: Sequence[str] = (),
+    embeds: bool = True,
+    answered: Sequence[Job] = (),
 ) -> Job:
     """A job that each engine of the cluster can serve alone; where the cluster is `oversized` it
     may be up to a block too long. `earlier` are prompts to branch from; `embeds` lets P/D traffic
-    send some prompts as embeddings.
+    send some prompts as embeddings; `answered` are jobs that may have a next turn.
 
     Raises UsageError where not even one token fits.
     """
@@ -116,8 +132,12 @@ def jobs(
     longest = longest_prompt(cluster.engines, max_tokens)
     if cluster.oversized:
         longest += max(g.block_size for g in cluster.prefill.groups)
+    before = draw(st.sampled_from([None, *answered])) if answered else None
+    if before is not None:
+        prompt = draw(_next_turns(cluster.engines, longest, before))
+        return Job(name, prompt, max_tokens, follows=before.name)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    as_embeds = embeds and cluster.disaggregated and draw(st.booleans())
+    as_embeds = embeds and cluster.disaggregated and not cluster.turns and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     return Job(name, prompt, max_tokens, as_embeds, priority, parts)

@@ -29,6 +29,9 @@ from kvproof.model.faults import (
     front_trim,
     full_hit_gives_up_load,
     growth_rounds_down,
+    held_is_loaded_again,
+    held_list_ends_with_prompt,
+    held_state_is_of_the_prompt,
     hit_collapses_with_three_groups,
     hit_covers_whole_prompt,
     hit_needs_every_group_on_decode,
@@ -172,6 +175,9 @@ FAULTS: dict[str, Fault] = {
         hit_not_counted,
         prefill_decodes_on,
         failed_load_waits_on,
+        held_is_loaded_again,
+        held_list_ends_with_prompt,
+        held_state_is_of_the_prompt,
     )
 }
 

@@ -1,0 +1,16 @@
+"""What vLLM 0.32.0 does, found by kvproof on the live connector. P could not load what D holds, or
+loaded it and was preempted. Admitted again it counts on D's tokens once more and waits for them,
+but the connector starts one transfer a request: nobody reads, nobody reports, and the request waits
+with its blocks for ever. D, which marks a hand-over as done, computes in such a case."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="held_is_loaded_again",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="P waits a second time for what D holds, and no second read is started",
+    replaces=("held_is_loaded_once", lambda: False),
+    breaks=("every_request_can_finish",),
+    cluster="turns-recomputing",
+    concerns=lambda cluster: cluster.turns,
+)
