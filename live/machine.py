@@ -100,8 +100,8 @@ class LiveMachine:
         return Step(before, resolved, effects, self.state)
 
     def _bury(self, event: Event, error: Exception) -> None:
-        name = getattr(event, "engine", "")
-        name = name or turns.parties(self.cluster, event.request).sink.name
+        transfer = getattr(event, "request", "")
+        name = getattr(event, "engine", turns.parties(self.cluster, transfer).sink.name)
         node = self.nodes[name]
         last = traceback.extract_tb(error.__traceback__)[-1]
         if isinstance(error, CannotDrive) or Path(last.filename).is_relative_to(ROOM):

@@ -372,8 +372,9 @@ _PRESETS = (
     _pd("turns-state", FULL, MAMBA, jobs=ASKED_AGAIN, num_blocks=12, turns=True),
     _pd(
         "turns-recomputing",
-        FULL,
+        *(FULL, MAMBA),
         jobs=TWO_TURNS,
+        num_blocks=12,
         failures=1,
         load_failure="recompute",
         turns=True,

@@ -11,6 +11,10 @@ after the lease has ended; its worker declines the read, which fails (vllm#47021
 Sources: `NixlPullConnectorScheduler` with `bidirectional_kv_xfer` (vllm#32553), its
 `kv_recompute_threshold` 0, so that P asks for any number of tokens.
 
+Modelled for all layouts as it is with several groups: a failed read is reported by its request,
+and P begins anew. With one group of full attention the worker names the blocks too, and P keeps its
+local hit.
+
 Left open: that a read lasts longer than the rest of D's lease, and follow-ups whose tokens part
 from those of D, which vLLM leaves to the router (vllm#43094).
 """

@@ -100,11 +100,12 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
     """The prompt of a next turn: prompt and answer so far and a little more, or their beginning, up
     to near a block boundary or near what D holds of them."""
-    told = answered.conversation
+    told: str = answered.conversation
     held = len(told) - 1
     lengths = {*prompt_lengths(engines, longest), *range(held - 1, held + 3), len(answered.prompt)}
-    length = draw(st.sampled_from(sorted(n for n in lengths if 1 <= n <= longest)))
-    return told[:length] + draw(st.sampled_from(LETTERS)) * (length - len(told))
+    length: int = draw(st.sampled_from(sorted(n for n in lengths if 1 <= n <= longest)))
+    letter: str = draw(st.sampled_from(LETTERS))
+    return told[:length] + letter * (length - len(told))
 
 
 @st.composite

@@ -56,6 +56,12 @@ STATES = {
     "hybrid-drafts-cut": 418,
     "pd": 267,
     "pd-full": 478,
+    "turns": 168,
+    "turns-shorter": 30,
+    "turns-window": 26,
+    "turns-hybrid": 26,
+    "turns-state": 40,
+    "turns-recomputing": 239,
     "pd-window": 278,
     "pd-window-narrow": 474,
     "pd-hitting": 222,
@@ -183,6 +189,9 @@ TRACES = {
     "hit_not_counted": 3,
     "prefill_decodes_on": 9,
     "failed_load_waits_on": 9,
+    "held_list_ends_with_prompt": 16,
+    "held_state_is_of_the_prompt": 16,
+    "held_is_loaded_again": 15,
 }
 
 

@@ -1,0 +1,175 @@
+"""Follow-up turns: what D keeps of a request it finished, and what P takes of it."""
+
+import dataclasses
+
+import pytest
+
+from kvproof.model import turns
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import Event, LeaseExpire, Schedule, Submit, TransferDone, TransferFail
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import Transfer
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.run import Run
+from kvproof.strategies.tie import ties
+from kvproof.strategies.verdict import Verdict
+
+BACK = "r0 back"
+FULL = (Group("full", 2),)
+HYBRID = (Group("full", 2), Group("mamba", 2))
+WINDOWED = (Group("full", 2), Group("window", 2, window=3))
+
+
+def cluster(groups: tuple[Group, ...], prompt: str, answer: int, follow_up: str) -> Cluster:
+    jobs = (Job("r0", prompt, answer), Job("r1", follow_up, follows="r0"))
+    p = Engine("P", groups, 16, "prefill", 16)
+    d = Engine("D", groups, 16, "decode", 16)
+    return Cluster("turns", (p, d), jobs, turns=True, failures=1, load_failure="recompute")
+
+
+def until(run: Run, *wanted: type) -> None:
+    """Serve without disturbance until the next event can be one of these."""
+    while not any(isinstance(e, wanted) for e in run.stimuli):
+        run.take(next(e for e in run.stimuli if isinstance(e, (Schedule, TransferDone))))
+
+
+def served_once(here: Cluster) -> Run:
+    """The first turn is answered, and D keeps what it has of it."""
+    run = Run(ModelMachine(here), ())
+    for engine in ("P", "D"):
+        until(run, Submit)
+        run.take(Submit(engine, "r0"))
+    until(run, Submit)
+    return run
+
+
+def handed_back(run: Run) -> Transfer:
+    found = run.machine.state.transfer(BACK)
+    assert found is not None
+    return found
+
+
+def loaded(run: Run) -> tuple[int, int]:
+    """The local hit of the next turn on P, and what it loads."""
+    run.take(Submit("P", "r1"))
+    run.take(Schedule("P"))
+    (admission,) = run.steps[-1].effects.admissions or run.steps[-2].effects.admissions
+    return admission.hit, admission.external
+
+
+def test_d_keeps_all_tokens_but_the_last_it_sampled() -> None:
+    run = served_once(cluster(FULL, "abc", 4, "abc....d"))
+    assert handed_back(run).phase == "offered"
+    assert handed_back(run).tokens == 6
+    assert run.machine.state.engine("D").request("r0").status == "sending"
+
+
+@pytest.mark.parametrize(
+    ("groups", "follow_up", "spared"),
+    [
+        (FULL, "abc....de", 6),
+        (FULL, "abc....", 6),
+        (FULL, "abc...", 6),
+        (FULL, "abc..", 5),
+        (FULL, "abc", 3),
+        (FULL, "a", 1),
+        (HYBRID, "abc....de", 6),
+        (HYBRID, "abc....d", 6),
+        # P leaves the last token to D: the state is that of all its tokens, and is of no use.
+        (HYBRID, "abc....", 2),
+        (HYBRID, "abc", 0),
+        (WINDOWED, "abc....", 6),
+        (WINDOWED, "abc...", 2),
+    ],
+)
+def test_p_loads_what_its_groups_can_use(
+    groups: tuple[Group, ...], follow_up: str, spared: int
+) -> None:
+    assert sum(loaded(served_once(cluster(groups, "abc", 4, follow_up)))) == spared
+
+
+def test_blocks_are_paired_by_position_where_d_went_further() -> None:
+    run = served_once(cluster(FULL, "ab", 8, "ab..."))
+    remote = handed_back(run).remote[0]
+    assert len(remote) == 5
+    assert loaded(run) == (2, 3)
+    assert [theirs for _, theirs in handed_back(run).pairs] == [remote[1:3]]
+
+
+def test_a_hand_back_is_asked_for_once() -> None:
+    run = served_once(cluster(FULL, "abc", 2, "abc..d"))
+    loaded(run)
+    run.take(TransferFail(BACK))
+    run.take(Schedule("P"))
+    assert run.machine.state.engine("P").request("r1").status != "loading"
+    assert LeaseExpire(BACK) in run.stimuli
+
+
+def test_where_the_lease_has_ended_the_read_fails() -> None:
+    run = served_once(cluster(FULL, "abc", 2, "abc..d"))
+    run.take(LeaseExpire(BACK))
+    assert not run.machine.state.engine("D").requests
+    assert loaded(run)[1]
+    of_it: list[Event] = [e for e in run.stimuli if getattr(e, "request", "") == BACK]
+    assert of_it == [TransferFail(BACK)]
+
+
+def test_a_turn_waits_for_the_answer_before_it() -> None:
+    machine = ModelMachine(cluster(FULL, "abc", 2, "abc..d"))
+    assert Submit("P", "r1") not in machine.stimuli()
+    with pytest.raises(NotAllowed, match="not answered"):
+        machine.take(Submit("P", "r1"))
+
+
+def test_both_directions_have_their_parties() -> None:
+    here = CLUSTERS["turns"]
+    there = turns.parties(here, "r0")
+    assert (there.source.name, there.sent, there.sink.name, there.taken) == ("P", "r0", "D", "r0")
+    again = turns.parties(here, BACK)
+    assert (again.source.name, again.sent, again.sink.name, again.taken) == ("D", "r0", "P", "r1")
+    assert turns.parties(here, "r1 back").taken == ""
+
+
+@pytest.mark.parametrize("length", range(1, 11))
+@pytest.mark.parametrize("groups", [FULL, HYBRID, WINDOWED], ids=["full", "hybrid", "window"])
+def test_turns_of_any_length_keep_all_invariants(groups: tuple[Group, ...], length: int) -> None:
+    prompt = "abc....defg"[:length]
+    outcome = explore(cluster(groups, "abc", 4, prompt))
+    assert outcome.verdict is Verdict.EXHAUSTED
+
+
+def test_the_tie_passes_over_turns() -> None:
+    from kvproof.model.rules import SPEC
+
+    run = served_once(cluster(FULL, "abc", 2, "abc..d"))
+    for step in run.steps:
+        assert not any(list(tie.check(run.machine.cluster, step)) for tie in ties(SPEC))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"turns": False}, "has no turns"),
+        ({"losses": True}, "not modelled"),
+        ({"stray": True}, "not modelled"),
+        ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
+        ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
+        ({"jobs": (Job("r0 back", "ab"),)}, "another name"),
+        ({"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))}, "no job before it"),
+        (
+            {"jobs": (Job("r0", "a"), Job("r1", "a", follows="r0"), Job("r2", "a", follows="r0"))},
+            "another one follows",
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        dataclasses.replace(CLUSTERS["turns"], **change)  # type: ignore[arg-type]
+
+
+def test_turns_need_two_engines_alike() -> None:
+    both = Engine("E", FULL)
+    with pytest.raises(UsageError, match="not a P and a D"):
+        Cluster("alone", (both,), turns=True)
