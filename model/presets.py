@@ -366,7 +366,7 @@ _PRESETS = (
         resets_any_time=True,
     ),
     _pd("turns", FULL, jobs=TWO_TURNS, num_blocks=7, aborts=True, turns=True),
-    _pd("turns-shorter", FULL, jobs=ASKED_AGAIN, turns=True),
+    _pd("turns-shorter", FULL, jobs=ASKED_AGAIN, num_blocks=7, aborts=True, turns=True),
     _pd("turns-window", FULL, WINDOW, jobs=TWO_TURNS, num_blocks=12, turns=True),
     _pd("turns-hybrid", FULL, MAMBA, jobs=TWO_TURNS, num_blocks=12, turns=True),
     _pd("turns-state", FULL, MAMBA, jobs=ASKED_AGAIN, num_blocks=12, turns=True),

@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvproof.model import counts
-from kvproof.model.config import Cluster, Job
+from kvproof.model import counts, turns
+from kvproof.model.config import BACK, Cluster, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
@@ -37,8 +37,9 @@ class Renaming(NamedTuple):
     tokens: tuple[tuple[str, str], ...]
 
     def job(self, name: str) -> str:
-        """The new name of a job."""
-        return dict(self.jobs)[name]
+        """The new name of a job, or of its hand-back."""
+        job = name.removesuffix(BACK)
+        return dict(self.jobs)[job] + name[len(job) :]
 
     def text(self, tokens: str) -> str:
         """A prompt or prefix in the new tokens."""
@@ -81,19 +82,15 @@ def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
 
 
 def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
-    """All renamings of the jobs of a cluster, the one that changes nothing first. Raises UsageError
-    where there are too many jobs to look at."""
-    if cluster.turns:
-        raise UsageError(
-            f"Symmetry does not know which job follows which, and {cluster.name} has turns. "
-            "Leave --symmetry out."
-        )
+    """All renamings of the jobs of a cluster, the one that changes nothing first; it is the only
+    one where a job may follow another. Raises UsageError where there are too many jobs."""
     if len(cluster.jobs) > JOBS_MAX:
         raise UsageError(
             f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "
             f"{len(cluster.jobs)}. Write fewer jobs, or leave --symmetry out."
         )
-    images = (_between(cluster.jobs, order) for order in itertools.permutations(cluster.jobs))
+    orders = [cluster.jobs] if cluster.turns else itertools.permutations(cluster.jobs)
+    images = (_between(cluster.jobs, order) for order in orders)
     return tuple(renaming for renaming in images if renaming is not None)
 
 
@@ -207,15 +204,19 @@ def transfers_with_ids(
 
     result = []
     for transfer in transfers:
+        source, _, sink, _ = turns.parties(cluster, transfer.request)
+        giver, taker = (d, p) if turns.is_back(transfer.request) else (p, d)
         pairs = []
-        for group, (ours, theirs) in zip(cluster.decode.groups, transfer.pairs, strict=False):
+        for group, (ours, theirs) in zip(sink.groups, transfer.pairs, strict=False):
             ratios = (1, 1)
             if group.attention:
-                ratios = cluster.decode.physical_per_logical, cluster.prefill.physical_per_logical
-            pairs.append((kernel(ours, d, ratios[0]), kernel(theirs, p, ratios[1])))
+                ratios = sink.physical_per_logical, source.physical_per_logical
+            pairs.append((kernel(ours, taker, ratios[0]), kernel(theirs, giver, ratios[1])))
         result.append(
             transfer._replace(
-                remote=many(transfer.remote, p), local=many(transfer.local, d), pairs=tuple(pairs)
+                remote=many(transfer.remote, giver),
+                local=many(transfer.local, taker),
+                pairs=tuple(pairs),
             )
         )
     return tuple(result)

@@ -57,7 +57,7 @@ STATES = {
     "pd": 267,
     "pd-full": 478,
     "turns": 168,
-    "turns-shorter": 30,
+    "turns-shorter": 193,
     "turns-window": 26,
     "turns-hybrid": 26,
     "turns-state": 40,
