@@ -447,10 +447,12 @@ class Cluster:
                 f"Cluster {self.name} has turns and not a P and a D with the same kernel blocks "
                 "per block, which kvproof does not model. Write such a pair, or turns false."
             )
-        if self.losses or self.stray or any(e.overlaps for e in self.engines):
+        ahead = any(e.overlaps or e.drafts for e in self.engines)
+        if self.losses or self.stray or ahead:
             raise UsageError(
-                f"Turns on {self.name}, with lost reads, stray reports or steps that overlap, are "
-                "not modelled. Write losses and stray false and steps_in_flight 1, or turns false."
+                f"Turns on {self.name}, with lost reads, stray reports, steps that overlap or "
+                "drafts, are not modelled. Write losses and stray false, steps_in_flight 1 and "
+                "drafts 0, or turns false."
             )
         for index, job in enumerate(self.jobs):
             self._check_turn(job, self.jobs[:index])
