@@ -269,9 +269,10 @@ def finish(
 def leave(
     cluster: config.Cluster, cfg: config.Engine, state: State, request: Request, rules: Rules
 ) -> State:
-    """A request ends before its time: by its user, or because its load failed."""
+    """A request ends before its time: by its user, or because its load failed. Into what it holds
+    a load still writes."""
     engine = state.engine(cfg.name)
-    if cfg.has_connector:
+    if cfg.has_connector and request.status != LOADING:
         settled = in_flight.settled(engine, request, rules)
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, settled)
     engine = in_flight.let_down(engine, request.id, VOID)

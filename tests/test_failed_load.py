@@ -12,6 +12,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
+    Abort,
     Complete,
     Event,
     ResetPrefixCache,
@@ -27,7 +28,9 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.rules import SPEC
 from kvproof.model.state import VOID
+from kvproof.strategies.drain import drain
 from kvproof.strategies.refinement import Shadowed
+from kvproof.strategies.run import Run
 
 FULL = Group("full", 2)
 FAILED = Complete("E", failed="r1")
@@ -160,3 +163,15 @@ def test_the_model_follows_live_vllm(policy: str, steps_in_flight: int) -> None:
             machine.close()
     assert failed
     assert bool(found) is (policy == "recompute")
+
+
+def test_what_a_load_still_writes_stays_after_an_abort() -> None:
+    groups = (Group("full", 4), Group("window", 4, window=2))
+    p, d = Engine("P", groups, 9, "prefill"), Engine("D", groups, 9, "decode")
+    cluster = Cluster("narrow", (p, d), (Job("r0", "aaaaa"),), aborts=True)
+    run = Run(ModelMachine(cluster), INVARIANTS.values())
+    for event in (Submit("P", "r0"), Schedule("P"), Submit("D", "r0"), Schedule("D")):
+        run.take(event)
+    run.take(Abort("D", "r0"))
+    drain(run, "every_request_can_finish")
+    assert len(run.machine.state.engine("D").free) == 8

@@ -140,7 +140,7 @@ class _Reader:
             if self.before is None and self.after is not None:
                 yield move("submit", asked=(self.after.asked,))
         elif isinstance(event, Abort):
-            yield move("abort", hashed=hashed)
+            yield move("abort")
         elif (type(event), status) in ENDS:
             yield move(ENDS[type(event), status])
 

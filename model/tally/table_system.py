@@ -218,15 +218,9 @@ def table_system(kind: str, rules: Rules) -> System:
         status = FAILED if rules.wakes_after_failed_load() else LOADING
         return where(again, t._replace(status=status, computed=0), GONE_TABLE)
 
-    def abort(sizes: Sizes, t: Table, hashed: Num) -> Table:
-        kept = group.released(sizes, t._replace(status=ABORTED), t.computed)
+    def abort(_sizes: Sizes, t: Table) -> Table:
         stays = both(t.status == LOADING, not_(rules.frees_while_loading()))
-        kept = kept._replace(hashed=t.hashed if kind == "full" else hashed)
-        return where(stays, kept, GONE_TABLE)
-
-    def may_abort(sizes: Sizes, t: Table, hashed: Num) -> Truth:
-        after = abort(sizes, t, hashed)
-        return either(t.status != LOADING, group.may_hash(t, after, hashed))
+        return where(stays, t._replace(status=ABORTED), GONE_TABLE)
 
     hashes = {"hashed": at_least(0)}
 
@@ -301,8 +295,6 @@ def table_system(kind: str, rules: Rules) -> System:
                 "abort",
                 lambda _s, t: t.among(WAITING, RUNNING, PREEMPTED, LOADING, LOADED, FAILED),
                 abort,
-                lambda _s: choosing(),
-                may_abort,
             ),
             Action(
                 "leave",
