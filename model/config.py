@@ -226,11 +226,16 @@ class Engine:
                 f"Engine {self.name} has a drafter beside a Mamba group of mode none, which "
                 "kvproof does not cover yet. Write mode align, or drafts 0."
             )
-        if self.drafts and (self.store or self.retention is not None):
-            other = "a store" if self.store else "retention"
+        if self.drafts and self.store:
             raise UsageError(
-                f"Engine {self.name} has {other} and a drafter, which kvproof does not cover yet. "
-                "Write store false and retention null, or drafts 0."
+                f"Engine {self.name} has a store and a drafter, which kvproof does not cover yet. "
+                "Write store false, or drafts 0."
+            )
+        if self.retention is not None and self.proof not in (0, self.hit_unit):
+            raise UsageError(
+                f"Engine {self.name} has a retention and a drafter in groups of block size "
+                f"{self.proof}, where hits are multiples of {self.hit_unit}, which kvproof does "
+                "not cover yet. Write one block_size for all groups, or retention null."
             )
         if self.drafts and self.overlaps and self.has_state:
             raise UsageError(

@@ -70,10 +70,12 @@ def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num, proof:
     return either(need >= blocks_per_unit, both(shifted >= 0, blocks_after < need))
 
 
-def needed_at(block: Num, window: Num, block_size: Num, boundary: Num) -> Truth:
-    """Whether a sliding-window hit of `boundary` tokens needs the block at this position."""
+def needed_at(block: Num, window: Num, block_size: Num, boundary: Num, peek: int = 0) -> Truth:
+    """Whether a sliding-window hit of `boundary` tokens needs the block at this position, or one of
+    `peek` blocks after the hit, which must match too."""
     end = full_blocks(boundary, block_size)
-    return both(end - window_blocks_for_hit(window, block_size) <= block, block < end)
+    last = end + peek if peek else end
+    return both(end - window_blocks_for_hit(window, block_size) <= block, block < last)
 
 
 def is_retained(
@@ -84,16 +86,25 @@ def is_retained(
     interval: Num,
     prompt: Num,
     junction: Num,
+    proof: int = 0,
+    peek: int = 0,
 ) -> Truth:
     """Whether sparse retention caches the block at this position: a hit needs it at a multiple of
     `interval` tokens (0: at none), where the prompt resumes when it is sent again, or at the
     `junction` where prompts were seen to part. The state of a Mamba group is needed as a window of
-    two tokens would be (`reachable_block_mask`)."""
-    periodic = serves_a_hit(block, window, block_size, max_(interval, hit_unit))
-    resent = needed_at(block, window, block_size, longest_hit_tokens(prompt, hit_unit))
-    return either(
-        both(interval > 0, periodic), either(resent, needed_at(block, window, block_size, junction))
-    )
+    two tokens would be (`reachable_block_mask`).
+
+    With a drafter of the EAGLE kind a prompt resumes `proof` tokens earlier, and may do so from its
+    end or from its last token on (`replay_boundaries`); in a group that the drafter has layers in,
+    `peek` is 1: a hit needs one block more."""
+    periodic = serves_a_hit(block, window, block_size, max_(interval, hit_unit), peek)
+    resent = needed_at(block, window, block_size, longest_hit_tokens(prompt, hit_unit, proof), peek)
+    if proof:
+        last = longest_hit_tokens(prompt - 1, hit_unit, proof)
+        resent = either(resent, needed_at(block, window, block_size, last, peek))
+    parted = needed_at(block, window, block_size, junction, peek)
+    parted = both(junction > 0, parted) if peek else parted
+    return either(both(interval > 0, periodic), either(resent, parted))
 
 
 def longest_hit_tokens(known: Num, hit_unit: Num, proof: int = 0) -> Num:

@@ -82,7 +82,12 @@ def worth_caching(
         return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, proof))
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.junction
-    return bool(rules.is_retained(position, window, size, cfg.hit_unit, cfg.retention, *boundaries))
+    drafted = (cfg.proof, int(group.eagle)) if cfg.proof else ()
+    return bool(
+        rules.is_retained(
+            position, window, size, cfg.hit_unit, cfg.retention, *boundaries, *drafted
+        )
+    )
 
 
 def hit_blocks(

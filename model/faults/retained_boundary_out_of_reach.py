@@ -15,9 +15,11 @@ def at_the_very_end(
     interval: Num,
     prompt: Num,
     junction: Num,
+    *drafted: int,
 ) -> Truth:
     """As if a hit could cover the whole prompt."""
-    return counts.is_retained(block, window, block_size, hit_unit, interval, prompt + 1, junction)
+    kept = (block, window, block_size, hit_unit, interval)
+    return counts.is_retained(*kept, prompt + 1, junction, *drafted)
 
 
 FAULT = Fault(

@@ -15,9 +15,10 @@ def without_junction(
     interval: Num,
     prompt: Num,
     junction: Num,  # noqa: ARG001
+    *drafted: int,
 ) -> Truth:
     """As if prompts had not been seen to part."""
-    return counts.is_retained(block, window, block_size, hit_unit, interval, prompt, 0)
+    return counts.is_retained(block, window, block_size, hit_unit, interval, prompt, 0, *drafted)
 
 
 FAULT = Fault(
