@@ -221,11 +221,6 @@ class Engine:
                 "group: vLLM then finds hits by the token that P cuts off, which kvproof does not "
                 "cover yet. Write eagle false, or no Mamba group."
             )
-        if self.drafts and any(g.kind == "mamba" and not g.aligned for g in self.groups):
-            raise UsageError(
-                f"Engine {self.name} has a drafter beside a Mamba group of mode none, which "
-                "kvproof does not cover yet. Write mode align, or drafts 0."
-            )
         if self.drafts and self.store:
             raise UsageError(
                 f"Engine {self.name} has a store and a drafter, which kvproof does not cover yet. "

@@ -143,10 +143,9 @@ def predicted(
             loaded = hit.tokens + request.external
             total += _states(cfg, group, len(blocks), loaded, end, rules)
         else:
+            slots = end + ahead + groups.slots_for_states(cfg, group)
             total += int(
-                rules.attention_blocks_predicted(
-                    end + ahead, group.block_size, len(blocks), skipped
-                )
+                rules.attention_blocks_predicted(slots, group.block_size, len(blocks), skipped)
             )
         total += rules.evictable_hit_blocks(evictable)
     return total

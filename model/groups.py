@@ -122,7 +122,14 @@ def grown(
         scratch = cfg.drafts
         return int(rules.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
     ahead = rules.lookahead(cfg.lookahead) if ahead is None else ahead
-    return int(rules.attention_blocks_predicted(end + ahead, size, held, 0))
+    slots = end + ahead + slots_for_states(cfg, group)
+    return int(rules.attention_blocks_predicted(slots, size, held, 0))
+
+
+def slots_for_states(cfg: config.Engine, group: config.Group) -> int:
+    """Tokens that a Mamba group of mode none is asked to have room for beyond those of a request:
+    a block for the state after each draft (`MambaManager.allocate_new_blocks`)."""
+    return 0 if group.attention else cfg.drafts * group.block_size
 
 
 def padded(

@@ -86,6 +86,7 @@ AB = (Job("r0", "abcd", 2), Job("r1", "abxyz", 2))
 ASYNC = (Job("r0", "abcd", 3), Job("r1", "abx", 2))
 APART = (Job("r0", "abc", 3), Job("r1", "xyz", 3))
 RESENT_8 = (Job("r0", "abcdefgh"), Job("r1", "abcdefgh"))
+RESENT_7 = (Job("r0", "abcdefg"), Job("r1", "abcdstu"), Job("r2", "abcdefg"))
 COPIED = (Job("r0", "abcd"), Job("r1", "abcd"), Job("r2", "wxyz"))
 SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
 RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
@@ -179,6 +180,7 @@ _PRESETS = (
         num_blocks=20,
         drafts=1,
     ),
+    _one("state-drafts", EAGLE, STATE, jobs=APART, num_blocks=16, prefix_caching=False, drafts=1),
     _one(
         "hybrid-drafts",
         *(EAGLE, MAMBA),
@@ -386,6 +388,20 @@ _PRESETS = (
     _telling(_one("events-hybrid", FULL, MAMBA, jobs=TWICE, evictions=True)),
     _retaining(_telling(_one("events-sparse", FULL, WIDE, jobs=RESENT, num_blocks=11)), 0),
     _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),
+    _retaining(
+        _one("sparse-drafts", EAGLE, WINDOW, MAMBA, jobs=RESENT_7, num_blocks=24, drafts=1), 0
+    ),
+    _retaining(
+        _one(
+            "sparse-window-drafts",
+            EAGLE,
+            Group("window", 2, window=3, eagle=True),
+            jobs=RESENT_7,
+            num_blocks=24,
+            drafts=1,
+        ),
+        8,
+    ),
     _retaining(_one("sparse-hybrid", FULL, MAMBA, jobs=SIBLINGS, num_blocks=24), 0),
     _retaining(
         _one("sparse-periodic", FULL, MAMBA, jobs=(Job("r0", "abcdefgh"), Job("r1", "abcdefxy"))), 4

@@ -119,11 +119,6 @@ def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
         ((EAGLE,), {}, "there is no drafter"),
         ((EAGLE, Group("mamba", 2)), {"drafts": 1, "role": "decode"}, "P cuts off"),
         ((EAGLE,), {"drafts": 1, "store": True}, "does not cover"),
-        (
-            (EAGLE, Group("mamba", 64, mode="none")),
-            {"drafts": 1, "prefix_caching": False},
-            "does not cover",
-        ),
         ((EAGLE, Group("mamba", 2)), {"drafts": 2}, "two boundaries"),
     ],
 )

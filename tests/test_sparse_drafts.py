@@ -1,0 +1,50 @@
+"""Drafts under sparse retention: a prompt that is sent again resumes a block earlier, and a hit in
+a group of the drafter needs the block after it."""
+
+import pytest
+
+from kvproof.model import counts
+from kvproof.model.config import Engine, Group
+from kvproof.model.errors import UsageError
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.verdict import Verdict
+
+
+def kept(prompt: int, **drafted: int) -> list[int]:
+    """The blocks of 2 tokens that a window of 3 keeps of a prompt, with retention 0."""
+    return [b for b in range(9) if counts.is_retained(b, 3, 2, 2, 0, prompt, 0, **drafted)]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "plain", "without_layers", "with_layers"),
+    [(7, [2], [1], [1, 2]), (8, [2], [1, 2], [1, 2, 3]), (9, [3], [2], [2, 3])],
+)
+def test_what_is_kept_at_the_end_of_a_prompt(
+    prompt: int, plain: list[int], without_layers: list[int], with_layers: list[int]
+) -> None:
+    assert kept(prompt) == plain
+    assert kept(prompt, proof=2) == without_layers
+    assert kept(prompt, proof=2, peek=1) == with_layers
+
+
+@pytest.mark.parametrize(
+    ("name", "drafted"), [("sparse-drafts", (0, 0)), ("sparse-window-drafts", (2, 0))]
+)
+def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
+    name: str, drafted: tuple[int, int]
+) -> None:
+    def is_retained(*args: int) -> object:
+        return counts.is_retained(*args[:7], *drafted)
+
+    rules = SPEC.with_rule("is_retained", is_retained)
+    outcome = explore(CLUSTERS[name], rules)
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding.invariant == "repeated_prompt_hits"
+
+
+def test_a_drafter_in_narrower_blocks_is_refused() -> None:
+    groups = (Group("full", 4), Group("window", 2, window=3, eagle=True))
+    with pytest.raises(UsageError, match=r"block size 2.*Write one block_size"):
+        Engine("E", groups, 12, retention=0, drafts=1)
