@@ -10,9 +10,11 @@ from kvproof.model.state import Engine
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
-    """Every cached prefix is a whole number of its group's blocks."""
+    """Every cached prefix is a whole number of its group's blocks, or of the units at which hits
+    inside a block may end."""
+    cfg = cluster.engine(engine.name)
     for index, prefix in (key for key, _ in engine.cached):
-        size = cluster.engine(engine.name).groups[index].block_size
+        size = cfg.hash_unit if cfg.partial else cfg.groups[index].block_size
         if len(prefix) % size:
             yield (
                 f"prefix {prefix!r} of group {index} is cached on {engine.name}",

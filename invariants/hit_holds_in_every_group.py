@@ -17,11 +17,11 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             if admission.external and group.kind != "full":
                 continue
             for position in groups.blocks_matched(group, admission.hit):
-                prefix = admission.tokens[: (position + 1) * group.block_size]
-                if not cached.get((index, prefix)):
+                prefixes = groups.prefixes_for(group, admission.tokens, admission.hit, position)
+                if not any(cached.get((index, prefix)) for prefix in prefixes):
                     yield (
                         f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
-                        f"group {index} has no block for prefix {prefix!r}",
+                        f"group {index} has no block for prefix {prefixes[-1]!r}",
                     )
 
 

@@ -4,19 +4,23 @@ useless. Nothing fails, only the hit rate."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, groups
+from kvproof.model import capacity, counts, groups
 from kvproof.model.config import Cluster
 from kvproof.model.step import Admission, Step
 
 
 def longest(cluster: Cluster, admission: Admission) -> int:
-    """The longest hit that the cache held in every group, by trying all."""
+    """The longest hit that the cache held in every group, by trying all. One that ends inside a
+    block takes a copy, for which there must be room in an engine of this size."""
     cfg = cluster.engine(admission.engine)
+    tokens = admission.tokens
     keys = {key for key, blocks in admission.cached if blocks}
-    top = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit, cfg.proof)
+    top = counts.longest_hit_tokens(len(tokens), cfg.hit_unit, cfg.proof)
     for length in range(top, 0, -cfg.hit_unit):
+        if cfg.partial and not capacity.has_room_for_hit(cfg, length, len(tokens)):
+            continue
         if all(
-            (i, admission.tokens[: (p + 1) * g.block_size]) in keys
+            any((i, prefix) in keys for prefix in groups.prefixes_for(g, tokens, length, p))
             for i, g in enumerate(cfg.groups)
             for p in groups.blocks_matched(g, length)
         ):

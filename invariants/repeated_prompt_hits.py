@@ -9,7 +9,7 @@ from the third on the shared part must hit (#37898). Eviction clears the record.
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, history
+from kvproof.model import capacity, counts, history
 from kvproof.model.config import Cluster
 from kvproof.model.step import Admission, Step
 
@@ -39,7 +39,8 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
             kept = counts.longest_hit_tokens(common, cfg.hit_unit, cfg.proof)
         else:
             kept = served.shared if common >= served.shared + cfg.proof else 0
-        best = max(best, kept if kept <= limit else 0)
+        roomy = not cfg.partial or capacity.has_room_for_hit(cfg, kept, len(admission.tokens))
+        best = max(best, kept if kept <= limit and roomy else 0)
     return best
 
 

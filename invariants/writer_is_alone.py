@@ -4,11 +4,13 @@ reserved writes outside its table (#57605).
 
 A block may be written and cached in one step, and be hit by others in it: they read what it is
 cached as. To write what a block holds already changes nothing, and is not seen. Where a load turns
-out to have brought nothing, nobody writes.
+out to have brought nothing, nobody writes. A copy that only the cache has is held by nobody after
+the step. Attention that is cached up to a slot may be written behind it.
 """
 
 from collections.abc import Iterator
 
+from kvproof.invariants.cached_block_holds_its_key import promised
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Schedule
@@ -21,11 +23,23 @@ def _written(before: Engine, after: Engine) -> list[int]:
     return [block for block, (old, new) in enumerate(pairs) if old is not new and old != new]
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
+    """Whether a block that is cached still holds what its key says: only slots behind are new."""
+    key = before.blocks[block].key
+    contents = before.memory[block], after.memory[block]
+    if key is None or None in contents:
+        return False
+    count = len(promised(cluster.engine(after.name).groups[key[0]], key))
+    old, new = (content.slots[:count] if content else () for content in contents)
+    return old == new
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Each block whose content changes is held by one request, and is not cached already."""
     if isinstance(step.event, Complete) and step.event.failed:
         return
     scheduled = isinstance(step.event, Schedule)
+    copied = {(copy.engine, copy.target) for copy in step.effects.copies}
     for before, after in zip(step.before.engines, step.after.engines, strict=True):
         if before is after or before.memory is after.memory:
             continue
@@ -37,11 +51,11 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
                 yield said, "it is the null block, which is nobody's"
                 continue
             old, new = before.blocks[block].key, after.blocks[block].key
-            if old is not None and old == new:
+            if old is not None and old == new and not _kept(cluster, before, after, block):
                 yield said, f"it is cached as prefix {old[1]!r} of group {old[0]} all the while"
                 continue
             owners = [r.id for r in holding.requests if any(block in t for t in r.tables)]
-            if not owners:
+            if not owners and (after.name, block) not in copied:
                 yield said, "no request holds it"
             elif len(owners) > 1 and new in (old, None):
                 yield said, f"{', '.join(owners)} hold it"

@@ -100,6 +100,17 @@ def check_overlaps(request: Callable[..., Any]) -> None:
         raise CannotDrive("with overlapping steps it does not say which outputs are stale")
 
 
+def check_partial(coordinator: Any, wanted: bool) -> None:
+    """Raise CannotDrive where a release does not let hits end inside a block, and is to."""
+    if wanted and not getattr(coordinator, "enable_partial_hash_hits", False):
+        raise CannotDrive("its prefix hits never end inside a block")
+
+
+def block_copies(output: Any) -> list[tuple[int, int]]:
+    """The blocks that the worker is to copy before a step, from and to. None in older releases."""
+    return [(pair[0], pair[1]) for pair in getattr(output, "kv_cache_block_copies", None) or ()]
+
+
 def stale_output(request: Any) -> tuple[int, bool]:
     """Tokens in flight that a preemption has made stale, and whether they are dropped. Where steps
     do not overlap there are none."""

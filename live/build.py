@@ -141,9 +141,14 @@ def speculative_config(cfg: config.Engine) -> SpeculativeConfig | None:
     )
 
 
-def hash_block_size(cfg: config.Engine) -> int:
-    """Tokens per block hash: the smallest block size."""
+def smallest_block(cfg: config.Engine) -> int:
+    """The smallest block size, which an engine takes for that of its cache config."""
     return min(g.block_size for g in cfg.groups)
+
+
+def hash_block_size(cfg: config.Engine) -> int:
+    """Tokens per block hash: the smallest block size, or finer where hits may end inside it."""
+    return cfg.hash_unit if cfg.partial else smallest_block(cfg)
 
 
 def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Scheduler:
@@ -180,7 +185,7 @@ def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Sch
             async_scheduling=False,
         ),
         cache_config=CacheConfig(
-            block_size=hash_block_size(cfg), enable_prefix_caching=cfg.prefix_caching
+            block_size=smallest_block(cfg), enable_prefix_caching=cfg.prefix_caching
         ),
         kv_transfer_config=transfer,
         speculative_config=speculative_config(cfg),
@@ -196,7 +201,7 @@ def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Sch
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
     vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
-    cache.block_size = hash_block_size(cfg)
+    cache.block_size = smallest_block(cfg)
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -207,13 +212,15 @@ def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Sch
     if cfg.overlaps:
         adapt.check_overlaps(Request)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    return chosen(
+    built = chosen(
         vllm_config=vllm_config,
         kv_cache_config=kv_cache_config(cfg),
         structured_output_manager=StructuredOutputManager(vllm_config),
         log_stats=False,
         **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
     )
+    adapt.check_partial(built.kv_cache_manager.coordinator, cfg.partial)
+    return built
 
 
 def token_ids(tokens: str) -> list[int]:

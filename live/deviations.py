@@ -35,6 +35,9 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "held_list_ends_with_prompt",
         "held_state_is_of_the_prompt",
         "held_is_loaded_again",
+        "split_at_the_smallest_block",
+        "hit_without_room_waits",
+        "copied_before_filled",
     ),
     "0.33.0": (
         "null_blocks_counted_as_cached",

@@ -14,7 +14,7 @@ from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, failed_load, history, in_flight, session, state, store
 from kvproof.model.reports import Report, replayed
-from kvproof.model.step import Admission, Effects, Read
+from kvproof.model.step import Admission, Copy, Effects, Read
 
 SAMPLED_ID = ord(state.SAMPLED)
 DRAFT_ID = ord(state.DRAFT)
@@ -76,7 +76,8 @@ class Node:
             self.queue.append((output, shares))
         if self.cfg.overlaps:
             self._keep([share.request for share in shares])
-        return Effects(reads, admissions, tuple(self.recorder.allocations))
+        copies = tuple(Copy(self.cfg.name, *pair) for pair in adapt.block_copies(output))
+        return Effects(reads, admissions, tuple(self.recorder.allocations), copies=copies)
 
     def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
         """The requests of which a worker with a drafter cannot know yet what a step computes, and

@@ -9,6 +9,7 @@ is, it reckons as the runner does, from columns of its own table.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kvproof.live import adapt
 from kvproof.live.store import Load
 from kvproof.model import config, drafting, memory, state
 from kvproof.model.rules import SPEC
@@ -78,11 +79,7 @@ class Worker:
                 self.tables[name] = tuple((*t, *new) for t, new in zip(held, ids, strict=True))
 
     def _copy_blocks(self, output: Any) -> None:
-        copied = list(self.memory)
-        for pair in getattr(output, "kv_cache_block_copies", None) or ():
-            source, target = pair[0], pair[1]
-            copied[target] = self.memory[source]
-        self.memory = tuple(copied)
+        self.memory = memory.copied(self._alone(), adapt.block_copies(output)).memory
 
     def load(self, loads: Iterable[Load], requests: dict[str, state.Request]) -> None:
         """A store fills the blocks that its scheduler side was given, before the step runs."""

@@ -21,7 +21,11 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
             before = int(counts.blocks_for_tokens(start, group.block_size))
             skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
             table = (NULL,) * before
-            held += before - skipped + groups.grown(engine, group, table, end, fresh=True)
+            grown = groups.grown(engine, group, table, end, fresh=True)
+            if engine.partial and group.aligned and start % engine.hash_unit == 0:
+                # A chunk that starts inside a block may copy it, and ends with it.
+                grown = max(grown, int(counts.copies_of_hit(start, group.block_size)))
+            held += before - skipped + grown
         peak = max(peak, held)
     return peak
 
@@ -47,6 +51,19 @@ def needed_blocks(engine: config.Engine, tokens: int) -> int:
     """Blocks that an engine must have for a request of so many tokens: for what it holds, and to
     let it in."""
     return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
+
+
+def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
+    """Whether an engine that is otherwise empty can hold a request of so many tokens with a hit:
+    with one that ends inside a block it must hold the cached block and its copy at once."""
+    held = 0
+    for group in engine.groups:
+        table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
+        held += len(groups.blocks_needed(group, hit)) + int(
+            counts.copies_of_hit(hit, group.block_size)
+        )
+        held += groups.grown(engine, group, table, tokens, fresh=True)
+    return held < engine.num_blocks
 
 
 def can_hold(engine: config.Engine, request: Request) -> bool:

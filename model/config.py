@@ -103,6 +103,9 @@ class Engine:
     samples (`num_speculative_tokens`); 0 is no drafter (see `drafting`).
     With `kv_events` the engine tells what it stores in the cache and removes from it
     (`KVEventsConfig.enable_kv_cache_events`; see `reports`).
+    `match_unit` is the number of tokens between two prefixes that have a hash
+    (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
+    block of a Mamba group, hits may end inside a block (see `partial`).
     """
 
     name: str
@@ -119,6 +122,7 @@ class Engine:
     max_requests: int = 256
     steps_in_flight: int = 1
     drafts: int = 0
+    match_unit: int = 0
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -144,11 +148,6 @@ class Engine:
                 f"The block sizes {sorted(sizes)} of engine {self.name} do not divide one another. "
                 f"Write sizes that divide the largest, {widest}."
             )
-        if any(g.aligned for g in self.groups) and len(sizes) > 1:
-            raise UsageError(
-                f"Engine {self.name} mixes block sizes {sorted(sizes)} beside an aligned Mamba "
-                f"group, whose partial hits kvproof does not model yet. Write {widest} for all."
-            )
         if any(g.attention and g.block_size % ratio for g in self.groups):
             raise UsageError(
                 f"A block size of engine {self.name} is not a multiple of its "
@@ -164,9 +163,47 @@ class Engine:
                 f"Engine {self.name} has a store beside a hand-over, which kvproof does not model. "
                 "Write role both, or store false."
             )
+        self._check_partial(sizes)
         self._check_retention()
         self._check_drafts()
         self._check_events()
+
+    def _check_partial(self, sizes: set[int]) -> None:
+        if self.match_unit:
+            _check(f"match_unit of engine {self.name}", self.match_unit, 1, "block_size")
+            if self.aligned_group is None or any(size % self.match_unit for size in sizes):
+                raise UsageError(
+                    f"The match_unit {self.match_unit} of engine {self.name} is for an aligned "
+                    f"Mamba group, and divides every block size. Write 0, or add such a group and "
+                    f"write a divisor of {math.gcd(*sizes)}."
+                )
+        if self.aligned_group is None or (len(sizes) == 1 and self.hash_unit in sizes):
+            return
+        if any(g.aligned and g.block_size < max(sizes) for g in self.groups):
+            raise UsageError(
+                f"Engine {self.name} has a Mamba group of narrower blocks than {max(sizes)}, which "
+                f"kvproof does not model. Write {max(sizes)} for every Mamba group."
+            )
+        full = [g for g in self.groups if g.kind == "full"]
+        wide = [g for g in self.groups if g.kind == "window" and g.block_size > self.hash_unit]
+        if len(full) != 1 or wide:
+            raise UsageError(
+                f"Hits of engine {self.name} may end inside a block, which kvproof models beside "
+                f"one full group and windows in blocks of {self.hash_unit}. Write such groups, or "
+                "one block_size for all and match_unit 0."
+            )
+        if self.connected or self.store or self.drafts or self.overlaps or self.by_priority:
+            raise UsageError(
+                f"Hits of engine {self.name} may end inside a block beside a connector, drafts, "
+                "overlapping steps or a policy of priority, which kvproof does not model. Write an "
+                "engine without these, or one block_size for all and match_unit 0."
+            )
+        if self.retention is not None or self.kv_events or not self.prefix_caching:
+            raise UsageError(
+                f"Hits of engine {self.name} may end inside a block beside retention, KV events or "
+                "a prefix cache that is off, which kvproof does not model. Write an engine without "
+                "these, or one block_size for all and match_unit 0."
+            )
 
     def _check_events(self) -> None:
         if not self.kv_events:
@@ -265,14 +302,25 @@ class Engine:
         return max((g.block_size for g in self.groups if g.eagle), default=0)
 
     @cached_property
+    def partial(self) -> bool:
+        """Whether a hit may end inside a block: beside an aligned Mamba group whose blocks have
+        more than one prefix with a hash (vLLM's `enable_partial_hash_hits`)."""
+        return any(g.aligned and g.block_size > self.hash_unit for g in self.groups)
+
+    @cached_property
     def hit_unit(self) -> int:
-        """Prefix hits are multiples of this many tokens (vLLM's `scheduler_block_size`)."""
+        """Prefix hits are multiples of this many tokens: of whole blocks of every group (vLLM's
+        `scheduler_block_size`), or of the prefixes that have a hash."""
+        if self.partial:
+            return self.hash_unit
         return math.lcm(*(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned), 1)
 
     @cached_property
     def hash_unit(self) -> int:
         """Tokens between two prefixes that have a hash (vLLM's `hash_block_size`)."""
-        return math.gcd(*(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned))
+        return self.match_unit or math.gcd(
+            *(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned)
+        )
 
     @cached_property
     def has_state(self) -> bool:

@@ -5,7 +5,7 @@ Sources: `KVCacheManager.allocate_slots` and `HybridKVCacheCoordinator` of vLLM 
 
 from typing import NamedTuple
 
-from kvproof.model import config, counts, groups, pool, reports
+from kvproof.model import capacity, config, counts, groups, partial, pool, reports
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import DRAFT, NULL, Engine, Request, Table
@@ -44,8 +44,11 @@ def longest_alone(
 
 
 def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
-    """The longest hit that holds in every group."""
+    """The longest hit that holds in every group, and that the engine has room for."""
     for length in _lengths(cfg, tokens, rules):
+        roomy = not cfg.partial or capacity.has_room_for_hit(cfg, length, len(tokens))
+        if not roomy and rules.hit_needs_room():
+            continue
         if length == 0 or rules.hit_holds(
             groups.resident(g, i, engine, tokens, length, rules) for i, g in enumerate(cfg.groups)
         ):
@@ -130,6 +133,9 @@ def predicted(
     total = 0
     ahead = _ahead(cfg, request, hit, end, rules)
     for index, group in enumerate(cfg.groups):
+        hitting = request if hit is None else request._replace(hit=hit.tokens)
+        copied = partial.copies(cfg, engine, hitting, index, hit is not None, rules)
+        total += rules.copies_predicted(copied)
         if hit is None:
             total += groups.grown(cfg, group, request.tables[index], end, rules)
             continue
@@ -176,7 +182,8 @@ def admit(
         skipped = _left_behind(group, request, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
         still = request.counted[index] if request.counted else 0
-        counted.append(max(int(rules.counted_after_hit(len(blocks), skipped)), still))
+        whole = int(counts.full_blocks(hit.own[index], group.block_size))
+        counted.append(max(int(rules.counted_after_hit(whole, skipped)), still))
         if rules.touches_hit_blocks():
             engine = pool.touch(engine, tables[-1])
     if request.external:
@@ -208,8 +215,11 @@ def grow(
     tables = []
     ahead = 0 if loads else None
     for index, group in enumerate(cfg.groups):
-        table = padded = request.tables[index]
+        table = request.tables[index]
         count = max(groups.grown(cfg, group, table, end, rules, fresh, ahead), 0)
+        if partial.copies(cfg, engine, request, index, fresh, rules):
+            engine, table = partial.copy_block(cfg, engine, request, index, fresh, rules)
+        padded = table
         needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
         if group.aligned and not rules.may_hold_more(len(table), needed):
             engine = engine._replace(dead=f"{len(table)} blocks are held, and {needed} are needed")
@@ -225,14 +235,16 @@ def _cache_end(
     cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int, rules: Rules
 ) -> Engine:
     """Cache the block in which the prompt ends once more, under the last prefix that a hit finer
-    than a block could end at."""
+    than a block could end at: in attention once it is there, of Mamba the state where a chunk ends
+    at it."""
     size = cfg.groups[index].block_size
     end = int(rules.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
     key = (index, request.tokens[:end])
-    if end % size == 0 or end > cacheable:
+    missed = end < cacheable and cfg.groups[index].aligned
+    if end % size == 0 or end > cacheable or missed:
         return engine
     block = request.tables[index][int(counts.full_blocks(end, size))]
-    return engine if key in engine.blocks[block].keys else pool.register(engine, key, block)
+    return engine if key in engine.blocks[block].keys else pool.promote(engine, key, block, rules)
 
 
 def cache(
@@ -245,7 +257,9 @@ def cache(
     tokens = request.tokens.ljust(upto, DRAFT)
     for index, group in enumerate(cfg.groups):
         proof = group.block_size if group.eagle else 0
-        cacheable = counts.cacheable_tokens(upto, cfg.hit_unit, proof)
+        cacheable = upto
+        if not cfg.partial:
+            cacheable = int(counts.cacheable_tokens(upto, cfg.hit_unit, proof))
         full = counts.full_blocks(cacheable, group.block_size)
         new = []
         for position in range(counted[index], full):
@@ -257,10 +271,11 @@ def cache(
                 continue
             if key in engine.blocks[block].keys and block != NULL:
                 return engine._replace(dead=f"block {block} is to be hashed twice"), request
-            if engine.blocks[block].key is None or block == NULL:
-                engine = pool.register(engine, key, block)
+            if engine.blocks[block].key is None or block == NULL or cfg.partial:
+                engine = pool.promote(engine, key, block, rules)
                 new.append(position)
-        if group.kind == "full" and rules.caches_end_of_prompt():
+        ends = group.kind == "full" and rules.caches_end_of_prompt()
+        if ends or (cfg.partial and group.kind != "window"):
             engine = _cache_end(cfg, engine, request, index, cacheable, rules)
         looked_at = range(counted[index], full)
         engine = reports.stored(

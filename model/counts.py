@@ -8,6 +8,7 @@ blocks). Nothing else in kvproof computes these numbers.
 from kvproof.model.algebra import (
     Num,
     Truth,
+    all_of,
     both,
     ceil_div,
     div,
@@ -185,6 +186,20 @@ def align_chunk(
     ):
         end = if_(both(applies, both(start < stop, stop < end)), stop, end)
     return if_(start < prefill_end, max_(end - start, 0), tokens)
+
+
+def tail_chunk(start: Num, tokens: Num, boundary: Num, tail: Num) -> Num:
+    """Tokens left of a chunk that also ends at `tail`, the last prefix of a prompt that has a hash,
+    where that is inside a block, after the last `boundary` at which a state is cached. A state can
+    be cached only where a chunk ends (`Scheduler._mamba_block_aligned_split`)."""
+    stops = all_of(boundary < tail, start < tail, tail < start + tokens)
+    return if_(stops, tail - start, tokens)
+
+
+def copies_of_hit(hit: Num, block_size: Num) -> Num:
+    """Blocks a group copies for a hit: the one that the hit ends inside, which the request will
+    write (`_has_partial_local_hit`)."""
+    return blocks_for_tokens(hit, block_size) - full_blocks(hit, block_size)
 
 
 def attention_blocks_predicted(

@@ -27,7 +27,7 @@ def skipped_blocks(group: config.Group, computed: int, rules: Rules = SPEC) -> i
 
 def blocks_needed(group: config.Group, length: int, rules: Rules = SPEC) -> range:
     """Positions of the blocks that must be resident for a hit of `length` tokens."""
-    end = int(counts.full_blocks(length, group.block_size))
+    end = int(counts.blocks_for_tokens(length, group.block_size))
     if group.kind == "full":
         return range(end)
     if group.kind == "window":
@@ -45,11 +45,29 @@ def blocks_matched(group: config.Group, length: int, rules: Rules = SPEC) -> tup
     return (*needed, int(counts.full_blocks(length, group.block_size)))
 
 
-def block_at(group: config.Group, index: int, engine: Engine, tokens: str, position: int) -> int:
-    """The cached block for one position of a prompt, the null block where there is none."""
-    prefix = tokens[: (position + 1) * group.block_size]
-    blocks = engine.blocks_for((index, prefix))
-    return blocks[0] if blocks else NULL
+def prefixes_for(group: config.Group, tokens: str, length: int, position: int) -> tuple[str, ...]:
+    """Prefixes of which one must be cached for the block at this position to serve a hit, the one
+    that is looked for first in front. Where the hit ends inside the block, a state serves it only
+    as the state of the hit; attention also as part of a longer prefix, as long as that leaves a
+    token to compute."""
+    end = (position + 1) * group.block_size
+    if length % group.block_size == 0 or length > end:
+        return (tokens[:end],)
+    if not group.attention:
+        return (tokens[:length],)
+    longest = min(end, len(tokens) - 1)
+    return tuple(tokens[:last] for last in range(longest, length - 1, -1))
+
+
+def block_at(
+    group: config.Group, index: int, engine: Engine, tokens: str, length: int, position: int
+) -> int:
+    """The cached block that serves a hit at one position, the null block where there is none."""
+    for prefix in prefixes_for(group, tokens, length, position):
+        blocks = engine.blocks_for((index, prefix))
+        if blocks:
+            return blocks[0]
+    return NULL
 
 
 def resident(
@@ -64,7 +82,7 @@ def resident(
     if length and group.kind == "mamba" and not group.aligned:
         return False
     return all(
-        bool(engine.blocks_for((index, tokens[: (p + 1) * group.block_size])))
+        any(engine.blocks_for((index, x)) for x in prefixes_for(group, tokens, length, p))
         for p in blocks_matched(group, length, rules)
     )
 
@@ -101,8 +119,8 @@ def hit_blocks(
     """The table a hit of `length` tokens begins with: null where nothing is needed."""
     needed = blocks_needed(group, length, rules)
     return tuple(
-        block_at(group, index, engine, tokens, p) if p in needed else NULL
-        for p in range(int(counts.full_blocks(length, group.block_size)))
+        block_at(group, index, engine, tokens, length, p) if p in needed else NULL
+        for p in range(int(counts.blocks_for_tokens(length, group.block_size)))
     )
 
 

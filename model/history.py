@@ -44,7 +44,11 @@ def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str, external
     # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too.
     matched = longest if cfg.proof else min(longest + 1, len(tokens))
     shared = counts.longest_hit_tokens(matched, cfg.hit_unit, cfg.proof)
-    return int(shared) if shared == coordinator.longest_full(cfg, engine, tokens) else 0
+    if shared != coordinator.longest_full(cfg, engine, tokens):
+        return 0
+    if cfg.partial and cfg.aligned_group is not None:
+        return int(counts.round_down(shared, cfg.aligned_group.block_size))
+    return int(shared)
 
 
 def record_served(engine: Engine, request: Request) -> Engine:

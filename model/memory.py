@@ -164,6 +164,15 @@ def wiped(engine: Engine, blocks: Iterable[int]) -> Engine:
     return engine._replace(memory=tuple(memory))
 
 
+def copied(engine: Engine, pairs: Iterable[tuple[int, int]]) -> Engine:
+    """Copy whole blocks of an engine, each from the first to the second of a pair, all at once:
+    what is copied is what the blocks held before (`copy_kv_cache_blocks_inplace`)."""
+    memory = list(engine.memory)
+    for source, target in pairs:
+        memory[target] = engine.memory[source]
+    return engine._replace(memory=tuple(memory))
+
+
 def copy(
     source: Engine,
     sink: Engine,

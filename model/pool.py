@@ -55,6 +55,23 @@ def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
     return with_blocks(engine, {block: engine.blocks[block]._replace(key=None, also=())})
 
 
+def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
+    """Cache a block under a key; shorter ones that it is cached under end."""
+    held = engine.blocks[block].key
+    if held is not None and len(held[1]) < len(key[1]):
+        engine = unregister(engine, block, rules)
+    return register(engine, key, block)
+
+
+def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
+    """Cache another block under the keys of this one, in its place."""
+    keys = engine.blocks[source].keys
+    engine = unregister(engine, source, rules)
+    for key in keys:
+        engine = register(engine, key, target)
+    return engine
+
+
 def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
     """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
     where it has too few."""

@@ -17,6 +17,7 @@ WINDOW = Group("window", 2, window=3)
 WIDE = Group("window", 2, window=4)
 NARROW = Group("window", 2, window=2)
 MAMBA = Group("mamba", 2)
+WIDER_MAMBA = Group("mamba", 4)
 STATE = Group("mamba", 4096, mode="none")
 EAGLE = Group("full", 2, eagle=True)
 
@@ -67,6 +68,12 @@ def _retaining(cluster: Cluster, interval: int) -> Cluster:
     return dataclasses.replace(cluster, engines=engines)
 
 
+def _matching(unit: int, cluster: Cluster) -> Cluster:
+    """The cluster with a hash every so many tokens."""
+    engines = tuple(dataclasses.replace(e, match_unit=unit) for e in cluster.engines)
+    return dataclasses.replace(cluster, engines=engines)
+
+
 def _telling(cluster: Cluster) -> Cluster:
     """The cluster with KV events."""
     engines = tuple(dataclasses.replace(e, kv_events=True) for e in cluster.engines)
@@ -92,6 +99,7 @@ SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
 RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
 TWO_TURNS = (Job("r0", "abc", 2), Job("r1", "abc..de", follows="r0"))
 ASKED_AGAIN = (Job("r0", "abc", 4), Job("r1", "abc", follows="r0"))
+ENDS_INSIDE = (Job("r0", "abcdefg", 3), Job("r1", "abcdefg"), Job("r2", "abcdefxyz"))
 TWICE = (Job("r0", "abcde", 2), Job("r1", "abcde"))
 
 _PRESETS = (
@@ -384,6 +392,33 @@ _PRESETS = (
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
     _one("unequal", WIDER, WINDOW, jobs=RESENT_8, num_blocks=14),
+    _matching(2, _one("partial", WIDER, WIDER_MAMBA, jobs=ENDS_INSIDE, num_blocks=20)),
+    _one(
+        "partial-unequal",
+        *(FULL, WINDOW, WIDER_MAMBA),
+        jobs=(Job("r0", "abcdefghijk"), Job("r1", "abcdefghxyz")),
+        num_blocks=24,
+        chunk_tokens=6,
+    ),
+    _matching(
+        2,
+        _one(
+            "partial-tight",
+            *(WIDER, WIDER_MAMBA),
+            jobs=(Job("r0", "abcdefg", 2), Job("r1", "abcdefg")),
+            num_blocks=5,
+        ),
+    ),
+    _matching(
+        1,
+        _one(
+            "partial-evicting",
+            *(Group("full", 3), Group("mamba", 3)),
+            jobs=(Job("r0", "ab"), Job("r1", "abcdefg"), Job("r2", "abcz")),
+            num_blocks=9,
+            evictions=True,
+        ),
+    ),
     _telling(_one("events", FULL, jobs=COPIED, num_blocks=5, resets=True)),
     _telling(_one("events-hybrid", FULL, MAMBA, jobs=TWICE, evictions=True)),
     _retaining(_telling(_one("events-sparse", FULL, WIDE, jobs=RESENT, num_blocks=11)), 0),

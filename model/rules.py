@@ -120,6 +120,13 @@ class Rules:
     reserves_loaded_state: Callable[[], bool] = lambda: True
     reserves_superseded_state: Callable[[], bool] = lambda: False
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
+    # hits inside a block
+    split_block: Callable[[int, int], int] = lambda state_block, _smallest: state_block
+    copies_cached_state: Callable[[], bool] = lambda: True
+    copies_predicted: Callable[[int], int] = lambda copies: copies
+    hit_needs_room: Callable[[], bool] = lambda: True
+    copies_before_step: Callable[[], bool] = lambda: True
+    copies_wait_to_be_filled: Callable[[], bool] = lambda: True
     # who is served first
     rank: Callable[[int, int], tuple[int, ...]] = rank
     takes_a_place: Callable[[str], bool] = takes_a_place

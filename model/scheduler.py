@@ -13,9 +13,11 @@ from kvproof.model import (
     coordinator,
     counts,
     drafting,
+    groups,
     history,
     in_flight,
     memory,
+    partial,
     pool,
     session,
     store,
@@ -89,6 +91,7 @@ class Scheduling:
             self.cfg, looked_up, request.tokens, choice.local_hit, choice.external, self.rules
         )
         self._refuse_states_of_this_step(request, hit)
+        self._refuse_copies_of_this_step(request, hit)
         self.admissions.append(
             Admission(
                 self.engine.name,
@@ -116,6 +119,20 @@ class Scheduling:
             fresh = held and held[0] not in self.begun.blocks_for(key)
             if group.aligned and hit.own[index] and fresh:
                 raise NotAllowed(f"{request.id} hits a state that this step is to write")
+
+    def _refuse_copies_of_this_step(self, request: Request, hit: coordinator.Hit) -> None:
+        """A block is copied before this step writes: what the step writes is not in the copy."""
+        if not self.cfg.partial or not self.rules.copies_wait_to_be_filled():
+            return
+        for index, group in enumerate(self.cfg.groups):
+            slots = hit.tokens % group.block_size
+            if not slots or not group.attention:
+                continue
+            blocks = groups.hit_blocks(group, index, self.engine, request.tokens, hit.tokens)
+            if partial.filled_by_step(
+                self.cfg, self.engine, self.scheduled, index, blocks[-1], slots
+            ):
+                raise NotAllowed(f"{request.id} hits inside a block that this step is to fill")
 
     def _load(self, request: Request, hit: coordinator.Hit) -> None:
         verdict = self.rules.load_at_align_split() if self.cfg.aligned_group else "passes"
@@ -250,20 +267,30 @@ class Scheduling:
         if group is None:
             return tokens
         known = len(request.tokens)
+        junction = hit.junction if hit else request.junction
+        size = self.rules.split_block(group.block_size, min(g.block_size for g in self.cfg.groups))
+        prefill_end = max(len(request.prompt), known - 1)
+        boundary, tail = counts.longest_hit_tokens(known, size), 0
+        if self.cfg.partial:
+            junction = counts.round_down(junction, size)
+            tail = partial.last_prefix(self.cfg, len(request.prompt))
+            if boundary < tail == start + tokens:
+                tokens = prefill_end - start  # a chunk may end there, off the grid
         if self.rules.one_block_per_step() and start < len(request.prompt):
-            tokens = min(tokens, group.block_size)
-        return int(
+            tokens = min(tokens, size)
+        tokens = int(
             self.rules.align_chunk(
                 start,
                 tokens,
-                max(len(request.prompt), known - 1),
+                prefill_end,
                 known,
-                group.block_size,
+                size,
                 self.cfg.chunk_tokens,
-                hit.junction if hit else request.junction,
+                junction,
                 self.cfg.proof,
             )
         )
+        return int(counts.tail_chunk(start, tokens, boundary, tail))
 
     def preempt(self, choice: Preempt) -> None:
         """Take a running request's blocks; only where the needy one does not fit otherwise. By
@@ -341,12 +368,18 @@ class Scheduling:
         ]
         for name in self.brought:
             engine = memory.load(self.cfg, engine, engine.request(name))
+        copies = partial.handed_out(engine)
+        if self.rules.copies_before_step():
+            engine = partial.carried_out(engine, self.rules)
         engine, reads = memory.run(self.cfg, engine, batch)
+        if engine.copies:
+            engine = partial.carried_out(engine, self.rules)
         if self.cfg.overlaps:
             engine = in_flight.dispatched(self.cfg, engine, self.scheduled)
         else:
             engine = engine._replace(step=tuple(self.scheduled) or None)
-        effects = Effects(reads, tuple(self.admissions), tuple(self.allocations))
+        admissions, allocations = tuple(self.admissions), tuple(self.allocations)
+        effects = Effects(reads, admissions, allocations, copies=copies)
         return self.state.putting(engine), effects
 
 

@@ -153,6 +153,9 @@ class Engine(NamedTuple):
     tokens that are sampled and not known yet; `deferred` are blocks of requests that are gone, each
     list with the number of steps whose outputs it still waits for.
 
+    `copies` are those of blocks that the step in the making hands to the worker: the group, the
+    block that is copied, and the one it is copied to (see `partial`). After a step all are made.
+
     `mirror` is what a listener to its KV events takes to be cached, None where it has none to tell.
     `reports` are those of the step in the making; after a step all are heard.
     """
@@ -173,6 +176,7 @@ class Engine(NamedTuple):
     deferred: tuple[tuple[int, tuple[int, ...]], ...] = ()
     mirror: Keys | None = None
     reports: tuple[Report, ...] = ()
+    copies: tuple[tuple[int, int, int], ...] = ()
 
     def find(self, name: str) -> Request | None:
         """The request of this name, or None where the engine does not hold it."""

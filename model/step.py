@@ -45,6 +45,14 @@ class Allocation(NamedTuple):
     taken: int
 
 
+class Copy(NamedTuple):
+    """The worker copied a whole block before the step computed (see `partial`)."""
+
+    engine: str
+    source: int
+    target: int
+
+
 class Effects(NamedTuple):
     """What happened during one event, in order."""
 
@@ -52,6 +60,7 @@ class Effects(NamedTuple):
     admissions: tuple[Admission, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     reports: tuple[Report, ...] = ()
+    copies: tuple[Copy, ...] = ()
 
 
 class Step(NamedTuple):

@@ -32,6 +32,8 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
     counts.prompt_after_truncation: (small, small, st.booleans()),
     counts.blocks_counted_after_hit: (small, small),
     counts.align_chunk: (small, small, small, small, size, size, small),
+    counts.tail_chunk: (small, small, small, small),
+    counts.copies_of_hit: (small, size),
     counts.attention_blocks_predicted: (small, size, small, small),
     counts.state_blocks_predicted: (small, size, small),
     counts.trim: (small, small, small, small, st.booleans()),

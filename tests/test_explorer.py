@@ -107,6 +107,10 @@ STATES = {
     "store-failing": 46,
     "store-recomputing": 976,
     "store-failing-async": 116,
+    "partial": 325,
+    "partial-unequal": 57,
+    "partial-tight": 47,
+    "partial-evicting": 7644,
 }
 
 TRACES = {
@@ -195,6 +199,12 @@ TRACES = {
     "held_list_ends_with_prompt": 16,
     "held_state_is_of_the_prompt": 16,
     "held_is_loaded_again": 15,
+    "split_at_the_smallest_block": 4,
+    "hit_without_room_waits": 9,
+    "copied_before_filled": 9,
+    "cached_state_overwritten": 6,
+    "copy_not_predicted": 6,
+    "copies_after_the_step": 6,
 }
 
 

@@ -270,6 +270,8 @@ BESIDE_THE_MODEL = {
     "tokens_to_cache": "drafts_are_cached",
     "computed_after_drafts": "rejected_drafts_are_computed",
     "cacheable_tokens": "last_match_not_dropped",
+    "tail_chunk": "cached_state_overwritten",
+    "copies_of_hit": "copy_not_predicted",
 }
 """Counts that no function of vLLM computes by itself, and the faults that are mistakes in them. The
 explorer finds these; live vLLM is held against the counts by the model beside it."""

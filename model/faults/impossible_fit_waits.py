@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("rejects_impossible", lambda: False),
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="oversized",
+    concerns=lambda cluster: cluster.oversized,
 )

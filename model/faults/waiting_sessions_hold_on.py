@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("sessions_give_way", lambda: False),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",
+    concerns=lambda cluster: cluster.sessions,
 )

@@ -188,11 +188,12 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
     """What a step did to each table that it concerned. An engine with a store is passed over: the
     system of tables knows loads only as a wait, not as tokens that are there in the same step. So
     is one whose steps overlap: the claims are about tokens that are known, which there the computed
-    ones outrun. So is one with a drafter, of whose tokens some are taken back."""
+    ones outrun. So is one with a drafter, of whose tokens some are taken back, and one whose hits
+    may end inside a block, of which a table then has a copy."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
-        if cfg.store or cfg.overlaps or cfg.drafts:
+        if cfg.store or cfg.overlaps or cfg.drafts or cfg.partial:
             continue
         if cluster.sessions or before is after or after.dead:
             continue

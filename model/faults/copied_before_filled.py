@@ -1,0 +1,15 @@
+"""What vLLM 0.32.0 does, found by kvproof. A request hits inside a block that another one of the
+same step is to fill. The copy is made before the step computes: it has what the block held before.
+For states vLLM waits a step; the states at hand may be older, and attention is not asked."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="copied_before_filled",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="a block is copied for a hit in the step that fills it, before it is filled",
+    replaces=("copies_wait_to_be_filled", lambda: False),
+    breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
+    cluster="partial-evicting",
+    concerns=lambda cluster: any(engine.partial for engine in cluster.engines),
+)

@@ -1,0 +1,175 @@
+"""vLLM 0.32.0, full attention and Mamba layers in align mode, prefix hits finer than a block
+(`--prefix-match-unit`, or cache groups of unequal block sizes). No public report was found.
+
+A short prompt was served, and its Mamba state inside a block is still cached; the attention block
+is not: a burst of short requests took it. A long prompt that begins alike is computed in one
+chunk, and in the same step a third one is admitted that parts from it after a block. Attention
+has the whole block, cached this moment; the state at hand is the old one, inside it. So the hit
+ends inside the block, which is copied. The copy is made before the step computes: it gets what the
+block held before. Nothing is said.
+
+States that are cached in this very step are waited for (`cached_blocks_this_step`); attention
+blocks are not, and need not be where they are read in place.
+
+Run: pytest --noconftest test_copied_before_filled.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+)
+from vllm.v1.request import Request
+from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
+
+FAILS_WITH = "is copied before"
+
+NUM_BLOCKS = 20
+BLOCK_SIZE = 32
+HASH_SIZE = 16
+WARM = list(range(HASH_SIZE + 1))
+AGAIN = [*WARM[:HASH_SIZE], *range(900, 900 + BLOCK_SIZE)]
+LONG = list(range(2 * BLOCK_SIZE + 1))
+PARTING = [*LONG[:BLOCK_SIZE], *range(500, 500 + BLOCK_SIZE)]
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hit inside a block that this step fills waits for the next step, as a state does."""
+    cache = FullAttentionManager.cache_blocks
+    predict = FullAttentionManager.get_num_blocks_to_allocate
+    filled: set[int] = set()
+
+    def caching(self: Any, request: Any, num_tokens: int, *args: Any, **kwargs: Any) -> None:
+        blocks = self.req_to_blocks[request.request_id]
+        known = {block.block_id for block in blocks if block.block_hash is not None}
+        cache(self, request, num_tokens, *args, **kwargs)
+        filled.update(b.block_id for b in blocks if b.block_hash is not None)
+        filled.difference_update(known)
+
+    def predicting(
+        self: Any, name: str, tokens: int, hit: Any, total: int, local: int, *args: Any, **kw: Any
+    ) -> int:
+        if self._has_partial_local_hit(hit, local) and hit[-1].block_id in filled:
+            return int(self.block_pool.num_gpu_blocks) + 1
+        return int(predict(self, name, tokens, hit, total, local, *args, **kw))
+
+    def starting(_self: Any) -> None:
+        filled.clear()
+
+    monkeypatch.setattr(FullAttentionManager, "cache_blocks", caching)
+    monkeypatch.setattr(FullAttentionManager, "get_num_blocks_to_allocate", predicting)
+    monkeypatch.setattr(FullAttentionManager, "new_step_starts", starting)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def make_manager() -> KVCacheManager:
+    full = FullAttentionSpec(
+        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
+    )
+    mamba = MambaSpec(
+        block_size=BLOCK_SIZE,
+        shapes=((2, 2),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
+    )
+    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
+    return KVCacheManager(
+        KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
+        max_model_len=4096,
+        scheduler_block_size=BLOCK_SIZE,
+        hash_block_size=HASH_SIZE,
+    )
+
+
+def make_request(name: str, tokens: list[int]) -> Request:
+    init_none_hash(sha256)
+    return Request(
+        request_id=name,
+        prompt_token_ids=tokens,
+        sampling_params=SamplingParams(max_tokens=1),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(HASH_SIZE, sha256),
+    )
+
+
+def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:
+    """Schedule tokens up to `end`. Returns the tokens it hit before, None where it has to wait."""
+    if request.num_computed_tokens:
+        assert manager.allocate_slots(request, end - request.num_computed_tokens) is not None
+        request.num_computed_tokens = end
+        return 0
+    blocks, hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
+    if manager.allocate_slots(request, end - hit, hit, blocks) is None:
+        return None
+    request.num_computed_tokens = end
+    return int(hit)
+
+
+def serve(manager: KVCacheManager, request: Request, *ends: int) -> None:
+    """Compute a request alone, a chunk a step, and let it go."""
+    for end in ends:
+        manager.new_step_starts()
+        compute(manager, request, end)
+        _, retained = manager.take_kv_cache_block_copies()
+        manager.block_pool.free_blocks(retained)
+    manager.free(request)
+
+
+def take_the_oldest_attention_block(manager: KVCacheManager) -> None:
+    """Short requests at the same time, as many as it takes; none of them caches anything."""
+    pool = manager.block_pool
+    held: list[Request] = []
+
+    def hashed() -> int:
+        return sum(1 for block in pool.blocks if block.block_hash is not None)
+
+    most = hashed()
+    while hashed() == most:
+        manager.new_step_starts()
+        held.append(make_request(f"short{len(held)}", [700 + len(held)]))
+        compute(manager, held[-1], 1)
+    for request in held:
+        manager.free(request)
+
+
+def test_a_copied_block_has_been_filled() -> None:
+    manager = make_manager()
+    serve(manager, make_request("warm", WARM), HASH_SIZE, len(WARM))
+    serve(manager, make_request("again", AGAIN), BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE)
+    take_the_oldest_attention_block(manager)
+
+    manager.new_step_starts()
+    assert compute(manager, make_request("long", LONG), 2 * BLOCK_SIZE) == 0
+    source = manager.get_block_ids("long")[0][0]
+    hit = compute(manager, make_request("parting", PARTING), BLOCK_SIZE)
+    copies, _ = manager.take_kv_cache_block_copies()
+    if hit is None:
+        return
+    assert hit == HASH_SIZE
+
+    # The copies of a step are made first; then it computes, and `long` fills its blocks.
+    kv_cache = torch.zeros(NUM_BLOCKS, BLOCK_SIZE, dtype=torch.long)
+    copy_kv_cache_blocks_inplace([kv_cache], NUM_BLOCKS, copies)
+    kv_cache[source] = torch.tensor(LONG[:BLOCK_SIZE])
+    block = manager.get_block_ids("parting")[0][0]
+    held = kv_cache[block, :HASH_SIZE].tolist()
+    assert held == PARTING[:HASH_SIZE], (
+        f"Block {source} is copied before this step fills it: the {hit} tokens that `parting` hits "
+        f"are {held} in its block {block}"
+    )

@@ -1,0 +1,142 @@
+"""Hits that end inside a block: what serves them, the copies they take, and what is refused."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kvproof.model import capacity, counts, groups
+from kvproof.model.cluster import initial
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.pool import promote
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.rules import SPEC
+from kvproof.model.step import Copy, Step
+
+FULL, STATE = Group("full", 4), Group("mamba", 4)
+
+
+def run(cluster: Cluster, *jobs: str) -> list[Step]:
+    """Serve the jobs one after the other. Gives all steps."""
+    machine, steps = ModelMachine(cluster), []
+    for name in jobs:
+        steps.append(machine.take(Submit("E", name)))
+        while machine.state.engine("E").find(name):
+            steps += [machine.take(Schedule("E")), machine.take(Complete("E"))]
+    return steps
+
+
+def engine(**options: Any) -> Engine:
+    return Engine("E", (FULL, STATE), match_unit=2, **options)
+
+
+def test_a_repeated_prompt_hits_up_to_its_last_prefix_with_a_hash() -> None:
+    steps = run(CLUSTERS["partial"], "r0", "r1")
+    assert [a.hit for s in steps for a in s.effects.admissions] == [0, 6]
+
+
+def test_a_chunk_ends_there_and_the_cached_state_is_kept_by_a_copy() -> None:
+    steps = run(CLUSTERS["partial"], "r0")
+    copied = [(len(s.after.engine("E").requests), s.effects.copies) for s in steps]
+    assert [copies for _, copies in copied if copies] == [(Copy("E", 4, 5),)]
+    after = next(s.after.engine("E") for s in steps if s.effects.copies)
+    assert after.blocks_for((1, "abcdef")) == (5,)
+    assert after.blocks[5].refs == 0
+    assert after.blocks[4].key is None
+
+
+def test_a_hit_inside_a_block_leaves_it_as_it_is() -> None:
+    *_, admitted, _completed = run(CLUSTERS["partial"], "r0", "r1")
+    before, after = admitted.before.engine("E"), admitted.after.engine("E")
+    copies = admitted.effects.copies
+    assert len(copies) == 2
+    request = after.request("r1")
+    for index, (_, source, target) in enumerate(copies):
+        assert request.tables[index][1] == target
+        assert after.memory[source] == before.memory[source]
+        assert after.blocks[source] == before.blocks[source]
+
+
+@pytest.mark.parametrize(
+    ("group", "length", "position", "prefixes"),
+    [
+        (FULL, 4, 0, ("abcd",)),
+        (FULL, 6, 0, ("abcd",)),
+        (FULL, 6, 1, ("abcdefgh", "abcdefg", "abcdef")),
+        (STATE, 6, 1, ("abcdef",)),
+        (STATE, 8, 1, ("abcdefgh",)),
+    ],
+)
+def test_attention_serves_less_than_it_is_cached_as_and_a_state_does_not(
+    group: Group, length: int, position: int, prefixes: tuple[str, ...]
+) -> None:
+    assert groups.prefixes_for(group, "abcdefghij", length, position) == prefixes
+
+
+def test_no_prefix_is_looked_for_that_leaves_nothing_to_compute() -> None:
+    assert groups.prefixes_for(FULL, "abcdefgh", 6, 1) == ("abcdefg", "abcdef")
+
+
+def test_a_longer_key_ends_a_shorter_one() -> None:
+    begun = initial(CLUSTERS["partial"]).engine("E")
+    grown = promote(promote(begun, (0, "abcdef"), 1, SPEC), (0, "abcdefgh"), 1, SPEC)
+    assert grown.blocks[1].keys == ((0, "abcdefgh"),)
+    assert grown.blocks_for((0, "abcdef")) == ()
+
+
+def test_a_hit_inside_a_block_needs_room_for_its_copies() -> None:
+    assert [capacity.has_room_for_hit(engine(num_blocks=n), 6, 7) for n in (5, 6, 7)] == [
+        False,
+        True,
+        True,
+    ]
+    assert capacity.has_room_for_hit(engine(num_blocks=5), 4, 7)
+
+
+def test_copies_and_chunks_in_numbers() -> None:
+    assert [counts.copies_of_hit(hit, 4) for hit in range(6)] == [0, 1, 1, 1, 0, 1]
+    assert counts.tail_chunk(start=4, tokens=3, boundary=4, tail=6) == 2
+    assert counts.tail_chunk(start=6, tokens=1, boundary=4, tail=6) == 1
+    assert counts.tail_chunk(start=4, tokens=3, boundary=8, tail=6) == 3
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (
+            lambda: Engine("E", (FULL, STATE), match_unit=3),
+            r"match_unit 3 .* Write 0, or .* divisor of 4",
+        ),
+        (lambda: Engine("E", (FULL,), match_unit=2), r"is for an aligned Mamba group"),
+        (lambda: Engine("E", (FULL, Group("mamba", 2))), r"narrower blocks than 4.* Write 4"),
+        (lambda: Engine("E", (FULL, FULL, STATE), match_unit=2), r"one full group"),
+        (lambda: Engine("E", (Group("window", 4, 3), FULL, STATE), match_unit=2), r"windows in"),
+        (lambda: engine(drafts=1), r"drafts.* Write an engine without these"),
+        (lambda: engine(store=True), r"connector.* Write an engine without these"),
+        (lambda: engine(role="decode"), r"connector.* Write an engine without these"),
+        (lambda: engine(steps_in_flight=2), r"overlapping steps.* Write an engine without these"),
+        (lambda: engine(policy="priority"), r"priority.* Write an engine without these"),
+        (lambda: engine(retention=0), r"retention.* Write an engine without these"),
+        (lambda: engine(kv_events=True), r"KV events.* Write an engine without these"),
+        (lambda: engine(prefix_caching=False), r"is off.* Write an engine without these"),
+    ],
+)
+def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        build()
+
+
+def test_a_unit_that_is_the_block_changes_nothing() -> None:
+    hybrid = CLUSTERS["hybrid"].engines[0]
+    same = dataclasses.replace(hybrid, match_unit=2)
+    assert not same.partial
+    assert (same.hit_unit, same.hash_unit) == (hybrid.hit_unit, hybrid.hash_unit)
+
+
+def test_hits_of_unequal_blocks_end_on_the_finest() -> None:
+    cluster = CLUSTERS["partial-unequal"].carrying(Job("r0", "abcdefg"), Job("r1", "abcdefg"))
+    steps = run(cluster, "r0", "r1")
+    assert [a.hit for s in steps for a in s.effects.admissions] == [0, 6]
