@@ -21,9 +21,10 @@ def _held(
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
-    """While a transfer reads and writes, both requests keep its blocks."""
+    """While a transfer reads and writes, both requests keep its blocks. D keeps those it has
+    registered too: P may begin to write them at any time."""
     for transfer in state.transfers:
-        if transfer.phase != "reading":
+        if transfer.phase not in ("registered", "reading", "overdue"):
             continue
         source, sent, sink, taken = turns.parties(cluster, transfer.request)
         lost = _held(state, sink.name, taken, (LOADING, ABORTED), transfer.local)

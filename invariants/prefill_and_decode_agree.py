@@ -14,7 +14,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     may take a part, if the groups are all of full attention."""
     for transfer in state.transfers:
         source, sent, sink, taken = turns.parties(cluster, transfer.request)
-        if transfer.phase != "reading":
+        if transfer.phase not in ("reading", "overdue"):
             continue
         request = state.engine(sink.name).find(taken)
         if request is None:

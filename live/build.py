@@ -151,9 +151,11 @@ def hash_block_size(cfg: config.Engine) -> int:
     return cfg.hash_unit if cfg.partial else smallest_block(cfg)
 
 
-def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Scheduler:
+def scheduler(
+    cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
+) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap, with its NIXL
-    connector, of one direction or of two, or its store where it has one."""
+    connector, which pulls in one direction or in two, or pushes, or its store where it has one."""
     largest = max(g.block_size for g in cfg.groups)
     transfer = None
     if cfg.store:
@@ -166,7 +168,7 @@ def scheduler(cfg: config.Engine, load_failure: str, turns: bool = False) -> Sch
         )
     if cfg.connected:
         transfer = KVTransferConfig(
-            kv_connector="NixlConnector",
+            kv_connector="NixlPushConnector" if pushes else "NixlConnector",
             kv_role="kv_both",
             engine_id=cfg.name,
             kv_load_failure_policy=load_failure,

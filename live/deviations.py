@@ -38,6 +38,9 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "split_at_the_smallest_block",
         "hit_without_room_waits",
         "copied_before_filled",
+        "write_awaited_for_ever",
+        "lease_ends_under_writer",
+        "unneeded_prefill_is_not_told",
     ),
     "0.33.0": (
         "null_blocks_counted_as_cached",
@@ -63,6 +66,9 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
         "held_list_ends_with_prompt",
         "held_state_is_of_the_prompt",
         "held_is_loaded_again",
+        "write_awaited_for_ever",
+        "lease_ends_under_writer",
+        "unneeded_prefill_is_not_told",
     ),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 from kvproof.live import availability, nixl
 from kvproof.live.adapt import CannotDrive
 from kvproof.live.node import Node
+from kvproof.live.push import Push
 from kvproof.model import cluster as model
 from kvproof.model import memory, turns
 from kvproof.model.config import Cluster, Job
@@ -50,7 +51,9 @@ class LiveMachine:
     def __init__(self, cluster: Cluster) -> None:
         availability.drivable()
         self.cluster = cluster
-        self.nodes = {e.name: Node(e, cluster.load_failure, cluster.turns) for e in cluster.engines}
+        options = cluster.load_failure, cluster.turns, cluster.pushes
+        self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
+        self.push = Push(cluster, self.nodes) if cluster.pushes else None
         self.handed_over: dict[str, dict[str, Any]] = {}
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
@@ -77,6 +80,8 @@ class LiveMachine:
     def add_job(self, job: Job) -> None:
         """Add a job to the traffic."""
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
+        if self.push is not None:
+            self.push.cluster = self.cluster
 
     def stimuli(self) -> list[Event]:
         """What the environment may do next."""
@@ -118,6 +123,8 @@ class LiveMachine:
                 node.refresh()
                 said += node.heard()
         self.state = self.state._replace(engines=tuple(n.engine for n in self.nodes.values()))
+        if self.push is not None:
+            self.state = self.push.seen(self.state)
         return said
 
     def _prefill(self) -> Node:
@@ -136,7 +143,8 @@ class LiveMachine:
             held = turns.incoming(self.cluster, event.engine, event.request)
             params = dict(self.handed_over.get(held, params))
         elif known.route == "from_prefill":
-            params = dict(self.handed_over[event.request])
+            push, name = self.push, event.request
+            params = push.params(name) if push is not None else dict(self.handed_over[name])
         self.nodes[event.engine].add(known, params, self.cluster.job(event.request))
 
     def _continue(self, event: Continue) -> None:
@@ -148,7 +156,9 @@ class LiveMachine:
     def _schedule(self, event: Schedule) -> Effects:
         node = self.nodes[event.engine]
         effects = node.schedule()
-        if node.nixl is not None and node.output is not None:
+        if self.push is not None and node.output is not None:
+            self.push.stepped(node, node.output.kv_connector_metadata)
+        elif node.nixl is not None and node.output is not None:
             meta = node.output.kv_connector_metadata
             for name, request in meta.reqs_to_recv.items():
                 self._start(node, name, request)
@@ -183,13 +193,17 @@ class LiveMachine:
         if event.failed:
             self.state = self.state._replace(failures=self.state.failures + 1)
         for name, params in node.complete(dict(event.accepted), event.failed).items():
-            if params.get("do_remote_prefill") or params.get("do_remote_decode"):
+            if self.push is not None:
+                self.push.note(name, params)
+            elif params.get("do_remote_prefill") or params.get("do_remote_decode"):
                 key = name if params.get("do_remote_prefill") else turns.back(name)
                 self.handed_over[key] = params
                 lists = nixl.as_lists(params["remote_block_ids"])
                 tokens = params.get("remote_num_tokens", computed[name])
                 offer = Transfer(key, "offered", tokens, lists)
                 self.state = self.state.moving(key, offer)
+        if self.push is not None:
+            self.push.idle(node)
         ended = self.state.engine(event.engine).steps
         reads = node.carry_out(ended[0] if ended else ())
         self._note_ended(node, set(computed))
@@ -205,6 +219,9 @@ class LiveMachine:
 
     def _transfer_done(self, event: TransferDone) -> None:
         name = event.request
+        if self.push is not None:
+            self.push.end_write(name, well=True)
+            return
         transfer = self.state.transfer(name)
         source, sent, sink, taken = turns.parties(self.cluster, name)
         p, d = self.nodes[source.name], self.nodes[sink.name]
@@ -219,6 +236,10 @@ class LiveMachine:
 
     def _transfer_fail(self, event: TransferFail) -> None:
         name = event.request
+        if self.push is not None:
+            self.state = self.state._replace(failures=self.state.failures + 1)
+            self.push.end_write(name, well=False)
+            return
         transfer = self.state.transfer(name)
         if transfer is not None and transfer.phase == "refused":
             self.state = self.state.moving(name, turns.over(transfer))
@@ -244,6 +265,9 @@ class LiveMachine:
         held = {r.id for r in node.engine.requests}
         node.scheduler.finish_requests(event.request, RequestStatus.FINISHED_ABORTED)
         self._note_ended(node, held)
+        if self.push is not None:
+            self.push.idle(node)
+            return
         transfer = self.state.transfer(event.request)
         if transfer is None or transfer.phase != "offered" or node is not self._decode():
             return
@@ -254,12 +278,24 @@ class LiveMachine:
     def _lease_expire(self, event: LeaseExpire) -> None:
         name = event.request
         transfer = self.state.transfer(name)
+        if self.push is not None:
+            self._time_passes(self.push, name)
+            return
         source, sent, _, _ = turns.parties(self.cluster, name)
         self.nodes[source.name].report(finished_sending={sent})
         if transfer is not None and turns.is_back(name):
             self.state = self.state.moving(name, turns.expired(transfer))
         elif transfer is not None and transfer.phase != "lost":
             self.state = self.state.moving(name, None).ending(self.cluster.decode.name, name)
+
+    def _time_passes(self, push: Push, name: str) -> None:
+        phase = getattr(self.state.transfer(name), "phase", "")
+        d = self._decode()
+        held = {r.id for r in d.engine.requests}
+        push.let_time_pass(name, waits_in_vain=phase in ("registered", "abandoned"))
+        self._note_ended(d, held)
+        if phase == "offered" and name not in held:
+            self.state = self.state.ending(self.cluster.decode.name, name)
 
     def _stray_report(self, event: StrayReport) -> None:
         node = self.nodes[event.engine]

@@ -26,7 +26,11 @@ WORKERS = (
 
 def worker(cfg: config.Engine) -> Any:
     """A worker of this engine that can do arithmetic on block lists and nothing else."""
-    made = object.__new__(first(WORKERS))
+    return fitted(object.__new__(first(WORKERS)), cfg)
+
+
+def fitted(made: Any, cfg: config.Engine) -> Any:
+    """The worker with what it must know of its engine's cache groups."""
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
     made.kv_cache_config = kv_cache

@@ -23,9 +23,11 @@ DRAFT_ID = ord(state.DRAFT)
 class Node:
     """One engine of the cluster."""
 
-    def __init__(self, cfg: config.Engine, load_failure: str, turns: bool = False) -> None:
+    def __init__(
+        self, cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
+    ) -> None:
         self.cfg = cfg
-        self.scheduler = build.scheduler(cfg, load_failure, turns)
+        self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
         self.names = view.Names(cfg)
         self.recorder = Recorder(cfg.name, self.scheduler, self._cached)
         self.worker = Worker(cfg)

@@ -1,6 +1,7 @@
 """The whole machine: initial state, the stimuli the environment may give, and their effect."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from kvproof.model import (
     capacity,
@@ -12,6 +13,7 @@ from kvproof.model import (
     in_flight,
     overlap,
     pool,
+    push,
     reports,
     reset,
     scheduler,
@@ -109,7 +111,7 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
         room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
         if room and any(r.status not in IDLE for r in engine.requests):
             yield Schedule(engine.name)
-    yield from _transfers(cluster, state, rules)
+    yield from push.stimuli(cluster, state) if cluster.pushes else _transfers(cluster, state, rules)
     yield from _disturbances(cluster, state)
 
 
@@ -120,8 +122,10 @@ def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
         if new and turns.may_come(cluster, state, job):
             yield Submit(first, job.name)
         transfer = state.transfer(job.name)
-        offered = transfer is not None and transfer.phase == "offered"
-        if offered and not state.engine(last).find(job.name):
+        ready = transfer is not None and transfer.phase == "offered"
+        if cluster.pushes:
+            ready = push.sent(cluster, state, job.name)
+        if ready and not state.engine(last).find(job.name):
             yield Submit(last, job.name)
     for engine in state.engines if cluster.sessions else ():
         for request in engine.requests:
@@ -181,7 +185,9 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
     if not turns.may_come(cluster, state, cluster.job(event.request)):
         raise NotAllowed(f"{event.request} follows a request that is not answered")
     transfer = state.transfer(event.request)
-    if cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
+    if cfg.role == "decode" and cluster.pushes:
+        state = push.arrived(cluster, state, event.request)
+    elif cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
         raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
     request = arrival(cluster, event.request, event.engine, rules)
     impossible = not cfg.connected and not capacity.can_hold(cfg, request)
@@ -234,6 +240,11 @@ def _schedule(
     return event._replace(chose=tuple(work.chose)), after, effects
 
 
+def _moves(cluster: config.Cluster) -> Any:
+    """The module that knows how blocks are moved here."""
+    return push if cluster.pushes else connector
+
+
 SIMPLE: dict[type, Callable[..., State]] = {
     Submit: _submit,
     Abort: _abort,
@@ -242,10 +253,10 @@ SIMPLE: dict[type, Callable[..., State]] = {
     ResetRunning: reset.with_preemption,
     Complete: _complete,
     TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
-    TransferFail: lambda c, r, s, e: connector.transfer_failed(c, s, e.request, r),
+    TransferFail: lambda c, r, s, e: _moves(c).transfer_failed(c, s, e.request, r),
     TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),
     Continue: lambda c, r, s, e: session.go_on(c, r, s, e.engine, e.request),
-    LeaseExpire: lambda c, r, s, e: connector.lease_expired(c, s, e.request, r),
+    LeaseExpire: lambda c, r, s, e: _moves(c).lease_expired(c, s, e.request, r),
     StrayReport: lambda _c, r, s, e: connector.stray_report(s, e.engine, e.request, r),
 }
 
@@ -264,6 +275,8 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
         before, ran = state.engine(event.engine), after.engine(event.engine)
         ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)
         after, effects = after.putting(ran), Effects(reads)
+    if cluster.pushes:
+        after = push.settled(cluster, after, rules)
     engines = []
     for old, new in zip(state.engines, after.engines, strict=True):
         if new is not old:

@@ -18,6 +18,7 @@ ROLES = ("both", "prefill", "decode")
 POLICIES = ("fcfs", "priority")
 BACK = " back"
 """The end of the name of a hand-over from D to P (see `turns`)."""
+TRANSFERS = ("pull", "push")
 LIMITS = {
     "block_size": 4096,
     "num_blocks": 100_000,
@@ -410,7 +411,8 @@ class Cluster:
     may need more blocks than an engine has. With `stray` a worker also reports a transfer again, or
     one of a request that is gone; that of vLLM 0.32.0's NIXL pull connector keeps from it by
     itself. With `turns` D keeps what it has of a request it finished, and P may load that for the
-    next turn (see `turns`)."""
+    next turn (see `turns`). `transfer` says who moves the blocks of a hand-over: with
+    `pull` D reads those of P; with `push` P writes those of D (`NixlPushConnector`; see `push`)."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -426,6 +428,7 @@ class Cluster:
     oversized: bool = False
     stray: bool = False
     turns: bool = False
+    transfer: str = "pull"
 
     def __post_init__(self) -> None:
         names = [e.name for e in self.engines]
@@ -468,6 +471,30 @@ class Cluster:
         if self.disaggregated:
             self._check_pair(self.prefill, self.decode)
         self._check_turns()
+        self._check_push()
+
+    def _check_push(self) -> None:
+        if self.transfer not in TRANSFERS:
+            raise unknown("transfer", self.transfer, TRANSFERS)
+        if not self.pushes:
+            return
+        if not self.disaggregated:
+            raise UsageError(
+                f"Cluster {self.name} pushes and has nobody to push to. "
+                "Write one prefill and one decode engine, or transfer pull."
+            )
+        more = any(e.overlaps or e.drafts for e in self.engines)
+        if self.stray or self.resets_any_time or self.turns or more:
+            raise UsageError(
+                f"Cluster {self.name} pushes beside follow-up turns, stray reports, resets under "
+                "load, drafts or steps that overlap, which kvproof does not model. Write it "
+                "without these, or transfer pull."
+            )
+        if self.prefill.physical_per_logical != self.decode.physical_per_logical:
+            raise UsageError(
+                f"P and D of {self.name} have unequal physical_per_logical and P pushes, which "
+                "kvproof does not model. Write the same number for both, or transfer pull."
+            )
 
     def _check_failing_store(self) -> None:
         engine = self.engines[0]
@@ -574,6 +601,11 @@ class Cluster:
     def disaggregated(self) -> bool:
         """Whether this is a prefill node and a decode node."""
         return len(self.engines) == 2
+
+    @property
+    def pushes(self) -> bool:
+        """Whether P writes into D's blocks, where otherwise D reads P's."""
+        return self.transfer == "push"
 
     @property
     def by_priority(self) -> bool:

@@ -26,6 +26,9 @@ from kvproof.model.state import (
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
+OPEN = ("offered", "awaited")
+"""Phases of a hand-over in which D has not begun with it."""
+
 
 def kinds(cfg: config.Engine) -> tuple[str, ...]:
     """The kinds of the cache groups."""
@@ -70,7 +73,7 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
     if request.route == "to_decode":
         return turns.loadable(cluster, state, request, rules) if cluster.turns else 0
     transfer = state.transfer(request.id)
-    if request.route != "from_prefill" or transfer is None or transfer.phase != "offered":
+    if request.route != "from_prefill" or transfer is None or transfer.phase not in OPEN:
         return 0
     if request.embeds and not rules.loads_embeddings():
         return 0
@@ -157,28 +160,32 @@ def _kernel(blocks: tuple[int, ...], ratio: int) -> tuple[int, ...]:
     return tuple(block * ratio + part for block in blocks for part in range(ratio))
 
 
-def paired(
-    cluster: config.Cluster, engine: Engine, request: Request, transfer: Transfer, rules: Rules
-) -> Transfer:
-    """The transfer with D's fresh blocks, paired with P's kernel block by kernel block. A request
-    that loads nothing has no fresh blocks and must be paired with nothing. Of a hand-back the parts
-    are exchanged: P is `d` here and D is `p`."""
-    p, _, d, _ = turns.parties(cluster, transfer.request)
-    local: list[tuple[int, ...]] = []
-    pairs: list[Pair] = []
-    for index, group in enumerate(d.groups):
-        table = request.tables[index]
+def fresh_lists(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Lists:
+    """The blocks that a load is to fill. A request that loads nothing has none."""
+    lists: list[tuple[int, ...]] = []
+    for index, group in enumerate(cfg.groups):
+        table = request.tables[index] if request.external else ()
         fresh = tuple(b for b in table if b != NULL and engine.blocks[b].key is None)
-        if not request.external:
-            fresh = ()
-        remote = transfer.remote[index]
         if group.kind == "mamba":
-            fresh = _state_slots(_without_scratch(d, fresh), rules)
-            pairs.append((fresh, _state_slots(remote, rules) if fresh else ()))
-            local.append(fresh)
-            continue
+            fresh = _state_slots(_without_scratch(cfg, fresh), rules)
         if group.kind == "window":
             fresh = fresh[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
+        lists.append(fresh)
+    return tuple(lists)
+
+
+def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules: Rules) -> Transfer:
+    """The transfer with D's fresh blocks (`local`) paired with P's, kernel block by kernel block.
+    Where D has none to fill, nothing is paired with nothing. Of a hand-back the parts are
+    exchanged: P is `d` here and D is `p`."""
+    p, _, d, _ = turns.parties(cluster, transfer.request)
+    pairs: list[Pair] = []
+    for index, group in enumerate(d.groups):
+        table, fresh = request.tables[index], transfer.local[index]
+        remote = transfer.remote[index]
+        if group.kind == "mamba":
+            pairs.append((fresh, _state_slots(remote, rules) if fresh else ()))
+            continue
         ours = _kernel(fresh, d.physical_per_logical)
         theirs = _kernel(remote, p.physical_per_logical)
         block_size = p.groups[index].block_size
@@ -194,8 +201,7 @@ def paired(
             d.physical_per_logical == p.physical_per_logical,
         )
         pairs.append((ours[a:b], theirs[c:e]))
-        local.append(fresh)
-    return transfer._replace(local=tuple(local), pairs=tuple(pairs))
+    return transfer._replace(pairs=tuple(pairs))
 
 
 def _cut(first: int, held: tuple[int, ...], end: int, rules: Rules) -> tuple[int, tuple[int, ...]]:
@@ -207,7 +213,8 @@ def _cut(first: int, held: tuple[int, ...], end: int, rules: Rules) -> tuple[int
 
 
 def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """The blocks for the external tokens of a transfer are allocated: the read begins."""
+    """The blocks for the external tokens of a transfer are allocated: they are filled now, unless P
+    has yet to finish."""
     source, _, sink, taken = turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.request(taken)._replace(status=LOADING)
@@ -216,7 +223,12 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
         raise NotAllowed(f"{taken} loads and nothing is offered")
     if turns.is_back(name) and transfer.phase != "offered":
         return state.putting(engine.having(request)).moving(name, turns.asked(transfer))
-    transfer = paired(cluster, engine, request, transfer, rules)._replace(phase="reading")
+    transfer = transfer._replace(local=fresh_lists(sink, engine, request, rules))
+    if transfer.phase == "awaited":
+        return state.putting(engine.having(request)).moving(
+            name, transfer._replace(phase="registered")
+        )
+    transfer = paired(cluster, request, transfer._replace(phase="reading"), rules)
     for index, group in enumerate(sink.groups):
         ratios = (sink.physical_per_logical, source.physical_per_logical)
         slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
@@ -231,13 +243,16 @@ def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> 
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase == "expired":
         return state.moving(name, turns.over(transfer))
-    if transfer is None or transfer.phase != "offered":
+    if transfer is None or transfer.phase not in OPEN:
+        return state
+    if cluster.pushes and not rules.tells_pusher_of_no_need():
         return state
     _, _, sink, taken = turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
-    if request is not None and request.tables:
-        transfer = paired(cluster, engine, request, transfer, rules)
+    if request is not None and request.tables and not cluster.pushes:
+        local = fresh_lists(sink, engine, request, rules)
+        transfer = paired(cluster, request, transfer._replace(local=local), rules)
     return state.moving(name, transfer._replace(phase="telling"))
 
 
@@ -261,6 +276,9 @@ def finish(
         lists = offered_lists(cfg, request, rules)
         name = request.id if request.route == "to_decode" else turns.back(request.id)
         offer = Transfer(name, "offered", request.computed, lists)
+        early = state.transfer(name)
+        if early is not None and early.phase != "awaited":  # D was first, and knows what it needs
+            offer = early._replace(tokens=request.computed, remote=lists)
         return state.putting(engine).moving(name, offer)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     return state.putting(engine)
@@ -282,10 +300,11 @@ def leave(
         engine = engine.having(request._replace(status=ABORTED))._replace(running=running)
         return state.putting(engine)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
-    return declined(cluster, state.putting(engine), request.id, rules)
+    state = state.putting(engine)
+    return declined(cluster, state, request.id, rules) if cfg == cluster.decode else state
 
 
-def _producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
     source, sent, _, _ = turns.parties(cluster, name)
     engine = state.engine(source.name)
     request = engine.find(sent)
@@ -302,11 +321,13 @@ def _ended(state: State, transfer: Transfer) -> State:
 
 
 def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """Everything is read; the sender may free. An aborted reader frees now."""
+    """Everything is read, or written; the sender may free. An aborted reader frees now."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase not in ("reading", "telling"):
+    if transfer is None or transfer.phase not in ("reading", "overdue", "telling"):
         raise NotAllowed(f"{name} has no transfer that could end")
-    if transfer.phase == "reading":
+    if not transfer.remote:
+        raise NotAllowed(f"{name} is not finished on P, which could not be told")
+    if transfer.phase != "telling":
         p, _, d, taken = turns.parties(cluster, name)
         sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
         request = sink.find(taken)
@@ -318,7 +339,7 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
             sink = sink.having(request._replace(status=LOADED))
         state = state.putting(sink)
     state = _ended(state, transfer)
-    return _producer_done(cluster, state, name, rules) if rules.hears_of_finished_read() else state
+    return producer_done(cluster, state, name, rules) if rules.hears_of_finished_read() else state
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -331,6 +352,11 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
     else:
         state = state.moving(name, transfer._replace(phase="abandoned", local=(), pairs=()))
         state = state._replace(failures=state.failures + 1)
+    return load_failed(cluster, state, name, rules)
+
+
+def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """The reader knows that nothing fills its blocks: they are let go, or filled by computing."""
     _, _, sink, taken = turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
@@ -383,7 +409,7 @@ def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules
     )
     if transfer is None or transfer.phase not in ends:
         raise NotAllowed(f"{name} has no lease that could end")
-    state = _producer_done(cluster, state, name, rules)
+    state = producer_done(cluster, state, name, rules)
     if turns.is_back(name):
         return state if transfer.phase == "reading" else state.moving(name, turns.expired(transfer))
     held = state.engine(cluster.decode.name).find(name)

@@ -28,7 +28,7 @@ def _short(engine: Engine, lost: set[str]) -> Iterator[str]:
 
 def over(state: State) -> bool:
     """Whether nothing is left to be done for what was submitted."""
-    pending = any(t.phase in ("reading", "telling") for t in state.transfers)
+    pending = any(t.phase in ("reading", "overdue", "telling") for t in state.transfers)
     flying = any(engine.steps for engine in state.engines)
     return not pending and not flying and not unfinished(state)
 

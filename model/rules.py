@@ -86,6 +86,9 @@ class Rules:
     tokens_sampled_by_prefill: Callable[..., Any] = lambda _max_tokens: 1
     hears_of_finished_read: Callable[[], bool] = lambda: True
     lease_outlives_reader: Callable[[], bool] = lambda: True
+    lease_outlives_writer: Callable[[], bool] = lambda: True
+    gives_up_waiting_for_write: Callable[[], bool] = lambda: True
+    tells_pusher_of_no_need: Callable[[], bool] = lambda: True
     # follow-up turns
     held_tokens_loaded: Callable[..., Any] = counts.held_tokens_loaded
     held_list_ends_with_prompt: Callable[[], bool] = lambda: False

@@ -231,7 +231,11 @@ class Transfer(NamedTuple):
     """A hand-over of one request from P to D, or from D to P for the next turn (see `turns`).
 
     `offered`: P has finished and nobody reads yet. `reading`: D's blocks are being filled.
-    `telling`: D needs nothing and tells P so. `lost`: the end will never be reported.
+    `telling`: D needs nothing and tells P so. `lost`: the end will never be reported. `abandoned`:
+    D's blocks could not be filled, and P does not know or does not go on.
+    Where P pushes, also `awaited`: D has the request, and P has not finished it. `registered`: D
+    has told P its blocks, and P has not finished. `overdue`: P still fills D's blocks, and its
+    lease has ended. `remote` is empty until P has finished.
     `remote` and `local` are logical block ids before trimming; `pairs` are, per group, D's and P's
     kernel block ids after it.
     """

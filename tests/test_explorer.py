@@ -88,6 +88,11 @@ STATES = {
     "priority": 490,
     "priority-hybrid": 65,
     "pd-limited": 615,
+    "push": 348,
+    "push-full": 633,
+    "push-failing": 36,
+    "push-leases": 39,
+    "push-overdue": 277,
     "sessions": 161,
     "resetting": 156,
     "async": 770,
@@ -205,6 +210,9 @@ TRACES = {
     "cached_state_overwritten": 6,
     "copy_not_predicted": 6,
     "copies_after_the_step": 6,
+    "write_awaited_for_ever": 4,
+    "lease_ends_under_writer": 6,
+    "unneeded_prefill_is_not_told": 13,
 }
 
 

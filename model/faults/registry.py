@@ -47,6 +47,7 @@ from kvproof.model.faults import (
     last_zero_blocks_yield_all,
     late_output_takes_placeholder,
     lease_ends_under_reader,
+    lease_ends_under_writer,
     load_keeps_room_for_drafts,
     loaded_state_not_predicted,
     loads_take_the_last_blocks,
@@ -85,6 +86,7 @@ from kvproof.model.faults import (
     truncates_for_any_non_full_group,
     truncation_without_guard,
     uncomputed_stays_cached,
+    unneeded_prefill_is_not_told,
     untouched_hits,
     waiting_sessions_hold_on,
     wide_block_never_crossed,
@@ -93,6 +95,7 @@ from kvproof.model.faults import (
     window_let_go_too_soon,
     window_of_loaded_tokens,
     window_offer_one_block_short,
+    write_awaited_for_ever,
 )
 from kvproof.model.faults.fault import Fault
 
@@ -190,6 +193,9 @@ FAULTS: dict[str, Fault] = {
         cached_state_overwritten,
         copy_not_predicted,
         copies_after_the_step,
+        write_awaited_for_ever,
+        lease_ends_under_writer,
+        unneeded_prefill_is_not_told,
     )
 }
 

@@ -48,9 +48,9 @@ def strays(
     project: Projection, cluster: Cluster, rules: Rules, step: Step
 ) -> Iterator[tuple[str, ...]]:
     """For each part of the state that a step changes in a way the count-level systems do not know:
-    which, how it was, what was done, and how it is. The systems know no follow-up turns: a step of
-    a cluster with turns is not asked about."""
-    if cluster.turns:
+    which, how it was, what was done, and how it is. The systems know no follow-up turns, and no
+    hand-over that begins on D: a step of a cluster with turns, or that pushes, is not asked about."""
+    if cluster.turns or cluster.pushes:
         return
     for seen in project(cluster, rules, step):
         led = _reaches(rules, seen.system, seen.sizes, seen.before, seen.moves)

@@ -1,0 +1,144 @@
+"""Live hand-overs where P pushes: two real workers, and what can be seen of their work.
+
+How far a hand-over is, is read off the workers and schedulers after each event. The environment
+ends writes, and lets time pass.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+
+from kvproof.live import nixl, push_wire
+from kvproof.live.node import Node
+from kvproof.model import memory
+from kvproof.model.config import Cluster
+from kvproof.model.state import ABORTED, LOADING, Engine, Lists, State, Transfer
+
+ROUNDS = 3
+"""Rounds of the writers after which all words have arrived: D's, P's and D's again."""
+
+
+class Push:
+    """The hand-overs of a P and a D."""
+
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
+        p, d = cluster.prefill, cluster.decode
+        self.cluster = cluster
+        self.prefill, self.decode = nodes[p.name], nodes[d.name]
+        self.agents = push_wire.Agent(), push_wire.Agent()
+        self.agents[0].peer, self.agents[1].peer = self.agents[1], self.agents[0]
+        self.workers = {
+            p.name: push_wire.worker(p, d, self.agents[0]),
+            d.name: push_wire.worker(d, p, self.agents[1]),
+        }
+        self.finished: dict[str, tuple[int, Lists]] = {}
+        self.registered: dict[str, Lists] = {}
+
+    def params(self, name: str) -> dict[str, Any]:
+        """What a router that sends a request to P and D at once can tell D. P's own id of the
+        request is not among it."""
+        producer = self.prefill.scheduler.connector.connector_scheduler
+        return {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": producer.engine_id,
+            "remote_request_id": f"router-{name}",
+            "remote_host": producer.side_channel_host,
+            "remote_port": producer.side_channel_port,
+            "tp_size": 1,
+        }
+
+    def stepped(self, node: Node, meta: Any) -> None:
+        """An engine's worker gets what its scheduler gave to the connector in a step."""
+        for name, registration in meta.push_registrations.items():
+            self.registered[name] = nixl.as_lists(registration["local_block_ids"])
+        self.workers[node.cfg.name].start_load_kv(meta)
+        for _ in range(ROUNDS):
+            for worker in (self.workers[self.decode.cfg.name], self._writer()):
+                worker._push_writer_loop()
+
+    def idle(self, node: Node) -> None:
+        """A step that computes nothing: the connector has something to tell its worker."""
+        empty = SchedulerOutput.make_empty()
+        self.stepped(node, node.scheduler.connector.build_connector_meta(empty))
+
+    def note(self, name: str, params: Mapping[str, Any]) -> None:
+        """P has finished a request."""
+        tokens = int(params["remote_num_tokens"])
+        self.finished[name] = tokens, nixl.as_lists(params["remote_block_ids"])
+
+    def end_write(self, name: str, well: bool) -> None:
+        """All writes of a request end. A write that ends well tells D so itself."""
+        p, d = self.prefill, self.decode
+        for write in self._writes(name):
+            if well:
+                sink = memory.copy(p.engine, d.engine, p.cfg, d.cfg, write.pairs)
+                d.worker.memory = sink.memory
+                d.engine = d.engine._replace(memory=sink.memory)
+                self.agents[1].heard.append(write.words)
+            write.state = "DONE" if well else "ERR"
+        self._report()
+
+    def let_time_pass(self, name: str, waits_in_vain: bool) -> None:
+        """P's lease on a request is over, and D's deadline too where no write can come."""
+        leases = self._writer()._reqs_to_send
+        if name in leases:
+            leases[name] = 0.0
+        deadlines = self.decode.scheduler.connector.connector_scheduler._push_registration_deadlines
+        if waits_in_vain and name in deadlines:
+            deadlines[name] = 0.0
+        self.idle(self.decode)
+        self._report()
+
+    def _report(self) -> None:
+        """Both engines take what their workers report, D first."""
+        self.idle(self.decode)
+        for node in (self.decode, self.prefill):
+            told = self.workers[node.cfg.name].get_transfer_results()
+            said = {
+                "finished_recving": told.finished_recving,
+                "failed_recving": told.failed_recving,
+                "finished_sending": told.finished_sending,
+            }
+            if any(said.values()):
+                node.report(**{kind: names for kind, names in said.items() if names})
+        self.idle(self.prefill)
+
+    def seen(self, state: State) -> State:
+        """The state with the hand-overs as they are."""
+        for job in self.cluster.jobs:
+            state = state.moving(job.name, self._seen(job.name))
+        return state
+
+    def _seen(self, name: str) -> Transfer | None:
+        producer = self._writer()
+        tokens, remote = self.finished.get(name, (0, ()))
+        offered = Transfer(name, "offered", tokens, remote)
+        for write in self._writes(name):
+            phase = "reading" if name in producer._reqs_to_send else "overdue"
+            local = self.registered[name]
+            return offered._replace(phase=phase, local=local, pairs=write.pairs)
+        if name in producer._push_finished_blocks:
+            return offered
+        held = self.decode.engine.find(name)
+        if name in producer._pending_d_registrations and held is not None:
+            return Transfer(name, "registered", 0, (), self.registered[name])
+        if held is not None and held.status in (LOADING, ABORTED):
+            return offered._replace(phase="abandoned")
+        return self._awaited(name, self.decode.engine)
+
+    def _awaited(self, name: str, decode: Engine) -> Transfer | None:
+        """What D may still register."""
+        if decode.find(name) is None:
+            return None
+        params = self.decode.scheduler.requests[name].kv_transfer_params
+        return Transfer(name, "awaited", 0, ()) if params["do_remote_prefill"] else None
+
+    def _writer(self) -> Any:
+        return self.workers[self.prefill.cfg.name]
+
+    def _writes(self, name: str) -> list[push_wire.Write]:
+        """The writes of a request that have not ended."""
+        handles = self._writer()._sending_transfers.get(name, ())
+        return [self.agents[0].writes[handle] for handle in handles]

@@ -1,0 +1,14 @@
+"""What vLLM 0.32.0's push connector does on P (#55470). A lease that ends gives the blocks back
+though P itself still writes them out, or is about to: D is given what the next owner computes."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="lease_ends_under_writer",
+    born_of="vllm#55470",
+    mistake="P lets its blocks go when its lease ends, though it still writes them to D",
+    replaces=("lease_outlives_writer", lambda: False),
+    breaks=("request_reads_its_own_prefix", "nothing_reused_under_transfer"),
+    cluster="push-overdue",
+    concerns=lambda cluster: cluster.pushes,
+)

@@ -1,0 +1,14 @@
+"""What vLLM 0.32.0's push connector does on D. A request that hits all it needs, or ends before it
+is admitted, is to have P told so; no word is sent, and P keeps the blocks until its lease ends."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="unneeded_prefill_is_not_told",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="P is not told that D needs nothing of a request, and keeps its blocks",
+    replaces=("tells_pusher_of_no_need", lambda: False),
+    breaks=("nothing_kept_for_nobody",),
+    cluster="push",
+    concerns=lambda cluster: cluster.pushes,
+)

@@ -1,0 +1,163 @@
+"""vLLM 0.32.0, NixlPushConnector. The case of vllm#55470.
+
+P has finished a request and D has registered its blocks. When the lease ends, P's worker reports
+the request as sent and the scheduler gives its blocks to others, though a write of them is posted,
+or waits for a handshake and is posted later. D gets what the next owner computes, and is told that
+all is well. D's heartbeats would renew the lease; with a router that sends to P and D at once they
+name an id that P does not know (vllm#53095).
+
+Run: pytest --noconftest test_lease_ends_under_writer.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+import queue
+import threading
+import types
+from collections import defaultdict
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
+
+FAILS_WITH = "P has let go"
+
+BLOCKS = ([1, 2, 3],)
+"""P's blocks of the request, by group."""
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being written outlives its lease; what is not begun by then is dropped."""
+    reap = NixlPushConnectorWorker._reap_expired_send_leases
+    push = NixlPushConnectorWorker._do_start_push_kv
+
+    def reap_expired(self: Any, done_sending: set[str]) -> None:
+        with self._sending_transfers_lock:
+            written = {n: self._reqs_to_send.pop(n, None) for n in list(self._sending_transfers)}
+        reap(self, done_sending)
+        self._reqs_to_send |= {n: end for n, end in written.items() if end is not None}
+
+    def start_push(self: Any, request_id: str, blocks: Any, registration: Any) -> None:
+        if request_id in self._reqs_to_process:
+            push(self, request_id, blocks, registration)
+
+    monkeypatch.setattr(NixlPushConnectorWorker, "_reap_expired_send_leases", reap_expired)
+    monkeypatch.setattr(NixlPushConnectorWorker, "_do_start_push_kv", start_push)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+class Once:
+    """Lets the writer's loop go round once each time."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    def is_set(self) -> bool:
+        self.begun = not self.begun
+        return not self.begun
+
+    def wait(self, timeout: float) -> None: ...
+
+
+class Agent:
+    """NIXL's agent: nothing to hear, and transfers that take their time."""
+
+    def get_new_notifs(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def check_xfer_state(self, _handle: int) -> str:
+        return "PROC"
+
+
+def make_worker() -> Any:
+    """As much of P's worker as matches registrations, writes and reports. It notes its writes."""
+    worker: Any = object.__new__(NixlPushConnectorWorker)
+    worker.engine_id, worker.tp_rank, worker.world_size = "P", 0, 1
+    worker.pcp_rank, worker.pcp_dcp_sharded, worker._engine_ttl = 0, False, 0
+    worker.nixl_wrapper, worker.transfer_topo = Agent(), types.SimpleNamespace()
+    worker.xfer_stats = types.SimpleNamespace(record_kv_expired_req=lambda: None)
+    worker._physical_blocks_per_logical_kv_block = 1
+    worker._remote_agents, worker._handshake_futures = {}, {}
+    worker._handshake_lock, worker._engine_last_active = threading.RLock(), {}
+    worker._reqs_to_send, worker._recving_metadata = {}, {}
+    worker._reqs_to_process, worker._recv_failures = set(), set()
+    worker._replicated_pcp_done_sending, worker._send_failures = set(), set()
+    worker._recving_transfers, worker._sending_transfers = defaultdict(list), defaultdict(list)
+    worker.consumer_notification_counts_by_req = defaultdict(int)
+    worker.expected_consumer_notifications_by_req = {}
+    worker._push_finished_blocks, worker._pending_d_registrations = {}, {}
+    for name in ("_reg_send", "_finished_blocks", "_evict_finished", "_deferred_push"):
+        setattr(worker, f"{name}_inbox", queue.Queue())
+    worker._pending_completion_notifs, worker._failed_recv_reqs = queue.Queue(), queue.Queue()
+    worker._push_writer_stop, worker._push_writer_wake = Once(), threading.Event()
+    worker._sending_transfers_lock = threading.Lock()
+    worker._send_heartbeats = lambda _metadata: None
+    worker.use_host_buffer = False
+    worker.written = []
+
+    def write(req_id: str, meta: Any) -> None:
+        worker.written.append(meta.local_block_ids)
+        worker._sending_transfers[req_id].append(1)
+
+    worker._xfer_blocks_for_req = write
+    return worker
+
+
+def go_round(worker: Any) -> None:
+    """One round of the writer's loop."""
+    worker._push_writer_wake.set()
+    worker._push_writer_loop()
+
+
+def finish_request(worker: Any) -> None:
+    """D's registration of r0 has arrived, and P finishes it."""
+    worker._pending_d_registrations["r0"] = {
+        "request_id": "r0",
+        "decode_engine_id": "D",
+        "decode_host": "localhost",
+        "decode_port": 1234,
+        "decode_tp_size": 1,
+        "local_block_ids": BLOCKS,
+    }
+    metadata = NixlConnectorMetadata()
+    metadata.reqs_in_batch = {"r0"}
+    metadata.reqs_to_send = {"r0": float("inf")}
+    metadata.push_finished_blocks = {"r0": BLOCKS}
+    worker.start_load_kv(metadata)
+    go_round(worker)
+
+
+def let_lease_end(worker: Any) -> set[str]:
+    """The lease of r0 ends. Gives the requests whose blocks the scheduler may let go."""
+    worker._reqs_to_send["r0"] = 0.0
+    freed: set[str] = worker.get_transfer_results().finished_sending
+    go_round(worker)
+    return freed
+
+
+def test_blocks_that_are_written_are_kept() -> None:
+    worker = make_worker()
+    worker._remote_agents["D"] = {(0, 0): "D"}
+    finish_request(worker)
+    assert worker.written == [BLOCKS]
+    freed = let_lease_end(worker)
+    assert not freed, f"P has let go of blocks {BLOCKS} of r0, and NIXL is still writing them"
+
+
+def test_blocks_that_are_let_go_are_not_written() -> None:
+    worker = make_worker()
+    handshake: Future[Any] = Future()
+    worker._handshake_futures["D"] = handshake
+    finish_request(worker)
+    assert worker.written == []
+    assert let_lease_end(worker) == {"r0"}
+    worker._remote_agents["D"] = {(0, 0): "D"}
+    handshake.set_result(({(0, 0): "D"}, 0.0))
+    go_round(worker)
+    assert not worker.written, f"P has let go of blocks {BLOCKS} of r0, and then writes them"

@@ -1,0 +1,155 @@
+"""P pushes: who is first, who gives up, and what is refused."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kvproof.model import config
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Event,
+    LeaseExpire,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+)
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import State
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.verdict import Verdict
+
+PREFILL: list[Event] = [Submit("P", "r0"), Schedule("P"), Complete("P")]
+DECODE: list[Event] = [Submit("D", "r0"), Schedule("D")]
+LEASES = CLUSTERS["push-leases"]
+
+
+def after(*events: Event, cluster: config.Cluster = LEASES) -> State:
+    machine = ModelMachine(cluster)
+    for event in events:
+        machine.take(event)
+    return machine.state
+
+
+def phases(*events: Event) -> list[str]:
+    """The phase of the hand-over of r0 after each event; "" for none."""
+    machine, seen = ModelMachine(LEASES), []
+    for event in events:
+        transfer = machine.take(event).after.transfer("r0")
+        seen.append(transfer.phase if transfer else "")
+    return seen
+
+
+def test_p_writes_when_both_are_known_whoever_is_first() -> None:
+    assert phases(*PREFILL, *DECODE) == ["", "", "offered", "offered", "reading"]
+    order = [PREFILL[0], *DECODE, *PREFILL[1:]]
+    assert phases(*order) == ["", "awaited", "registered", "registered", "reading"]
+    one, other = after(*PREFILL, *DECODE), after(*order)
+    assert one.transfer("r0") == other.transfer("r0")
+
+
+def test_d_does_not_come_before_p() -> None:
+    with pytest.raises(NotAllowed, match="P does not have it"):
+        after(Submit("D", "r0"))
+
+
+def test_d_keeps_what_it_registered_for_a_user_who_has_left() -> None:
+    state = after(PREFILL[0], *DECODE, Abort("D", "r0"))
+    assert state.engine("D").request("r0").status == "aborted"
+    state = after(PREFILL[0], *DECODE, Abort("D", "r0"), *PREFILL[1:], TransferDone("r0"))
+    assert not state.engine("D").requests
+    assert not state.engine("P").requests
+
+
+def test_d_gives_up_where_p_has_left() -> None:
+    given_up = after(PREFILL[0], *DECODE, Abort("P", "r0"), LeaseExpire("r0"))
+    assert not given_up.engine("D").requests
+    with pytest.raises(NotAllowed, match="could be over"):
+        after(PREFILL[0], *DECODE, LeaseExpire("r0"))
+
+
+def test_a_registration_that_comes_after_the_lease_is_given_up() -> None:
+    late = (*PREFILL, DECODE[0], LeaseExpire("r0"), DECODE[1])
+    assert phases(*late)[-2:] == ["awaited", "registered"]
+    assert not after(*late, LeaseExpire("r0")).engine("D").requests
+
+
+def test_a_failed_write_is_given_up_on_both_sides() -> None:
+    state = after(*PREFILL, *DECODE, TransferFail("r0"))
+    assert state.engine("P").requests
+    assert state.engine("D").requests
+    state = after(*PREFILL, *DECODE, TransferFail("r0"), LeaseExpire("r0"))
+    assert not state.engine("P").requests
+    assert not state.engine("D").requests
+
+
+def test_p_keeps_what_it_writes_beyond_its_lease() -> None:
+    state = after(*PREFILL, *DECODE, LeaseExpire("r0"))
+    assert state.engine("P").request("r0").status == "sending"
+
+
+def test_p_is_told_before_it_has_finished() -> None:
+    early = (PREFILL[0], DECODE[0], Abort("D", "r0"))
+    assert phases(*early, *PREFILL[1:]) == ["", "awaited", "telling", "telling", "telling"]
+    assert not after(*early, *PREFILL[1:], TransferDone("r0")).engine("P").requests
+    assert phases(*early, Abort("P", "r0"))[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "cluster", "invariants"),
+    [
+        ("front_trim", "push-full", ("paired_offsets_are_equal", "request_reads_its_own_prefix")),
+        ("read_is_not_heard_of", "push-failing", ("every_request_can_finish",)),
+        ("abort_frees_under_load", "push-failing", ("nothing_reused_under_transfer",)),
+        ("aborted_load_never_frees", "push-failing", ("references_are_exact",)),
+    ],
+)
+def test_mistakes_of_earlier_releases_show_where_p_pushes(
+    fault: str, cluster: str, invariants: tuple[str, ...]
+) -> None:
+    """vllm#48633 trimmed from the front, vllm#58188 never reported a write as sent; the aborts are
+    those of vllm#32255."""
+    outcome = explore(CLUSTERS[cluster], rules_with([FAULTS[fault]]))
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant in invariants
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"transfer": "shove"}, "transfer"),
+        ({"stray": True}, "follow-up turns, stray reports, resets under"),
+        ({"turns": True}, "follow-up turns"),
+        ({"resets_any_time": True}, "follow-up turns, stray reports, resets under"),
+        ({"engines": CLUSTERS["pd-async"].engines}, "steps that overlap, which"),
+        ({"engines": CLUSTERS["pd-ratio"].engines}, "unequal physical_per_logical"),
+        ({"engines": CLUSTERS["full"].engines}, "nobody to push to"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        dataclasses.replace(CLUSTERS["push-full"], **change)
+
+
+def test_the_option_is_data() -> None:
+    cluster = CLUSTERS["push"]
+    assert config.from_json(config.to_json(cluster)) == cluster
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("first", ["P", "D"])
+def test_live_vllm_pushes_the_same(first: str) -> None:
+    from kvproof.live.machine import LiveMachine
+
+    order = [*PREFILL, *DECODE] if first == "P" else [PREFILL[0], *DECODE, *PREFILL[1:]]
+    live, model = LiveMachine(LEASES), ModelMachine(LEASES)
+    for event in [*order, TransferDone("r0"), Schedule("D"), Complete("D")]:
+        assert live.take(event).after == model.take(event).after
+    live.close()
