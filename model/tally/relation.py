@@ -49,7 +49,7 @@ def strays(
 ) -> Iterator[tuple[str, ...]]:
     """For each part of the state that a step changes in a way the count-level systems do not know:
     which, how it was, what was done, and how it is. The systems know no follow-up turns, and no
-    hand-over that begins on D: a step of a cluster with turns, or that pushes, is not asked about."""
+    hand-over that begins on D: a cluster with turns, or one that pushes, is not asked about."""
     if cluster.turns or cluster.pushes:
         return
     for seen in project(cluster, rules, step):
