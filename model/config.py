@@ -562,13 +562,12 @@ class Cluster:
                 "true, or leave the parts out."
             )
         engine = self.engines[0]
-        plain = engine.role == "both" and all(g.kind == "full" for g in engine.groups)
-        plain = plain and not engine.drafts and not engine.kv_events
+        plain = engine.role == "both" and not engine.drafts and not engine.kv_events
         if self.sessions and (not plain or engine.store or engine.overlaps or engine.by_priority):
             raise UsageError(
                 f"Sessions on {self.name}, with a hand-over, a store, steps that overlap, a policy "
-                "of priority, a drafter, KV events, or groups other than full attention, are not "
-                "modelled. Write one engine without these, or sessions false."
+                "of priority, a drafter or KV events, are not modelled. Write one engine without "
+                "these, or sessions false."
             )
 
     @staticmethod

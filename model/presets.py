@@ -397,6 +397,13 @@ _PRESETS = (
         sessions=True,
     ),
     _one(
+        "sessions-hybrid",
+        *(FULL, WINDOW, MAMBA),
+        jobs=(Job("r0", "abcd", 2, parts=("ef",)), Job("r1", "abcx", 1, parts=("uv",))),
+        num_blocks=14,
+        sessions=True,
+    ),
+    _one(
         "resetting",
         FULL,
         jobs=(Job("r0", "abcd", 2), Job("r1", "abxyz", 2)),

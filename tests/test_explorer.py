@@ -94,6 +94,7 @@ STATES = {
     "push-leases": 39,
     "push-overdue": 277,
     "sessions": 161,
+    "sessions-hybrid": 323,
     "resetting": 156,
     "async": 770,
     "async-preempting": 712,

@@ -12,6 +12,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.explorer import explore
 from kvproof.strategies.stateful import sample
 from kvproof.strategies.symmetry import renamings
 from kvproof.strategies.verdict import Verdict
@@ -101,6 +102,26 @@ def test_while_somebody_runs_no_session_gives_way() -> None:
         machine.take(Schedule("E", (Preempt("r1", "r0"),)))
 
 
+def test_a_session_keeps_its_window_and_its_state_between_parts() -> None:
+    machine = ModelMachine(CLUSTERS["sessions-hybrid"])
+    machine.take(Submit("E", "r0"))
+    answered(machine, "r0")
+    paused = machine.state.engine("E").request("r0")
+    assert (paused.tokens, paused.computed) == ("abcd..", 5)
+    machine.take(Continue("E", "r0"))
+    step = machine.take(Schedule("E"))
+    (state,) = [read for read in step.effects.reads if read.group == 2]
+    assert (state.expected, state.found) == ("abcd.", "abcd.")
+    seen = {len(read.expected) for read in step.effects.reads if read.group == 1}
+    assert min(seen) == len("abcd.ef") - 3
+
+
+@pytest.mark.parametrize("fault", ["running_state_let_go", "window_let_go_too_soon"])
+def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
+    found = explore(CLUSTERS["sessions-hybrid"], rules_with([FAULTS[fault]])).finding
+    assert found.invariant in FAULTS[fault].breaks
+
+
 @pytest.mark.parametrize("name", ["waiting_sessions_hold_on"])
 def test_random_traffic_finds_the_stall(name: str) -> None:
     outcome = sample(
@@ -129,7 +150,7 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
         (Engine("E", (FULL,), store=True), "a store"),
         (Engine("E", (FULL,), policy="priority"), "a policy of priority"),
         (Engine("E", (FULL,), steps_in_flight=2), "steps that overlap"),
-        (Engine("E", (FULL, Group("mamba", 2))), "other than full attention"),
+        (Engine("E", (FULL,), drafts=1), "a drafter"),
     ],
 )
 def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -> None:
