@@ -62,7 +62,12 @@ def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
         held += len(groups.blocks_needed(group, hit)) + int(
             counts.copies_of_hit(hit, group.block_size)
         )
-        held += groups.grown(engine, group, table, tokens, fresh=True)
+        grown = groups.grown(engine, group, table, tokens, fresh=True)
+        if group.kind == "window":
+            seen = group.window - 1 + engine.chunk_tokens
+            most = int(counts.blocks_for_tokens(seen, group.block_size)) + 1
+            grown = min(grown, max(most - len(table), 0))
+        held += grown
     return held < engine.num_blocks
 
 

@@ -91,6 +91,8 @@ def look_up(
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
     if hit % cfg.hit_unit or hit > _longest(cfg, tokens, rules):
         raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
+    if cfg.partial and hit and not capacity.has_room_for_hit(cfg, hit, len(tokens)):
+        raise NotAllowed(f"a hit of {hit} tokens has no room, copies included")
     own = tuple(
         hit if whole else longest_alone(cfg, engine, tokens, i, hit, rules)
         for i in range(len(cfg.groups))

@@ -124,6 +124,7 @@ class Rules:
     reserves_superseded_state: Callable[[], bool] = lambda: False
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
     # hits inside a block
+    tail_chunk: Callable[..., Any] = counts.tail_chunk
     split_block: Callable[[int, int], int] = lambda state_block, _smallest: state_block
     copies_cached_state: Callable[[], bool] = lambda: True
     copies_predicted: Callable[[int], int] = lambda copies: copies

@@ -290,7 +290,7 @@ class Scheduling:
                 self.cfg.proof,
             )
         )
-        return int(counts.tail_chunk(start, tokens, boundary, tail))
+        return int(self.rules.tail_chunk(start, tokens, boundary, tail))
 
     def preempt(self, choice: Preempt) -> None:
         """Take a running request's blocks; only where the needy one does not fit otherwise. By

@@ -214,6 +214,7 @@ TRACES = {
     "write_awaited_for_ever": 4,
     "lease_ends_under_writer": 6,
     "unneeded_prefill_is_not_told": 13,
+    "prompt_end_run_over": 7,
 }
 
 

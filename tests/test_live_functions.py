@@ -270,7 +270,7 @@ BESIDE_THE_MODEL = {
     "tokens_to_cache": "drafts_are_cached",
     "computed_after_drafts": "rejected_drafts_are_computed",
     "cacheable_tokens": "last_match_not_dropped",
-    "tail_chunk": "cached_state_overwritten",
+    "tail_chunk": "prompt_end_run_over",
     "copies_of_hit": "copy_not_predicted",
 }
 """Counts that no function of vLLM computes by itself, and the faults that are mistakes in them. The

@@ -65,6 +65,7 @@ from kvproof.model.faults import (
     preemption_keeps_counter,
     prefill_decodes_on,
     priority_is_reversed,
+    prompt_end_run_over,
     proof_before_the_last_token,
     proof_block_not_cached,
     read_is_not_heard_of,
@@ -196,6 +197,7 @@ FAULTS: dict[str, Fault] = {
         write_awaited_for_ever,
         lease_ends_under_writer,
         unneeded_prefill_is_not_told,
+        prompt_end_run_over,
     )
 }
 

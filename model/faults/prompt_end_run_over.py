@@ -1,0 +1,13 @@
+"""Without the stop of vllm#46384 a chunk runs over the last prefix of its prompt that has a hash.
+Attention is cached there, the state is not: a prompt that is sent again hits a block less."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="prompt_end_run_over",
+    born_of="vllm#46384",
+    mistake="no chunk ends where a hit on the whole prompt would",
+    replaces=("tail_chunk", lambda _start, tokens, _boundary, _tail: tokens),
+    breaks=("repeated_prompt_hits",),
+    cluster="partial",
+)
