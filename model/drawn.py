@@ -1,10 +1,13 @@
 """Clusters drawn at random: one seed, one cluster, over everything an engine can be set to.
 
-Presets are small on purpose and chosen by us. These are chosen by nobody.
+Presets are small on purpose and chosen by us. These are chosen by nobody. A release of kvproof may
+draw another cluster of the same seed.
 """
 
 import random
+from dataclasses import replace
 
+from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.errors import UsageError
 
@@ -29,45 +32,77 @@ WINDOWS = (2, 3, 4, 7)
 CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
 RATIOS = (1, 1, 1, 2)
-"""Kernel blocks of a block."""
-PAIRED = ("uncached", "retention", "priority", "limit", "async", "losses", "resets")
-ALONE = (*PAIRED[:-2], "resets", "store", "drafts", "eagle", "sessions", "oversized")
+"""Kernel blocks of a block, where P and D have as many."""
+OTHER_RATIOS = (1, 2, 4)
+"""Kernel blocks of a block, where each of them has its own."""
+TOKENS_LEAST = 2
+"""Computed tokens that every engine has blocks for."""
+
+EVERYWHERE = (
+    *("uncached", "retention", "priority", "limit", "async", "resets", "unequal"),
+    *("drafts", "eagle"),
+)
+PAIRED = (*EVERYWHERE, "losses", "stray", "ratios")
+ALONE = (
+    *EVERYWHERE,
+    *("store", "failing", "sessions", "oversized", "events"),
+)
 """Features of a pair and of a lone engine, of which a cluster has up to three. Two that exclude
 each other make the cluster impossible, and another is drawn."""
 
 
-def _groups(draw: random.Random, layout: tuple[str, ...], eagle: bool) -> tuple[Group, ...]:
+def _groups(
+    draw: random.Random, layout: tuple[str, ...], eagle: bool, unequal: bool
+) -> tuple[Group, ...]:
     size = draw.choice(BLOCK_SIZES)
 
     def group(kind: str) -> Group:
+        own = draw.choice(BLOCK_SIZES) if unequal else size
         if kind == "window":
-            return Group(kind, size, window=draw.choice(WINDOWS), eagle=eagle)
+            return Group(kind, own, window=draw.choice(WINDOWS), eagle=eagle)
         if kind == "state":
             return Group("mamba", 4096, mode="none")
-        return Group(kind, size, eagle=eagle and kind == "full")
+        return Group(kind, own, eagle=eagle and kind == "full")
 
     return tuple(group(kind) for kind in layout)
+
+
+def _with_kernel_blocks(groups: tuple[Group, ...], ratio: int) -> tuple[Group, ...]:
+    """The groups of an engine whose blocks have so many kernel blocks each, of sizes as before."""
+    return tuple(replace(g, block_size=g.block_size * ratio) if g.attention else g for g in groups)
+
+
+def _suits(layout: tuple[str, ...], chosen: set[str]) -> bool:
+    """Whether features that say much about the groups can have these."""
+    if chosen & {"sessions", "failing"}:
+        return layout == ("full",)
+    if "ratios" in chosen or "unequal" in chosen:
+        return "mamba" not in layout and "state" not in layout
+    return True
 
 
 def _cluster(name: str, draw: random.Random) -> Cluster:
     pair = draw.random() < 0.5
     features = PAIRED if pair else ALONE
     chosen = set(draw.sample(features, draw.choice((0, 1, 1, 2, 2, 3))))
-    layout = ("full",) if "sessions" in chosen else draw.choice(LAYOUTS)
-    groups = _groups(draw, layout, "eagle" in chosen)
-    ratio = draw.choice(RATIOS) if pair else 1
+    layout = draw.choice([kinds for kinds in LAYOUTS if _suits(kinds, chosen)])
+    groups = _groups(draw, layout, "eagle" in chosen, "unequal" in chosen)
+    common = draw.choice(RATIOS) if pair else 1
 
     def engine(name: str, role: str) -> Engine:
+        other = "ratios" in chosen
+        ratio = draw.choice(OTHER_RATIOS) if other else common
         return Engine(
             name,
-            groups,
+            _with_kernel_blocks(groups, ratio) if other else groups,
             draw.choice(POOLS),
             role,
             draw.choice(CHUNKS),
             ratio,
             prefix_caching="uncached" not in chosen and "state" not in layout,
             retention=retention,
-            store="store" in chosen,
+            kv_events="events" in chosen,
+            store=bool(chosen & {"store", "failing"}),
             policy="priority" if "priority" in chosen else "fcfs",
             max_requests=limit,
             steps_in_flight=2 if "async" in chosen else 1,
@@ -82,7 +117,7 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
         name,
         engines,
         aborts=draw.random() < 0.5,
-        failures=draw.choice((0, 1, 2)) if pair else 0,
+        failures=draw.choice((0, 1, 2)) if pair else int("failing" in chosen),
         losses="losses" in chosen,
         evictions=draw.random() < 0.3,
         resets="resets" in chosen,
@@ -90,17 +125,21 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
         load_failure=draw.choice(("fail", "recompute")),
         sessions="sessions" in chosen,
         oversized="oversized" in chosen,
+        stray="stray" in chosen,
     )
 
 
 def drawn(seed: int) -> Cluster:
-    """The cluster of this seed, without jobs: the first possible one that it draws."""
+    """The cluster of this seed, without jobs: the first possible one that it draws, with room for
+    a prompt of a token and two tokens of output."""
     draw = random.Random(f"{PREFIX}{seed}")
     while True:
         try:
-            return _cluster(f"{PREFIX}{seed}", draw)
+            cluster = _cluster(f"{PREFIX}{seed}", draw)
         except UsageError:
             continue
+        if all(needed_blocks(e, TOKENS_LEAST) < e.num_blocks for e in cluster.engines):
+            return cluster
 
 
 def from_name(name: str) -> Cluster:

@@ -34,3 +34,20 @@ def test_every_layout_is_drawn_alone_and_as_a_pair() -> None:
 
 def test_a_prompt_fits_every_cluster() -> None:
     assert all(longest_prompt(drawn(seed).engines, 2) for seed in SEEDS)
+
+
+def test_every_feature_is_drawn() -> None:
+    clusters = [drawn(seed) for seed in SEEDS]
+    engines = [e for c in clusters for e in c.engines]
+    assert any(c.failures and c.prefill.store for c in clusters)
+    assert any(c.stray for c in clusters)
+    assert any(c.oversized for c in clusters)
+    assert any(c.sessions for c in clusters)
+    assert any(len({e.physical_per_logical for e in c.engines}) > 1 for c in clusters)
+    assert any(e.kv_events for e in engines)
+    assert any(len({g.block_size for g in e.groups}) > 1 and not e.has_state for e in engines)
+    for pair in (False, True):
+        those = [e for e in engines if e.connected == pair]
+        assert any(e.overlaps for e in those)
+        assert any(e.lookahead for e in those)
+        assert any(e.drafts and not e.lookahead for e in those)

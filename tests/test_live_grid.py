@@ -7,7 +7,7 @@ In profile ci these are 100 clusters of 20 episodes each. A failing run is print
 import pytest
 from hypothesis import settings
 
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.drawn import drawn
 from kvproof.strategies.refinement import Shadowed
 from kvproof.strategies.stateful import check_machine
@@ -15,13 +15,38 @@ from kvproof.strategies.stateful import check_machine
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
 CLUSTERS = 100
-ONCE_WRONG = (263, 281, 320)
-"""Seeds that showed a mistake of kvproof."""
 SHARE = 3
 
 
-@pytest.mark.parametrize("seed", [*range(CLUSTERS), *ONCE_WRONG])
-def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(seed: int) -> None:
+def _eagle(size: int) -> tuple[Group, ...]:
+    full, window = Group("full", size, eagle=True), Group("window", size, window=4, eagle=True)
+    return full, full, window, Group("mamba", size)
+
+
+def _one(*groups: Group, num_blocks: int, chunk_tokens: int, **options: object) -> Engine:
+    return Engine("E", groups, num_blocks, "both", chunk_tokens, **options)  # type: ignore[arg-type]
+
+
+ONCE_WRONG = [
+    Cluster(
+        "uncached-drafts",
+        (_one(*_eagle(4), num_blocks=40, chunk_tokens=3, prefix_caching=False, drafts=1),),
+    ),
+    Cluster("drafts", (_one(*_eagle(8), num_blocks=24, chunk_tokens=2, drafts=1),), aborts=True),
+    Cluster(
+        "limited-sessions",
+        (_one(Group("full", 2), num_blocks=9, chunk_tokens=2, max_requests=2),),
+        evictions=True,
+        sessions=True,
+    ),
+]
+"""Clusters that showed a mistake of kvproof once they had been drawn."""
+
+
+@pytest.mark.parametrize(
+    "cluster", [*map(drawn, range(CLUSTERS)), *ONCE_WRONG], ids=lambda c: c.name
+)
+def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(cluster: Cluster) -> None:
     from kvproof.live import availability
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
@@ -34,6 +59,6 @@ def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(seed: in
         machines.append(Shadowed(LiveMachine(cluster), faults))
         return machines[-1]
 
-    check_machine(make, drawn(seed), examples=examples, shrink=False)
+    check_machine(make, cluster, examples=examples, shrink=False)
     assert len(machines) >= examples
     assert sum(len(m.steps) for m in machines) > 0
