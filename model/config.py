@@ -253,6 +253,12 @@ class Engine:
                 f"A group of engine {self.name} is marked eagle, and there is no drafter. "
                 "Write drafts, the number of tokens it proposes."
             )
+        if any(g.eagle and g.kind == "full" and g.block_size > self.hash_unit for g in self.groups):
+            raise UsageError(
+                f"A drafter has layers in a full group of engine {self.name} whose blocks are "
+                "wider than others: vLLM then caches another end of a prompt, which kvproof does "
+                "not cover yet. Write the smallest block_size for that group, or eagle false."
+            )
         if self.connected and self.lookahead and self.has_state:
             raise UsageError(
                 f"A drafter has layers on engine {self.name}, which hands over beside a Mamba "

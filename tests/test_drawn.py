@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvproof.model.config import Engine, Group
 from kvproof.model.drawn import LAYOUTS, drawn
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
@@ -51,3 +52,9 @@ def test_every_feature_is_drawn() -> None:
         assert any(e.overlaps for e in those)
         assert any(e.lookahead for e in those)
         assert any(e.drafts and not e.lookahead for e in those)
+
+
+def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
+    groups = (Group("full", 4, eagle=True), Group("window", 2, window=3, eagle=True))
+    with pytest.raises(UsageError, match=r"wider than others.* Write the smallest block_size"):
+        Engine("E", groups, drafts=1)
