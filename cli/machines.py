@@ -44,9 +44,9 @@ def maker(name: str, rules: Rules = SPEC) -> Maker:
             "A fault is a mistake of the model, and real vLLM is run as it is. "
             "Write --machine model, or leave the fault out."
         )
-    from kvproof.live.availability import check
+    from kvproof.live.availability import beside
 
-    version = check()
+    version = beside()
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
     from kvproof.strategies.refinement import Shadowed
@@ -65,7 +65,7 @@ def borrow(release: str | None, cache: Path, *, live: bool) -> None:
     the cache folder, is not one the model runs beside, or no real vLLM is to be driven."""
     if release is None:
         return
-    from kvproof.live.availability import RELEASES
+    from kvproof.live.availability import BESIDE
     from kvproof.live.releases import lend
 
     if not live:
@@ -73,8 +73,8 @@ def borrow(release: str | None, cache: Path, *, live: bool) -> None:
             "A release is one of real vLLM, which is not driven here. "
             "Write --machine live, or leave --release out."
         )
-    if release not in RELEASES:
-        raise unknown("release that the model runs beside", release, RELEASES)
+    if release not in BESIDE:
+        raise unknown("release that the model runs beside", release, BESIDE)
     lend(release, cache)
 
 

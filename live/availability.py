@@ -8,8 +8,11 @@ from pathlib import Path
 
 from kvproof.model.errors import UsageError
 
-RELEASES = ("0.32.0", "0.33.0")
+RELEASES = ("0.32.0",)
 """Releases of vLLM this adapter was run against in full: beside the model, with all tests."""
+
+BESIDE = (*RELEASES, "0.33.0")
+"""Releases that the model runs beside, and of which it has the deviations; see `deviations`."""
 
 DRIVABLE = (
     "0.18.0",
@@ -28,8 +31,6 @@ DRIVABLE = (
 """Releases that this adapter can drive, oldest first, so far as they have what it drives."""
 
 INSTALL = "pip install 'kvproof[live]'"
-INSTALLS = "0.32.0"
-"""What that installs."""
 
 
 def installed() -> str:
@@ -57,11 +58,23 @@ def check() -> str:
     """
     version = installed()
     if version not in RELEASES:
-        raise UsageError(
-            f"This is vLLM {version}, which kvproof was not tried with. "
-            f"Write {INSTALL}, which installs {INSTALLS}."
-        )
+        raise _untried(version)
     return version
+
+
+def beside() -> str:
+    """The version of the installed vLLM. Raises UsageError where the model cannot run beside it."""
+    version = installed()
+    if version not in BESIDE:
+        raise _untried(version)
+    return version
+
+
+def _untried(version: str) -> UsageError:
+    return UsageError(
+        f"This is vLLM {version}, which kvproof was not tried with. "
+        f"Write {INSTALL}, which installs {RELEASES[-1]}."
+    )
 
 
 def drivable() -> str:

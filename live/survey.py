@@ -19,6 +19,7 @@ from kvproof.live import availability
 from kvproof.live.adapt import CannotDrive
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
+from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports import trace as trace_file
@@ -62,8 +63,8 @@ class Surveyor:
     def make(self, cluster: Cluster) -> Machine:
         """Live vLLM. What a worker does with drafts was looked at in the known releases only."""
         drafting = any(engine.drafts for engine in cluster.engines)
-        if drafting and self.version not in availability.RELEASES:
-            known = ", ".join(availability.RELEASES)
+        if drafting and self.version not in availability.BESIDE:
+            known = ", ".join(availability.BESIDE)
             raise CannotDrive(f"what its worker does with drafts is known of {known} only")
         return self.live(cluster)
 
@@ -133,6 +134,17 @@ class Surveyor:
         return self.follow(name, witness.cluster, witness.events, finding) | {"fault": fault.name}
 
 
+def _witnesses(folder: Path | None) -> Iterator[Witness]:
+    """The runs to follow, from the traces in a folder where there is one. Raises UsageError."""
+    if folder is None:
+        yield from witnesses()
+        return
+    for path in sorted(folder.iterdir()):
+        trace = read(path)
+        assert trace.finding is not None, path
+        yield Witness(fault_named(trace.faults[0]), trace.cluster, trace.events, trace.finding)
+
+
 def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The records between header and end, one by one."""
     surveyor = Surveyor(version, args.traces)
@@ -142,7 +154,7 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             raise UsageError(f"{args.trace} has no finding. Write a trace that ends in one.")
         yield surveyor.follow(args.trace.name, trace.cluster, trace.events, trace.finding)
         return
-    yield from (surveyor.witness(witness) for witness in witnesses())
+    yield from (surveyor.witness(witness) for witness in _witnesses(args.witnesses))
     yield from (surveyor.sample(name, args.seed, args.episodes) for name in SAMPLED)
 
 
@@ -154,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--traces", type=Path, required=True, help="folder for traces")
     parser.add_argument("--episodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--witnesses", type=Path, help="the runs to follow, kept as traces here")
     parser.add_argument("--trace", type=Path, help="follow this trace and do nothing else")
     args = parser.parse_args(argv)
     try:

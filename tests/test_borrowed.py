@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    place = tmp_path / "vllm" / "0.33.0"
+    place = tmp_path / "vllm" / "0.33.0" / "site-packages"
     for folder in ("vllm", "vllm-0.31.7.dist-info"):
         (place / folder).mkdir(parents=True)
     (place / "vllm" / "__init__.py").touch()
@@ -39,7 +39,9 @@ def test_the_vllm_of_the_cache_is_the_one_imported(
 ) -> None:
     assert main([*command, "--release", "0.33.0", "--cache", str(cache)]) == 2
     assert "This is vLLM 0.31.7, which kvproof was not tried with" in capsys.readouterr().err
-    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(cache / "vllm" / "0.33.0")
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(
+        cache / "vllm" / "0.33.0" / "site-packages"
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])

@@ -223,8 +223,9 @@ def test_a_survey_that_is_there_is_not_made_again(
 def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     for name in ("0.18.0", "needed"):
-        (tmp_path / "vllm" / name).mkdir()
-    (tmp_path / "vllm" / "0.18.0" / "vllm.py").write_text("raise ImportError('half of a vLLM')")
+        (tmp_path / "vllm" / name / "site-packages").mkdir(parents=True)
+    half = tmp_path / "vllm" / "0.18.0" / "site-packages" / "vllm.py"
+    half.write_text("raise ImportError('half of a vLLM')")
     release = cache.survey("0.18.0", 0, 1)
     assert release.records == ()
     assert release.reason

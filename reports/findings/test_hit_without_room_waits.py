@@ -60,8 +60,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hit whose copies the empty pool has no room for is not taken."""
     released = KVCacheManager.get_computed_blocks
 
-    def look_up(self: Any, request: Any) -> Any:
-        blocks, hit, junction = released(self, request)
+    def look_up(self: Any, request: Any, *limit: Any) -> Any:
+        blocks, hit, junction = released(self, request, *limit)
         inside = int(hit % BLOCK_SIZE > 0)
         needed = cdiv(request.num_tokens, BLOCK_SIZE) + inside + 1 + inside
         if needed > NUM_BLOCKS - 1:
