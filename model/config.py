@@ -535,11 +535,6 @@ class Cluster:
                 "drafts, are not modelled. Write losses and stray false, steps_in_flight 1 and "
                 "drafts 0, or turns false."
             )
-        if self.pushes:
-            raise UsageError(
-                f"Turns on {self.name} with a connector that pushes are refused by vLLM "
-                "(vllm#46473). Write transfer pull, or turns false."
-            )
         for index, job in enumerate(self.jobs):
             self._check_turn(job, self.jobs[:index])
 
