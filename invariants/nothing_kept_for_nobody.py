@@ -10,8 +10,10 @@ from kvproof.model.state import State
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
-    """What P offers, D has not begun to serve without it, and has not ended."""
+    """What P offers, a living D has not begun to serve without it, and has not ended."""
     decode = state.engine(cluster.decode.name)
+    if decode.dead:
+        return
     for transfer in state.transfers:
         if transfer.phase != "offered":
             continue
