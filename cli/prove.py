@@ -17,6 +17,7 @@ from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
+from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "prove arithmetic and counts for all sizes, or find numbers that break it"
@@ -33,7 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="settle this obligation only (repeatable)",
     )
     parser.add_argument(
-        "--timeout-s", type=seconds, default=10.0, help="time limit of one question, in seconds"
+        "--timeout-s",
+        type=seconds,
+        default=TIMEOUT_S,
+        help="time limit of one question, in seconds",
     )
     parser.add_argument(
         "--table",

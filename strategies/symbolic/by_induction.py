@@ -11,13 +11,14 @@ from kvproof.strategies.symbolic.cti import counterexample, run_to, walked_into
 from kvproof.strategies.symbolic.induction import Claimed, steps
 from kvproof.strategies.symbolic.inductive import Settled, settle
 from kvproof.strategies.symbolic.proof import Proof
+from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Verdict
 
 
 @functools.lru_cache(maxsize=64)
 def prove_system(
-    name: str, claims: tuple[Claimed, ...], rules: Rules, timeout_s: float = 10.0
+    name: str, claims: tuple[Claimed, ...], rules: Rules, timeout_s: float = TIMEOUT_S
 ) -> tuple[Proof, ...]:
     """Settle claims about one count-level system by induction, `timeout_s` for each question. Other
     claims about it are assumed.

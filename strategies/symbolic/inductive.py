@@ -15,9 +15,9 @@ from kvproof.model.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.symbolic.solve import SMALL, Answer
 
-ALONE_S = 0.5
-"""Seconds in which a claim is to stand by itself: most steps need no other claim, and are settled
-sooner without."""
+ALONE_UNITS = 10_000_000
+"""Units of Z3's work (`rlimit`, here about a second) in which a claim is to stand by itself: most
+steps need no other claim, and are settled sooner without. On a busy machine they are the same."""
 
 
 class Settled(NamedTuple):
@@ -42,7 +42,8 @@ class _Question:
         self.before = {n: self.true == b for n, b in before.items() if n not in without}
 
     def _solver(self, claim: str, assumed: Iterable[str]) -> z3.Solver:
-        solver = z3.Solver(ctx=self.context)
+        # Not z3.Solver: see `solve`.
+        solver = z3.SimpleSolver(ctx=self.context)
         solver.set("random_seed", 0)
         # Without Groebner bases all steps together are settled in two thirds of the time.
         solver.set("smt.arith.nl.grobner", False)
@@ -55,7 +56,8 @@ class _Question:
         deadline = time.monotonic() + timeout_s
         itself = [name for name in self.before if name == claim]
         alone = self._solver(claim, itself)
-        if self._check(alone, min(deadline, time.monotonic() + ALONE_S)) == "unsat":
+        alone.set("rlimit", ALONE_UNITS)
+        if self._check(alone, deadline) == "unsat":
             return Answer("unsat", {}, "")
         solver = self._solver(claim, self.before)
         result = self._check(solver, time.monotonic() + timeout_s / 2)

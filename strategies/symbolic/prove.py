@@ -12,7 +12,7 @@ from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.obligation import Obligation
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.solve import solve
+from kvproof.strategies.symbolic.solve import TIMEOUT_S, solve
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SAMPLES = 400
@@ -62,7 +62,7 @@ def _settle(
     return (Verdict.UNKNOWN, {}, doubt) if doubt else (Verdict.PROVED, {}, "")
 
 
-def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = 10.0) -> Proof:
+def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = TIMEOUT_S) -> Proof:
     """Settle one obligation under these rules, in about `timeout_s` seconds at most.
 
     PROVED holds for all numbers in the ranges and was also evaluated on plain ints. VIOLATED comes
@@ -79,7 +79,7 @@ def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = 10.0) -> 
 def prove(
     rules: Rules,
     names: Sequence[str] | None = None,
-    timeout_s: float = 10.0,
+    timeout_s: float = TIMEOUT_S,
     progress: Callable[[Proof], None] | None = None,
 ) -> list[Proof]:
     """Settle the obligations with these ids, or all of them, in the order of the registry.
@@ -90,7 +90,7 @@ def prove(
     if not 0 < timeout_s <= TIMEOUT_MAX_S:
         raise UsageError(
             f"The time limit is {timeout_s} seconds. "
-            f"Write more than 0 and at most {TIMEOUT_MAX_S}, for example 10."
+            f"Write more than 0 and at most {TIMEOUT_MAX_S}, for example {TIMEOUT_S:g}."
         )
     chosen = list(everything()) if names is None else list(names)
     for name in chosen:

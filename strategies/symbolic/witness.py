@@ -7,6 +7,8 @@ claim too, read off its states, where any run shows it.
 """
 
 import contextlib
+import dataclasses
+import functools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -185,15 +187,21 @@ def _run(
     cluster: Cluster, rules: Rules, breaks: Sequence[Invariant], about: Claimed | None
 ) -> Outcome | None:
     """A run that breaks one of the invariants, and the claim on the way."""
-    left = list(breaks)
+    left = tuple(breaks)
     while left:
-        found = explore(cluster, rules, left, STATES_MAX)
+        found = _search(dataclasses.replace(cluster, name=""), rules, left)
         if found.finding is None:
             return None
         if about is None or breaks_claim(cluster, rules, found.events, about):
             return found
-        left = [i for i in left if i.id != found.finding.invariant]
+        left = tuple(i for i in left if i.id != found.finding.invariant)
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _search(cluster: Cluster, rules: Rules, breaks: tuple[Invariant, ...]) -> Outcome:
+    """What the explorer finds. Numbers that refute different claims lead to the same clusters."""
+    return explore(cluster, rules, breaks, STATES_MAX)
 
 
 def breaks_claim(cluster: Cluster, rules: Rules, events: Sequence[Event], about: Claimed) -> bool:
