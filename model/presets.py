@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.model import drawn
-from kvproof.model.config import Cluster, Engine, Group, Job, parse
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config_json import parse
 from kvproof.model.errors import UsageError, unknown
 
 FULL = Group("full", 2)

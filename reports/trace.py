@@ -12,7 +12,7 @@ from typing import Any
 
 import kvproof
 from kvproof.invariants.invariant import Finding
-from kvproof.model import config, events
+from kvproof.model import config_json, events
 from kvproof.model.cluster import initial
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
@@ -81,7 +81,7 @@ def records(trace: Trace) -> list[dict[str, Any]]:
     header: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": KIND,
-        "config": config.to_json(trace.cluster),
+        "config": config_json.to_json(trace.cluster),
         "faults": list(trace.faults),
         "machine": trace.machine,
         "versions": {"kvproof": trace.kvproof, "vllm": trace.vllm},

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
-from kvproof.model import config, events
+from kvproof.model import config_json, events
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.reports.state_diff import Change
@@ -128,7 +128,7 @@ class _Reader:
             )
         if schema < 1:
             self.fail(f"says schema {schema}, which never was")
-        record["config"] = self.parsed(config.from_json, self.field(record, "config", dict))
+        record["config"] = self.parsed(config_json.from_json, self.field(record, "config", dict))
         self.texts(record, "faults")
         self.field(record, "machine", str)
         self.field(record, "seed", int)

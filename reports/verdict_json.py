@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kvproof.model import config
+from kvproof.model import config_json
 from kvproof.model.config import Cluster
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -28,7 +28,7 @@ def verdict_object(
         "command": command,
         "verdict": outcome.verdict.value,
         "exit_code": outcome.verdict.exit_code,
-        "config": None if cluster is None else config.to_json(cluster),
+        "config": None if cluster is None else config_json.to_json(cluster),
         "faults": [{"name": name} for name in faults],
         "machine": machine,
         "seed": seed,

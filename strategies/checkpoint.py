@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import kvproof
-from kvproof.model import config
+from kvproof.model import config_json
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.rules import Rules
@@ -38,7 +38,7 @@ def scope(
     return {
         "kind": KIND,
         "kvproof": kvproof.__version__,
-        "config": config.to_json(cluster),
+        "config": config_json.to_json(cluster),
         "rules": rules.differing(),
         "invariants": list(invariants),
         "symmetric": symmetric,

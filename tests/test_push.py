@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import config
+from kvproof.model import config, config_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     Abort,
@@ -140,7 +140,7 @@ def test_what_is_not_modelled_is_refused(change: dict[str, Any], said: str) -> N
 
 def test_the_option_is_data() -> None:
     cluster = CLUSTERS["push"]
-    assert config.from_json(config.to_json(cluster)) == cluster
+    assert config_json.from_json(config_json.to_json(cluster)) == cluster
 
 
 @pytest.mark.live

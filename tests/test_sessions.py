@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job, from_json, to_json
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config_json import from_json, to_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit
 from kvproof.model.faults.fault import rules_with

@@ -1,0 +1,78 @@
+"""A cluster as plain data: what is written in traces, and read from them and from files."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError, unknown
+
+
+def to_json(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as plain data, for trace headers and `--json`."""
+    return dataclasses.asdict(cluster)
+
+
+def _build(cls: Callable[..., Any], what: str, data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{what} is {data!r}. Write an object with named fields.")
+    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for field in data:
+        if field not in known:
+            raise unknown(f"field of {what}", field, known)
+    try:
+        return cls(**data)
+    except TypeError as error:
+        raise UsageError(f"{what} is incomplete ({error}). Write every required field.") from error
+
+
+def _with_parts(job: Any) -> Any:
+    """The fields of a job, with its parts as a tuple of prompts."""
+    if not isinstance(job, Mapping) or "parts" not in job:
+        return job
+    parts = job["parts"]
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
+        raise UsageError(f"The parts of a job are {parts!r}. Write a list of prompts.")
+    return {**job, "parts": tuple(parts)}
+
+
+def from_json(data: Any) -> Cluster:
+    """A cluster from plain data. Raises UsageError where it is impossible."""
+
+    def many(cls: Callable[..., Any], what: str, items: Any) -> tuple[Any, ...]:
+        if not isinstance(items, (list, tuple)):
+            raise UsageError(f"The {what}s are {items!r}. Write a list of objects.")
+        return tuple(_build(cls, what, item) for item in items)
+
+    if not isinstance(data, Mapping) or "engines" not in data:
+        raise UsageError(
+            "A cluster is an object with a field engines, which this is not. "
+            "Write {name, engines: [{name, groups: [{kind, block_size}]}], jobs: [...]}."
+        )
+    engines = []
+    for item in data["engines"] if isinstance(data["engines"], (list, tuple)) else [None]:
+        fields = dict(item) if isinstance(item, Mapping) else item
+        if isinstance(fields, dict) and "groups" in fields:
+            fields["groups"] = many(Group, "group", fields["groups"])
+        engines.append(_build(Engine, "engine", fields))
+    rest = {k: v for k, v in data.items() if k not in ("engines", "jobs")}
+    rest.setdefault("name", "custom")
+    sent = data.get("jobs", ())
+    if isinstance(sent, (list, tuple)):
+        sent = [_with_parts(item) for item in sent]
+    jobs = many(Job, "job", sent)
+    cluster: Cluster = _build(Cluster, "cluster", {**rest, "engines": tuple(engines), "jobs": jobs})
+    return cluster
+
+
+def parse(text: str, source: str) -> Cluster:
+    """A cluster from JSON text; `source` names it in the error."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"{source} is not JSON ({error.msg} at line {error.lineno}). "
+            "Write one JSON object that describes a cluster."
+        ) from error
+    return from_json(data)
