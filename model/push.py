@@ -20,7 +20,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail
 from kvproof.model.rules import Rules
-from kvproof.model.state import State, Transfer
+from kvproof.model.state import PREEMPTED, WAITING, State, Transfer
 
 WRITING = ("reading", "overdue")
 """Phases in which P writes into D's blocks."""
@@ -61,11 +61,19 @@ def settled(cluster: Cluster, state: State, rules: Rules) -> State:
     return state
 
 
+def _kept_from_others(cluster: Cluster, state: State) -> bool:
+    """Whether somebody waits on P, maybe for what it keeps. D may be waiting for him in turn: D
+    admits who has not been computed yet, and has no room left for those who have."""
+    waiting = (WAITING, PREEMPTED)
+    return any(r.status in waiting for r in state.engine(cluster.prefill.name).requests)
+
+
 def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
     """Whether somebody's wait may be over now: P's for D, or D's for a write that cannot come."""
     name = transfer.request
     if transfer.phase == "offered":
-        return cluster.losses or (cluster.decode.name, name) in state.ended
+        gone = (cluster.decode.name, name) in state.ended
+        return cluster.losses or gone or _kept_from_others(cluster, state)
     if transfer.phase == "reading":
         return cluster.losses
     if transfer.phase == "registered":
