@@ -126,7 +126,11 @@ def proof_of(fault: str, name: str) -> Proof:
 
 @functools.cache
 def of(fault: str, name: str) -> Witness:
-    return witness(proof_of(fault, name), [FAULTS[fault]])
+    proof, faults = proof_of(fault, name), [FAULTS[fault]]
+    if (fault, name) in INSIDE_A_STEP:
+        # `witness` comes to the same after it has looked in vain for a visible state.
+        return next(witnesses(proof, faults, visible=False))
+    return witness(proof, faults)
 
 
 @pytest.mark.parametrize(("fault", "name"), REFUTED)
@@ -198,10 +202,13 @@ def test_numbers_that_break_nothing_have_no_run() -> None:
 
 
 def test_numbers_that_no_cluster_can_have_say_why() -> None:
-    found = of("decode_loads_whole_prompt", "handover_of_full.delivered_is_loaded")
+    unequal = {"p_ratio": 2, "d_ratio": 1, "asked": 3, "backoff": 1}
+    proof = Proof("handover_of_full.delivered_is_loaded", "", Verdict.VIOLATED, unequal)
+    found = witness(proof, [FAULTS["decode_loads_whole_prompt"]])
     assert found.impossible.startswith("P and D have unequal physical_per_logical")
     assert found.changes == ("p_ratio 1 for 2",)
-    crowded = of("truncation_without_guard", "truncated_once")
+    proof = Proof("truncated_once", "", Verdict.VIOLATED, {"asked": 3, "backoff": 1})
+    crowded = witness(proof, [FAULTS["truncation_without_guard"]])
     assert (crowded.impossible, crowded.changes) == ("", ("crowded",))
 
 
