@@ -27,7 +27,9 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Reasons]:
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """Each request has as many placeholders as steps in flight sample tokens for it, were all
-    drafts right."""
+    drafts right. An engine that died has lost the step in which it died."""
+    if engine.dead:
+        return
     held = {request.id for request in engine.requests}
     for name in sorted({*held, *dict(engine.pending)}):
         flights = [f for f in engine.flights(name) if f.fate == COUNTS and name in held]

@@ -73,10 +73,13 @@ def _with_kernel_blocks(groups: tuple[Group, ...], ratio: int) -> tuple[Group, .
 
 
 def _suits(layout: tuple[str, ...], chosen: set[str]) -> bool:
-    """Whether features that say much about the groups can have these."""
+    """Whether features that say much about the groups can have these. Not drawn are windows across
+    unequal ratios: where a block of D is wider, the spec itself pairs the null block there."""
     if chosen & {"sessions", "failing"}:
         return layout == ("full",)
-    if "ratios" in chosen or "unequal" in chosen:
+    if "ratios" in chosen:
+        return layout == ("full",)
+    if "unequal" in chosen:
         return "mamba" not in layout and "state" not in layout
     return True
 
