@@ -39,6 +39,7 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
     counts.trim: (small, small, small, small, st.booleans()),
     counts.logical_block: (small, size),
     counts.state_slots_moved: (small,),
+    counts.held_tokens_loaded: (small, small, st.booleans()),
     counts.resumed_at: (small, small),
     counts.needed_from_load: (small, small),
     counts.window_blocks_offered: (size, size),

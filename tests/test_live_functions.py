@@ -103,8 +103,8 @@ def _unserved(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
     return after < counts.window_blocks_for_hit(window, block_size)
 
 
-def _one_before(block: Num, window: Num, block_size: Num, boundary: Num) -> Truth:
-    return needed_at(block, window, block_size, boundary - block_size)
+def _one_before(block: Num, window: Num, block_size: Num, boundary: Num, peek: int = 0) -> Truth:
+    return needed_at(block, window, block_size, boundary - block_size, peek)
 
 
 def _added(
@@ -270,6 +270,7 @@ BESIDE_THE_MODEL = {
     "tokens_to_cache": "drafts_are_cached",
     "computed_after_drafts": "rejected_drafts_are_computed",
     "cacheable_tokens": "last_match_not_dropped",
+    "held_tokens_loaded": "held_state_is_of_the_prompt",
     "tail_chunk": "prompt_end_run_over",
     "copies_of_hit": "copy_not_predicted",
 }

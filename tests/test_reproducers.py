@@ -68,9 +68,9 @@ def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
     failed = [name for name, said in cases.items() if said]
     assert failed, f"{path.name} passes on this release: is the finding mended?"
     for name in failed:
-        assert name.endswith("[released]"), f"{name} fails: {cases[name]}"
+        assert "[released" in name, f"{name} fails: {cases[name]}"
         assert reason_of(path) in cases[name]
-        assert cases[name.replace("[released]", "[patched]")] == ""
+        assert cases[name.replace("[released", "[patched")] == ""
 
 
 @pytest.mark.parametrize("path", REPRODUCERS, ids=NAMES)

@@ -12,8 +12,8 @@ from kvproof.model.rules import Rules
 from kvproof.model.system import System
 from kvproof.model.tally.registry import systems
 
-WALKS = 30
-STEPS = 12
+WALKS = 40
+STEPS = 20
 TRIES = 40
 """Walks of a system, steps of a walk, and choices tried for an action."""
 
