@@ -32,10 +32,11 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
 
 def reserved_blocks(engine: config.Engine, tokens: int) -> int:
     """Blocks that must fit for a request of so many tokens to be let in at all: of a window those
-    of the chunks in flight and the tokens it sees, however long the request is.
+    of the chunks in flight and the tokens it sees, however long the request is; of Mamba the state
+    of a hit and the one to be computed.
 
     vLLM starts only where its longest request fits like this, and refuses longer ones
-    (`SlidingWindowSpec.max_admission_blocks_per_request`).
+    (`SlidingWindowSpec.max_admission_blocks_per_request`, `MambaSpec.max_memory_usage_bytes`).
     """
     reserved = 0
     for group in engine.groups:
@@ -43,6 +44,8 @@ def reserved_blocks(engine: config.Engine, tokens: int) -> int:
         if group.kind == "window":
             seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
             blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)
+        if group.aligned and engine.prefix_caching and tokens > group.block_size:
+            blocks += 1
         reserved += blocks
     return reserved
 
