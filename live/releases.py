@@ -85,8 +85,9 @@ class Cache:
     def needed(self) -> Path:
         """What older releases need besides. Raises Failed."""
         folder = self.folder / "vllm" / "needed"
-        if not packages(folder).exists():
-            self._install(folder, [list(NEEDED)])
+        with self.lock:
+            if not packages(folder).exists():
+                self._install(folder, [list(NEEDED)])
         return packages(folder)
 
     def _install(self, folder: Path, choices: Sequence[Sequence[str]]) -> None:

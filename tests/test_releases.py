@@ -2,6 +2,8 @@
 
 import functools
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +231,24 @@ def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
     release = cache.survey("0.18.0", 0, 1)
     assert release.records == ()
     assert release.reason
+
+
+def test_what_all_releases_need_is_installed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def install(_self: Cache, folder: Path, _choices: Any) -> None:
+        made.append(folder)
+        time.sleep(0.05)
+        cache_folder.packages(folder).mkdir(parents=True)
+
+    monkeypatch.setattr(Cache, "_install", install)
+    cache = Cache(tmp_path)
+    with ThreadPoolExecutor(2) as two:
+        folders = list(two.map(lambda _: cache.needed(), range(2)))
+    assert len(made) == 1
+    assert folders == [cache_folder.packages(made[0])] * 2
 
 
 def test_what_pip_says_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
