@@ -11,3 +11,12 @@ ACCEPTED_CACHED_AT_ONCE = Fault(
     breaks=(),
     cluster="ngram-drafts",
 )
+
+COMPUTED_ENDS_WITH_OUTPUT = Fault(
+    name="computed_ends_with_output",
+    born_of="vLLM 0.33.0",
+    mistake="none: accepted drafts beyond the last token asked for count as never computed",
+    replaces=("computed_past_the_end", lambda _tokens: 0),
+    breaks=(),
+    cluster="pd-drafts",
+)

@@ -14,7 +14,7 @@ Sources: `Scheduler.update_from_output` and `update_draft_token_ids` of vLLM V1;
 import itertools
 from collections.abc import Iterator
 
-from kvproof.model import config, counts, memory
+from kvproof.model import config, counts, history, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
 from kvproof.model.state import DRAFT, NULL, SAMPLED, VOID, Engine, Request
@@ -98,3 +98,13 @@ def settled(
     request = request._replace(computed=computed, drafts=0, states=tuple(states))
     engine = engine._replace(memory=tuple(held))
     return engine.having(request), request
+
+
+def sampled(request: Request, accepted: int, rules: Rules) -> Request:
+    """The request with the accepted drafts and the token after them, as many as it asked for. Left
+    open: whether drafts beyond these stay counted as computed. The request ends here, so only what
+    it leaves behind in its last moment depends on it (`Scheduler._update_request_with_output`)."""
+    longer = history.sampled(request, accepted + 1)
+    beyond = len(request.tokens) + accepted + 1 - len(longer.tokens)
+    taken_back = beyond - rules.computed_past_the_end(beyond)
+    return longer._replace(computed=request.computed - taken_back)

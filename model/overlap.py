@@ -76,7 +76,9 @@ def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight, draft
         engine = history.record_served(engine, request)
         if cfg.drafts:
             engine, request = _stepped_back(cfg, engine, request, drafts, rules)
-    request = history.sampled(request, drafts + 1)
+        request = drafting.sampled(request, drafts, rules)
+    else:
+        request = history.sampled(request, drafts + 1)
     engine = engine.having(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1

@@ -116,6 +116,7 @@ class Rules:
     tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache
     caches_accepted_at_once: Callable[[], bool] = lambda: False
     computed_after_drafts: Callable[..., Any] = counts.computed_after_drafts
+    computed_past_the_end: Callable[[int], int] = lambda tokens: tokens
     states_kept: Callable[[int, int], int] = lambda accepted, _drafts: accepted
     may_hold_more: Callable[[int, int], bool] = lambda _held, _needed: True
     hit_holds: Callable[[Iterable[bool]], bool] = all

@@ -413,7 +413,7 @@ def complete(
         if not samples:
             continue
         engine = history.record_served(engine, request)
-        request = history.sampled(request, drafts + 1)._replace(drafts=cfg.drafts)
+        request = drafting.sampled(request, drafts, rules)._replace(drafts=cfg.drafts)
         engine = engine.having(request)
         if cfg.drafts and rules.caches_accepted_at_once():
             settled = min(request.computed, len(request.tokens) - 1)

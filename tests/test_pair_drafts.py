@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from kvproof.model import connector
+from kvproof.model import connector, customs
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Compute, Schedule, Submit, TransferDone
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.events import Complete, Compute, Schedule, Submit, TransferDone
+from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -16,6 +16,7 @@ from kvproof.strategies.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 EAGLE = Group("full", 2, eagle=True)
+ENDS_WITH_OUTPUT = (customs.COMPUTED_ENDS_WITH_OUTPUT,)
 
 
 def handed_over(cluster: Cluster) -> ModelMachine:
@@ -72,6 +73,18 @@ def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() 
     assert explore(cluster, rules_with([fault])).finding.invariant == fault.breaks[0]
     wider = dataclasses.replace(cluster, engines=roomy(cluster))
     assert explore(wider, rules_with([fault])).verdict is Verdict.EXHAUSTED
+
+
+@pytest.mark.parametrize(("custom", "last"), [((), (2, 1)), (ENDS_WITH_OUTPUT, (1, 2))])
+def test_a_draft_beyond_the_end_may_count_for_what_is_left_behind(
+    custom: tuple[Fault, ...], last: tuple[int, ...]
+) -> None:
+    machine = ModelMachine(CLUSTERS["pd-drafts"].carrying(Job("r0", "a", 2)), rules_with(custom))
+    machine.state = handed_over(machine.cluster).state
+    for event in (TransferDone("r0"), Schedule("D"), Complete("D"), Schedule("D")):
+        machine.take(event)
+    after = machine.take(Complete("D", (("r0", 1),))).after
+    assert after.engine("D").free[-2:] == last
 
 
 def test_layers_of_a_drafter_on_one_side_only_are_refused() -> None:
