@@ -5,6 +5,7 @@ to one that could wait."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.model import in_flight
 from kvproof.model.config import Cluster
 from kvproof.model.events import Adopt, Compute, Preempt, Release, Schedule
 from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING
@@ -17,6 +18,7 @@ READY = (WAITING, PREEMPTED, LOADED, FAILED)
 def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Whoever is preempted comes last of those that run. Whoever is admitted comes first of those
     that wait, with blocks or without, as he does: those with blocks are served before the others.
+    Whose output is still to come, from a step before he was preempted, cannot be admitted yet.
     """
     event = step.event
     if not isinstance(event, Schedule) or not cluster.engine(event.engine).by_priority:
@@ -24,7 +26,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     engine = step.before.engine(event.engine)
     rank = {r.id: (cluster.job(r.id).priority, n) for n, r in enumerate(engine.requests)}
     holds = {r.id: bool(r.tables) for r in engine.requests}
-    waiting = [r.id for r in engine.requests if r.status in READY]
+    ready = (r.id for r in engine.requests if r.status in READY)
+    waiting = [name for name in ready if not in_flight.is_late(engine, name)]
     running = list(engine.running)
     for choice in event.chose or ():
         name = choice.request

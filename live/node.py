@@ -259,7 +259,7 @@ class Node:
                 step=tuple((s.request, s.tokens) for s in steps[0]) if steps else None
             )
         if self.cfg.drafts and self.cfg.overlaps:
-            after = view.with_placeholder_drafts(self.scheduler, after)
+            after = view.with_placeholder_drafts(self.scheduler, after, self.worker.states)
         elif self.cfg.drafts:
             output = self.queue[0][0] if self.queue else None
             after = view.with_drafts(self.scheduler, after, output, self.worker.states)

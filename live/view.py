@@ -185,6 +185,12 @@ def pending(scheduler: Any) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, count) for name, count in counts if count))
 
 
+def _states_of(request: Request, states: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The blocks of the states of a request that goes on."""
+    gone = not request.tables or request.status == state.SENDING
+    return () if gone else states.get(request.id, ())
+
+
 def with_drafts(
     scheduler: Any, engine: state.Engine, output: Any, states: Mapping[str, tuple[int, ...]]
 ) -> state.Engine:
@@ -197,21 +203,21 @@ def with_drafts(
         held = scheduler.requests[request.id].spec_token_ids
         ids = verified.get(request.id, ()) if request.id in running else held
         drafts = sum(1 for token in ids if token >= 0)
-        gone = not request.tables or request.status == state.SENDING
-        blocks = () if gone else states.get(request.id, ())
-        requests.append(request._replace(drafts=drafts, states=blocks))
+        requests.append(request._replace(drafts=drafts, states=_states_of(request, states)))
     return engine._replace(requests=tuple(requests))
 
 
-def with_placeholder_drafts(scheduler: Any, engine: state.Engine) -> state.Engine:
-    """The engine with the drafts that the next step of each request is to verify. Where steps
-    overlap, the scheduler knows how many there will be, and no more. Those of a request that has
-    finished are left as they are."""
+def with_placeholder_drafts(
+    scheduler: Any, engine: state.Engine, states: Mapping[str, tuple[int, ...]]
+) -> state.Engine:
+    """The engine with the drafts that the next step of each request is to verify, and with the
+    blocks of its states. Where steps overlap, the scheduler knows how many drafts there will be,
+    and no more. Those of a request that has finished are left as they are."""
     requests = []
     for request in engine.requests:
         live = scheduler.requests[request.id]
         drafts = 0 if RequestStatus.is_finished(live.status) else len(live.spec_token_ids)
-        requests.append(request._replace(drafts=drafts))
+        requests.append(request._replace(drafts=drafts, states=_states_of(request, states)))
     return engine._replace(requests=tuple(requests))
 
 

@@ -158,5 +158,5 @@ class Worker:
                 self.cfg, self._alone(), self._seen(requests[name]), count, SPEC
             )
             self.memory = engine.memory
-            if not self.cfg.overlaps:
+            if share.samples or not self.cfg.overlaps:
                 self.states[name] = seen.states

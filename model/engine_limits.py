@@ -171,11 +171,6 @@ def _check_drafts(engine: Engine) -> None:
             f"{engine.proof}, where hits are multiples of {engine.hit_unit}, which kvproof does "
             "not cover yet. Write one block_size for all groups, or retention null."
         )
-    if engine.drafts and engine.overlaps and engine.has_state:
-        raise UsageError(
-            f"Engine {engine.name} has overlapping steps and a drafter beside a Mamba group, "
-            "which kvproof does not cover yet. Write steps_in_flight 1, or drafts 0."
-        )
     if engine.drafts and engine.chunk_tokens <= engine.drafts:
         raise UsageError(
             f"A step of engine {engine.name} has {engine.chunk_tokens} tokens, and a sample with "

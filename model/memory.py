@@ -71,7 +71,8 @@ def _reading_ahead(request: Request) -> Request:
 
 
 def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
-    """The blocks that a step reads or writes for a request whose last `tokens` it computes."""
+    """The blocks that a step reads or writes for a request whose last `tokens` it computes. With
+    drafts the state may be read from, and is written to, any from the one before on."""
     start, end = request.computed - tokens, request.computed
     blocks = set()
     for table, group in zip(request.tables, cfg.groups, strict=True):
@@ -80,8 +81,11 @@ def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
         if not group.attention:
             first = max(start - 1, 0)
         touched = {entry(table, p // size) for p in range(first, end)}
-        if not group.attention:
+        if not group.attention and not cfg.drafts:
             touched = {entry(table, first // size), entry(table, (end - 1) // size)}
+        if not group.attention and cfg.drafts:
+            scratch = (end - 1) // size + 1 + cfg.drafts
+            touched = {entry(table, column) for column in range(first // size, scratch)}
         blocks |= touched
     return tuple(sorted(blocks - {NULL}))
 

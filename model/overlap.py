@@ -63,7 +63,7 @@ def _stepped_back(
     behind = in_flight.under_way(engine, request.id)
     ended = request._replace(computed=request.computed - behind)
     engine, ended = drafting.settled(cfg, engine, ended, drafts, rules)
-    request = request._replace(computed=ended.computed + behind)
+    request = request._replace(computed=ended.computed + behind, states=ended.states)
     return in_flight.placed(cfg, engine, request).having(request), request
 
 

@@ -307,6 +307,15 @@ _PRESETS = (
             drafts=1,
         )
     ),
+    _overlapping(
+        _one(
+            "hybrid-async-drafts",
+            *(EAGLE, MAMBA),
+            jobs=(Job("r0", "abc", 4),),
+            num_blocks=16,
+            drafts=1,
+        )
+    ),
     _one(
         "store-failing",
         FULL,

@@ -101,6 +101,7 @@ STATES = {
     "hybrid-async": 133,
     "async-drafts": 240,
     "async-drafts-window": 291,
+    "hybrid-async-drafts": 35,
     "state-drafts": 173,
     "sparse-drafts": 309,
     "sparse-window-drafts": 144,

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.cluster import stimuli
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
@@ -44,6 +46,21 @@ def test_the_last_gives_way_though_it_is_scheduled() -> None:
     assert engine.running == ("r1",)
     assert engine.step == (("r1", 1),)
     assert {key for key, _ in engine.cached} <= {key for key, _ in cached}
+
+
+def test_who_cannot_be_admitted_yet_holds_nobody_up() -> None:
+    """What was computed of r1 before it was preempted is still to come."""
+    jobs = (Job("r0", "a"), Job("r1", "wxyzuvst"), Job("r2", "b"))
+    engine = Engine("E", (FULL,), 5, chunk_tokens=5, policy="priority", steps_in_flight=2)
+    machine = taken(Cluster("c", (engine,), jobs), *(Submit("E", j.name) for j in jobs))
+    first, second = machine.take(Schedule("E")), machine.take(Schedule("E"))
+    assert first.event == Schedule(
+        "E", (Admit("r0", 0, 0), Compute("r0", 1), Admit("r1", 0, 0), Compute("r1", 4))
+    )
+    assert second.event == Schedule("E", (Preempt("r1", "r1"),))
+    step = machine.take(Schedule("E", (Admit("r2", 0, 0), Compute("r2", 1))))
+    kept = INVARIANTS["priority_is_kept"]
+    assert not list(broken(machine.cluster, step, [kept]))
 
 
 def test_in_the_order_of_arrival_nobody_who_is_scheduled_gives_way() -> None:
