@@ -1,7 +1,8 @@
 """Live hand-overs where P pushes: two real workers, and what can be seen of their work.
 
 How far a hand-over is, is read off the workers and schedulers after each event. The environment
-ends writes, and lets time pass.
+ends writes, and lets time pass. What a scheduler has to tell its worker is told after each event,
+where vLLM waits for its next step.
 """
 
 from collections.abc import Mapping

@@ -68,12 +68,10 @@ def _check_push(cluster: Cluster) -> None:
             f"Cluster {cluster.name} pushes and has nobody to push to. "
             "Write one prefill and one decode engine, or transfer pull."
         )
-    more = any(e.overlaps or e.drafts for e in cluster.engines)
-    if cluster.stray or cluster.resets_any_time or cluster.turns or more:
+    if cluster.turns:
         raise UsageError(
-            f"Cluster {cluster.name} pushes beside follow-up turns, stray reports, resets under "
-            "load, drafts or steps that overlap, which kvproof does not model. Write it "
-            "without these, or transfer pull."
+            f"Cluster {cluster.name} has turns and pushes, and vLLM's push connector hands nothing "
+            "back to P. Write transfer pull, or turns false."
         )
     if cluster.prefill.physical_per_logical != cluster.decode.physical_per_logical:
         raise UsageError(

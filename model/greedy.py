@@ -56,12 +56,13 @@ class Greedy(Scheduling):
         return next(r for r in reversed(self.engine.running) if r not in dict(self.scheduled))
 
     def _admit_waiting(self) -> None:
+        bare = {r.id for r in self.engine.requests if not r.tables}
         for request in self.engine.requests:
             if request.status in (LOADED, FAILED):
                 self.adopt(Adopt(request.id))
         held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
         if self.cfg.by_priority:
-            held.sort(key=lambda r: (not r.tables, self.rank(r.id)))
+            held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))
         else:
             held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
         hold_on = self.cluster.sessions and not self.rules.sessions_give_way()

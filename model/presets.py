@@ -399,6 +399,19 @@ _PRESETS = (
         num_blocks=3,
         transfer="push",
     ),
+    _overlapping(
+        _pd(
+            "push-async",
+            FULL,
+            jobs=(Job("r0", "abc", 3),),
+            num_blocks=5,
+            drafts=1,
+            aborts=True,
+            resets_any_time=True,
+            stray=True,
+            transfer="push",
+        )
+    ),
     _one(
         "sessions",
         FULL,

@@ -93,6 +93,7 @@ STATES = {
     "push-failing": 36,
     "push-leases": 39,
     "push-overdue": 277,
+    "push-async": 179,
     "sessions": 161,
     "sessions-hybrid": 323,
     "resetting": 156,

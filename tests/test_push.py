@@ -122,13 +122,26 @@ def test_mistakes_of_earlier_releases_show_where_p_pushes(
 
 
 @pytest.mark.parametrize(
+    ("fault", "invariant"),
+    [
+        ("frees_before_steps_end", "settled_frees"),
+        ("rejected_drafts_are_computed", "request_reads_its_own_prefix"),
+        ("reset_under_load", "reset_is_whole"),
+        ("stray_report_dies", "engine_survives"),
+    ],
+)
+def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) -> None:
+    outcome = explore(CLUSTERS["push-async"], rules_with([FAULTS[fault]]))
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant == invariant
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"transfer": "shove"}, "transfer"),
-        ({"stray": True}, "follow-up turns, stray reports, resets under"),
-        ({"turns": True}, "follow-up turns"),
-        ({"resets_any_time": True}, "follow-up turns, stray reports, resets under"),
-        ({"engines": CLUSTERS["pd-async"].engines}, "steps that overlap, which"),
+        ({"turns": True}, "hands nothing back to P"),
         ({"engines": CLUSTERS["pd-ratio"].engines}, "unequal physical_per_logical"),
         ({"engines": CLUSTERS["full"].engines}, "nobody to push to"),
     ],

@@ -154,7 +154,7 @@ def test_the_tie_passes_over_turns() -> None:
         ({"turns": False}, "has no turns"),
         ({"losses": True}, "not modelled"),
         ({"stray": True}, "not modelled"),
-        ({"transfer": "push"}, "follow-up turns"),
+        ({"transfer": "push"}, "hands nothing back to P"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
         ({"jobs": (Job("r0 back", "ab"),)}, "another name"),
