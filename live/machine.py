@@ -286,7 +286,9 @@ class LiveMachine:
         if transfer is not None and turns.is_back(name):
             self.state = self.state.moving(name, turns.expired(transfer))
         elif transfer is not None and transfer.phase != "lost":
-            self.state = self.state.moving(name, None).ending(self.cluster.decode.name, name)
+            self.state = self.state.moving(name, None)
+            if transfer.phase == "offered":
+                self.state = self.state.ending(self.cluster.decode.name, name)
 
     def _time_passes(self, push: Push, name: str) -> None:
         phase = getattr(self.state.transfer(name), "phase", "")

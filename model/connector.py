@@ -417,4 +417,6 @@ def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules
         raise NotAllowed(f"{name} waits on D, which renews its lease")
     if transfer.phase in ("lost", "reading"):
         return state
-    return state.moving(name, None).ending(cluster.decode.name, name)
+    over = transfer.phase == "offered"  # else D could not read, and may compute it all
+    state = state.moving(name, None)
+    return state.ending(cluster.decode.name, name) if over else state

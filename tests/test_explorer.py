@@ -61,7 +61,7 @@ STATES = {
     "turns-window": 26,
     "turns-hybrid": 26,
     "turns-state": 40,
-    "turns-recomputing": 239,
+    "turns-recomputing": 171,
     "pd-window": 278,
     "pd-window-narrow": 474,
     "pd-hitting": 222,

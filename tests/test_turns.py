@@ -7,7 +7,15 @@ import pytest
 from kvproof.model import turns
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.events import Event, LeaseExpire, Schedule, Submit, TransferDone, TransferFail
+from kvproof.model.events import (
+    Complete,
+    Event,
+    LeaseExpire,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+)
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Transfer
@@ -57,6 +65,18 @@ def loaded(run: Run) -> tuple[int, int]:
     run.take(Schedule("P"))
     (admission,) = run.steps[-1].effects.admissions or run.steps[-2].effects.admissions
     return admission.hit, admission.external
+
+
+def test_a_turn_that_d_computes_itself_is_not_over_with_its_lease_on_p() -> None:
+    run = Run(ModelMachine(cluster(FULL, "abc", 2, "abc..")), ())
+    for event in (Submit("P", "r0"), Submit("D", "r0"), TransferFail("r0"), LeaseExpire("r0")):
+        while event not in run.stimuli:
+            run.take(next(e for e in run.stimuli if isinstance(e, (Schedule, Complete))))
+        run.take(event)
+    assert Submit("P", "r1") not in run.stimuli
+    until(run, Submit)
+    assert handed_back(run).phase == "offered"
+    assert Submit("P", "r1") in run.stimuli
 
 
 def test_d_keeps_all_tokens_but_the_last_it_sampled() -> None:
