@@ -92,7 +92,8 @@ class Node:
 
     def _admission(self, admitted: Any, before: state.Engine) -> Admission:
         """Note an admission, with what was served and not evicted when it was looked up."""
-        looked_up = history.forgetting(before, before._replace(cached=admitted.cached))
+        now = before._replace(cached=admitted.cached)
+        looked_up = history.forgetting(self.cfg, before, now)
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
@@ -131,7 +132,8 @@ class Node:
         steps = view.in_flight(self.scheduler, [shares])
         self._accept(steps[0] if steps else (), right)
         for share in steps[0] if steps else ():
-            if share.samples and share.fate == state.COUNTS and share.request != failed:
+            served = share.samples and share.fate == state.COUNTS and not share.forgotten
+            if served and share.request != failed:
                 request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
         return self._hand_in(output, shares, right, invalid)
@@ -248,7 +250,11 @@ class Node:
         """Read the scheduler off again."""
         before = self.engine
         after = view.engine(self.scheduler, self.names, before, self.known)
-        after = history.forgetting(before, after)
+        after = history.forgetting(self.cfg, before, after)
+        if history.lost(before.cached, after.cached):
+            outputs = [output for output, _ in self.queue]
+            shares = history.forgotten(self.cfg, tuple(shares for _, shares in self.queue))
+            self.queue = deque(zip(outputs, shares, strict=True))
         for request in after.requests:
             self.known[request.id] = self.known[request.id]._replace(shared=request.shared)
         steps = tuple(shares for _, shares in self.queue)

@@ -85,11 +85,11 @@ def _check_partial(engine: Engine, sizes: set[int]) -> None:
             f"one full group and windows in blocks of {engine.hash_unit}. Write such groups, or "
             "one block_size for all and match_unit 0."
         )
-    if engine.connected or engine.store or engine.drafts or engine.overlaps or engine.by_priority:
+    if engine.connected or engine.store or engine.drafts:
         raise UsageError(
-            f"Hits of engine {engine.name} may end inside a block beside a connector, drafts, "
-            "overlapping steps or a policy of priority, which kvproof does not model. Write an "
-            "engine without these, or one block_size for all and match_unit 0."
+            f"Hits of engine {engine.name} may end inside a block beside a connector or drafts, "
+            "which kvproof does not model. Write an engine without these, or one block_size for "
+            "all and match_unit 0."
         )
     if engine.retention is not None or engine.kv_events or not engine.prefix_caching:
         raise UsageError(

@@ -2,10 +2,16 @@
 
 An entry says that a prompt's prefill completed here and that nothing was evicted since. The record
 is cleared whenever a cache entry is lost, so it never promises too much.
+
+The state that a hit inside a block ends at is copied, and nobody holds the copy. Where steps
+overlap it may be lost before the output of its prompt arrives, which is then not noted as served.
 """
 
 from kvproof.model import config, coordinator, counts
-from kvproof.model.state import SAMPLED, Cached, Engine, Request, Served
+from kvproof.model.state import SAMPLED, Cached, Engine, Flight, Request, Served
+
+Steps = tuple[tuple[Flight, ...], ...]
+"""Steps in flight, oldest first."""
 
 
 def common_prefix(a: str, b: str) -> int:
@@ -26,12 +32,21 @@ def lost(before: Cached, after: Cached) -> bool:
     return any((key, block) not in kept for key, blocks in before for block in blocks)
 
 
-def forgetting(before: Engine, after: Engine) -> Engine:
+def forgotten(cfg: config.Engine, steps: Steps) -> Steps:
+    """Steps in flight while a cache entry is lost."""
+    if not cfg.partial:
+        return steps
+    return tuple(tuple(f._replace(forgotten=True) for f in step) for step in steps)
+
+
+def forgetting(cfg: config.Engine, before: Engine, after: Engine) -> Engine:
     """The engine after an event, with the record cleared if a cache entry was lost."""
     if not lost(before.cached, after.cached):
         return after
     requests = tuple(r._replace(shared=0) for r in after.requests)
-    return after._replace(served=(), requests=requests)
+    count = len(before.steps)
+    steps = (*forgotten(cfg, after.steps[:count]), *after.steps[count:])
+    return after._replace(served=(), requests=requests, steps=steps)
 
 
 def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str, external: int = 0) -> int:

@@ -73,7 +73,8 @@ def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight, draft
     if not flight.samples:
         return state.putting(engine)
     if flight.fate == COUNTS:
-        engine = history.record_served(engine, request)
+        if not flight.forgotten:
+            engine = history.record_served(engine, request)
         if cfg.drafts:
             engine, request = _stepped_back(cfg, engine, request, drafts, rules)
         request = drafting.sampled(request, drafts, rules)

@@ -133,7 +133,7 @@ class Flight(NamedTuple):
     """One request's share of a dispatched step whose output has not arrived: the tokens computed,
     whether one is sampled, what will become of the output, and the blocks read or written. With a
     drafter, `ahead` of the tokens come after all that are known or pending, and `drafts` of these
-    may be accepted."""
+    may be accepted. `forgotten` says that a cache entry was lost since (see `history`)."""
 
     request: str
     tokens: int
@@ -142,6 +142,7 @@ class Flight(NamedTuple):
     blocks: tuple[int, ...] = ()
     ahead: int = 0
     drafts: int = 0
+    forgotten: bool = False
 
 
 class Engine(NamedTuple):

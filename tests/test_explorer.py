@@ -119,6 +119,7 @@ STATES = {
     "partial-unequal": 57,
     "partial-tight": 47,
     "partial-evicting": 7644,
+    "partial-async": 234,
 }
 
 TRACES = {

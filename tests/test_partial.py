@@ -9,7 +9,7 @@ from kvproof.model import capacity, counts, groups
 from kvproof.model.cluster import initial
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.events import Complete, Evict, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.pool import promote
 from kvproof.model.presets import CLUSTERS
@@ -117,8 +117,6 @@ def test_copies_and_chunks_in_numbers() -> None:
         (lambda: engine(drafts=1), r"drafts.* Write an engine without these"),
         (lambda: engine(store=True), r"connector.* Write an engine without these"),
         (lambda: engine(role="decode"), r"connector.* Write an engine without these"),
-        (lambda: engine(steps_in_flight=2), r"overlapping steps.* Write an engine without these"),
-        (lambda: engine(policy="priority"), r"priority.* Write an engine without these"),
         (lambda: engine(retention=0), r"retention.* Write an engine without these"),
         (lambda: engine(kv_events=True), r"KV events.* Write an engine without these"),
         (lambda: engine(prefix_caching=False), r"is off.* Write an engine without these"),
@@ -127,6 +125,20 @@ def test_copies_and_chunks_in_numbers() -> None:
 def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         build()
+
+
+def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_served() -> None:
+    quiet = CLUSTERS["partial-async"]
+    for lose, noted in (False, ["abcdefg"]), (True, []):
+        machine = ModelMachine(dataclasses.replace(quiet, evictions=True))
+        for event in (Submit("E", "r0"), *[Schedule("E")] * 2, Complete("E"), Schedule("E")):
+            machine.take(event)
+        machine.take(Complete("E"))
+        (kept,) = machine.state.engine("E").blocks_for((1, "abcdef"))
+        if lose:
+            machine.take(Evict("E", kept))
+        machine.take(Complete("E"))
+        assert [served.prompt for served in machine.state.engine("E").served] == noted
 
 
 def test_a_unit_that_is_the_block_changes_nothing() -> None:
