@@ -19,6 +19,8 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     cfg = cluster.engine(admission.engine)
     limit = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit, cfg.proof)
     everywhere = all(g.kind == "full" for g in cfg.groups)
+    if cluster.sessions and cfg.retention is not None and not everywhere:
+        return 0  # of a session is kept what its first part would resume at, sent by itself
     if cluster.turns and cfg.role == "prefill" and not everywhere:
         return 0  # what P loaded of an earlier turn it has not computed
     if cfg.role == "decode" and not everywhere:

@@ -41,6 +41,7 @@ from kvproof.model.greedy import Greedy
 from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import (
     ABORTED,
+    ASTRAY,
     LOADING,
     PAUSED,
     SENDING,
@@ -52,7 +53,7 @@ from kvproof.model.state import (
 )
 from kvproof.model.step import Effects, Step
 
-IDLE = (LOADING, SENDING, ABORTED, PAUSED)
+IDLE = (LOADING, SENDING, ABORTED, PAUSED, ASTRAY)
 """Statuses of requests that no step can serve."""
 
 

@@ -149,10 +149,10 @@ def _check_sessions(cluster: Cluster) -> None:
         )
     engine = cluster.engines[0]
     plain = engine.role == "both" and not engine.drafts and not engine.kv_events
-    if cluster.sessions and (not plain or engine.store or engine.overlaps or engine.by_priority):
+    if cluster.sessions and (not plain or engine.store or engine.by_priority):
         raise UsageError(
-            f"Sessions on {cluster.name}, with a hand-over, a store, steps that overlap, a policy "
-            "of priority, a drafter or KV events, are not modelled. Write one engine without "
+            f"Sessions on {cluster.name}, with a hand-over, a store, a policy of priority, "
+            "a drafter or KV events, are not modelled. Write one engine without "
             "these, or sessions false."
         )
 

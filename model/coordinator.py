@@ -5,7 +5,7 @@ Sources: `KVCacheManager.allocate_slots` and `HybridKVCacheCoordinator` of vLLM 
 
 from typing import NamedTuple
 
-from kvproof.model import capacity, config, counts, groups, partial, pool, reports
+from kvproof.model import capacity, config, counts, groups, kept_state, partial, pool, reports
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import SPEC, Rules
 from kvproof.model.state import DRAFT, NULL, Engine, Request, Table
@@ -283,6 +283,8 @@ def cache(
         engine = reports.stored(
             engine, index, group.block_size, request.tokens, looked_at, new, rules
         )
+        if full == counted[index]:
+            engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
         counted[index] = max(counted[index], full)
     request = request._replace(counted=tuple(counted))
     return engine.having(request), request

@@ -11,6 +11,7 @@ from kvproof.model import (
     history,
     in_flight,
     memory,
+    session,
 )
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
@@ -29,7 +30,7 @@ def complete(
     placeholder; full blocks of known tokens are cached; a request may end. The output of a request
     that has ended is thrown away; the tokens of one that was preempted are kept, and touch no
     placeholder and no computed token, for the preemption has taken them (vllm#48245)."""
-    cfg, engine = cluster.engine(name), state.engine(name)
+    engine = state.engine(name)
     if not engine.steps:
         raise NotAllowed(f"engine {name} has no step in flight")
     drafting.check(engine, accepted)
@@ -37,7 +38,7 @@ def complete(
     state = state.putting(engine)
     for flight in step:
         if flight.fate != VOID:
-            state = _taken(cfg, rules, state, flight, dict(accepted).get(flight.request, 0))
+            state = _taken(cluster, rules, state, flight, name, dict(accepted))
     return state
 
 
@@ -67,7 +68,15 @@ def _stepped_back(
     return in_flight.placed(cfg, engine, request).having(request), request
 
 
-def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight, drafts: int) -> State:
+def _taken(
+    cluster: config.Cluster,
+    rules: Rules,
+    state: State,
+    flight: Flight,
+    name: str,
+    accepted: dict[str, int],
+) -> State:
+    cfg, drafts = cluster.engine(name), accepted.get(flight.request, 0)
     engine = _without_placeholder(state.engine(cfg.name), flight, rules)
     request = engine.request(flight.request)
     if not flight.samples:
@@ -85,9 +94,11 @@ def _taken(cfg: config.Engine, rules: Rules, state: State, flight: Flight, draft
         settled = len(request.tokens) - 1
         engine, request = coordinator.cache(cfg, engine, request, settled, rules)
     state = state.putting(engine)
-    if len(request.output) >= request.max_tokens:
-        return connector.finish(cfg, state, request, rules)
-    return state
+    if len(request.output) < request.max_tokens:
+        return state
+    if cluster.job(request.id).parts:
+        return session.paused(state, name, request, rules)
+    return connector.finish(cfg, state, request, rules)
 
 
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:

@@ -426,6 +426,15 @@ _PRESETS = (
         num_blocks=14,
         sessions=True,
     ),
+    _overlapping(
+        _one(
+            "sessions-async",
+            FULL,
+            jobs=(Job("r0", "abc", 3), Job("r1", "w", 2, parts=("x",))),
+            num_blocks=4,
+            sessions=True,
+        )
+    ),
     _one(
         "resetting",
         FULL,

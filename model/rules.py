@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model import counts
-from kvproof.model.state import PAUSED, RUNNING
+from kvproof.model.state import ASTRAY, PAUSED, RUNNING
 
 
 def backoff_on_prefill(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
@@ -41,9 +41,9 @@ def rank(priority: int, arrival: int) -> tuple[int, ...]:
 
 def takes_a_place(status: str) -> bool:
     """Whether a request of this status counts against `max_requests`: one that runs, or a session
-    whose user will go on. Others may wait for something that never comes, and nobody else would be
-    admitted (vllm#53130)."""
-    return status in (RUNNING, PAUSED)
+    whose user will go on, though it may be lost. Others may wait for something that never comes,
+    and nobody else would be admitted (vllm#53130)."""
+    return status in (RUNNING, PAUSED, ASTRAY)
 
 
 def report_spans(
@@ -145,6 +145,7 @@ class Rules:
     failed_load_stays_cached: Callable[[], bool] = lambda: False
     frees_wait_for_steps: Callable[[], bool] = lambda: True
     finished_leaves_running: Callable[[], bool] = lambda: True
+    late_end_loses_session: Callable[[], bool] = lambda: False
     sessions_give_way: Callable[[], bool] = lambda: True
     reset_needs_idle_pool: Callable[[], bool] = lambda: True
     rejects_impossible: Callable[[], bool] = lambda: True

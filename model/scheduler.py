@@ -422,7 +422,7 @@ def complete(
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:
-            state = session.paused(state, name, request)
+            state = session.paused(state, name, request, rules)
         else:
             state = connector.finish(cfg, state, request, rules, cluster.turns)
     return state

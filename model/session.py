@@ -8,15 +8,17 @@ Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `
 V1. Left open: parts that come while the one before is still being answered, which vLLM queues.
 """
 
-from kvproof.model import config, connector
+from kvproof.model import capacity, config, connector
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import PAUSED, WAITING, Request, State
+from kvproof.model.state import ASTRAY, PAUSED, PREEMPTED, WAITING, Request, State
 
 
-def paused(state: State, engine: str, request: Request) -> State:
-    """A part is answered: the session leaves the running queue and waits for its user."""
-    held = state.engine(engine).having(request._replace(status=PAUSED))
+def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
+    """A part is answered: the session leaves the running queue and waits for its user. Where steps
+    overlap, the last token may come after a preemption: then it waits without blocks."""
+    lost = request.status == PREEMPTED and rules.late_end_loses_session()
+    held = state.engine(engine).having(request._replace(status=ASTRAY if lost else PAUSED))
     running = tuple(r for r in held.running if r != request.id)
     return state.putting(held._replace(running=running))
 
@@ -38,14 +40,17 @@ def with_part(request: Request, part: str) -> Request:
 
 
 def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name: str) -> State:
-    """The next part of a session comes, or word that there is none."""
+    """The next part of a session comes, or word that there is none. A part with which the session
+    would be more than the engine could ever hold is rejected, and ends it."""
     request = state.engine(engine).request(name)
     if request.status != PAUSED:
         raise NotAllowed(f"{name} is {request.status} and its session goes on")
     part = next_part(cluster.job(name), request)
-    if not part:
-        return connector.leave(cluster, cluster.engine(engine), state, request, rules)
-    return state.putting(state.engine(engine).having(with_part(request, part)))
+    cfg, longer = cluster.engine(engine), with_part(request, part)
+    impossible = not capacity.can_hold(cfg, longer) and rules.rejects_impossible()
+    if not part or impossible:
+        return connector.leave(cluster, cfg, state, request, rules)
+    return state.putting(state.engine(engine).having(longer))
 
 
 def gives_way(cluster: config.Cluster, request: Request, rules: Rules) -> bool:

@@ -20,6 +20,7 @@ from kvproof.strategies.verdict import Verdict
 
 FULL = Group("full", 2)
 SESSIONS = CLUSTERS["sessions"]
+IMPOSSIBLE = FAULTS["impossible_fit_waits"]
 
 
 def answered(machine: ModelMachine, *names: str) -> None:
@@ -117,6 +118,41 @@ def test_a_session_keeps_its_window_and_its_state_between_parts() -> None:
     assert min(seen) == len("abcd.ef") - 3
 
 
+def test_a_session_that_ends_after_its_preemption_goes_on_with_all_that_was_said() -> None:
+    machine = ModelMachine(CLUSTERS["sessions-async"])
+    for event in (Submit("E", "r0"), Submit("E", "r1"), Schedule("E"), Complete("E")):
+        machine.take(event)
+    machine.take(Schedule("E"))
+    machine.take(Schedule("E"))
+    machine.take(Complete("E"))
+    paused = machine.state.engine("E").request("r1")
+    assert (paused.status, paused.tokens, paused.tables) == ("paused", "w..", ())
+    machine.take(Continue("E", "r1"))
+    assert machine.state.engine("E").request("r1").tokens == "w.x"
+
+
+def test_a_part_that_could_never_be_held_ends_its_session() -> None:
+    long = SESSIONS.carrying(Job("r0", "abcd", 2, parts=("efghijklm",)))
+    for rules, ended in ((rules_with([]), True), (rules_with([IMPOSSIBLE]), False)):
+        machine = ModelMachine(dataclasses.replace(long, oversized=True), rules)
+        machine.take(Submit("E", "r0"))
+        answered(machine, "r0")
+        machine.take(Continue("E", "r0"))
+        assert (machine.state.engine("E").find("r0") is None) is ended
+
+
+def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None:
+    engine = Engine("E", (FULL, Group("mamba", 2)), 9, retention=0)
+    cluster = Cluster("c", (engine,), (Job("r0", "ab", 1, parts=("c",)),), sessions=True)
+    machine = ModelMachine(cluster)
+    machine.take(Submit("E", "r0"))
+    answered(machine, "r0")
+    assert not machine.state.engine("E").blocks_for((1, "ab"))
+    machine.take(Continue("E", "r0"))
+    machine.take(Schedule("E"))
+    assert machine.state.engine("E").blocks_for((1, "ab"))
+
+
 @pytest.mark.parametrize("fault", ["running_state_let_go", "window_let_go_too_soon"])
 def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
     found = explore(CLUSTERS["sessions-hybrid"], rules_with([FAULTS[fault]])).finding
@@ -150,7 +186,6 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
     [
         (Engine("E", (FULL,), store=True), "a store"),
         (Engine("E", (FULL,), policy="priority"), "a policy of priority"),
-        (Engine("E", (FULL,), steps_in_flight=2), "steps that overlap"),
         (Engine("E", (FULL,), drafts=1), "a drafter"),
     ],
 )

@@ -1,0 +1,15 @@
+"""Async scheduling: the last token of an answer comes after its session was preempted. It is put
+into the queue of those that wait, as a session that waits for its user; then all that ended while
+they were preempted are taken out of it, and no queue has the session any more."""
+
+from kvproof.model.faults.fault import Fault
+
+FAULT = Fault(
+    name="late_end_loses_session",
+    born_of="kvproof, vLLM 0.32.0",
+    mistake="a session whose answer ends after its preemption is taken out of every queue",
+    replaces=("late_end_loses_session", lambda: True),
+    breaks=("every_request_in_one_queue", "every_request_can_finish"),
+    cluster="sessions-async",
+    concerns=lambda cluster: cluster.sessions and any(e.overlaps for e in cluster.engines),
+)
