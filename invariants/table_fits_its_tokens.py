@@ -18,9 +18,9 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
         held = max(request.computed, request.hit + request.external)
-        held += cfg.drafts * cfg.steps_in_flight
         if cfg.store and cluster.failures:
             held = max(held, len(request.tokens) + cfg.steps_in_flight - 1)
+        held += cfg.drafts * cfg.steps_in_flight
         for index, table in enumerate(request.tables):
             group = cfg.groups[index]
             ahead, scratch = (cfg.lookahead, 0) if group.attention else (0, cfg.drafts)

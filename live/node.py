@@ -77,7 +77,9 @@ class Node:
         if shares:
             self.queue.append((output, shares))
         if self.cfg.overlaps:
-            self._keep([share.request for share in shares])
+            self._keep(
+                {s.request: in_flight.unverified(before, s.request) + s.ahead for s in shares}
+            )
         copies = tuple(Copy(self.cfg.name, *pair) for pair in adapt.block_copies(output))
         return Effects(reads, admissions, tuple(self.recorder.allocations), copies=copies)
 
@@ -127,13 +129,17 @@ class Node:
         output, shares = self.queue.popleft()
         invalid = self._spoil(failed) if failed else ()
         if not self.cfg.overlaps:
-            self._keep([share.request for share in shares if share.request != failed])
+            ran = (self.engine.request(s.request) for s in shares if s.request != failed)
+            self._keep({r.id: max(r.computed - len(r.tokens), 0) for r in ran})
         right = accepted or {}
         steps = view.in_flight(self.scheduler, [shares])
-        self._accept(steps[0] if steps else (), right)
-        for share in steps[0] if steps else ():
-            served = share.samples and share.fate == state.COUNTS and not share.forgotten
-            if served and share.request != failed:
+        ended = tuple(
+            s._replace(fate=state.VOID) if s.request == failed else s
+            for s in (steps[0] if steps else ())
+        )
+        self._accept(ended, right)
+        for share in ended:
+            if share.samples and share.fate == state.COUNTS and not share.forgotten:
                 request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
         return self._hand_in(output, shares, right, invalid)
@@ -217,14 +223,14 @@ class Node:
             if o.kv_transfer_params
         }
 
-    def _keep(self, names: list[str]) -> None:
-        """The store keeps what a step has computed of these requests."""
+    def _keep(self, doubtful: Mapping[str, int]) -> None:
+        """The store keeps what a step has computed of these requests, but for so many drafts."""
         if self.store is None:
             return
-        for name in names:
+        for name, count in doubtful.items():
             computed = self.scheduler.requests[name].num_computed_tokens
-            tokens = self.engine.request(name).tokens.ljust(computed, state.SAMPLED)[:computed]
-            self.engine = store.keeping(self.cfg, self.engine, tokens)
+            tokens = self.engine.request(name).tokens
+            self.engine = store.keeping(self.cfg, self.engine, tokens, computed, count)
         self.store.stored = self.engine.stored
 
     def report(self, **finished: set[str]) -> None:

@@ -89,6 +89,11 @@ def _check_failing_store(cluster: Cluster) -> None:
             "attention, where vLLM's report of the blocks means nothing. Write one full group, "
             "or failures 0."
         )
+    if engine.store and cluster.failures and engine.drafts and engine.overlaps:
+        raise UsageError(
+            f"The store of {cluster.name} may fail beside drafts and steps that overlap, which "
+            "kvproof does not model. Write failures 0, drafts 0 or steps_in_flight 1."
+        )
 
 
 def _check_turns(cluster: Cluster) -> None:

@@ -160,11 +160,6 @@ def _check_drafts(engine: Engine) -> None:
             "group: vLLM then finds hits by the token that P cuts off, which kvproof does not "
             "cover yet. Write eagle false, or no Mamba group."
         )
-    if engine.drafts and engine.store:
-        raise UsageError(
-            f"Engine {engine.name} has a store and a drafter, which kvproof does not cover yet. "
-            "Write store false, or drafts 0."
-        )
     if engine.retention is not None and engine.proof not in (0, engine.hit_unit):
         raise UsageError(
             f"Engine {engine.name} has a retention and a drafter in groups of block size "

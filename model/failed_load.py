@@ -71,6 +71,9 @@ def taken_back(
         for block in missing(cfg, request):
             engine = pool.unregister(engine, block, rules)
         counted = (min(counted[0], request.hit // cfg.groups[0].block_size),)
+    # Its drafter has proposed tokens meanwhile: whether they are right, the next step says.
+    proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
+    request = request._replace(drafts=proposed)
     request = request._replace(computed=request.hit, external=0, counted=counted)
     engine = engine.having(request)
     if not rules.poisoned_step_counts():

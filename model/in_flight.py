@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from kvproof.model import config, coordinator, memory, pool, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import COUNTS, LATE, NULL, SAMPLED, VOID, Engine, Flight, Request
+from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
@@ -85,8 +85,8 @@ def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str
         samples, ahead = ahead >= 0, max(ahead, 0)
         blocks = memory.used(cfg, request, tokens + unverified(engine, name))
         step.append(Flight(name, tokens, samples, COUNTS, blocks, ahead, request.drafts))
-        computed = request.tokens.ljust(request.computed, SAMPLED)[: request.computed]
-        engine = store.keeping(cfg, engine, computed)
+        doubtful = unverified(engine, name) + ahead
+        engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
         engine = with_placeholders(engine, name, engine.placeholders(name) + samples + ahead)
         if cfg.drafts:
             engine = engine.having(request._replace(drafts=cfg.drafts if samples else 0))

@@ -347,6 +347,17 @@ _PRESETS = (
             load_failure="recompute",
         )
     ),
+    _one(
+        "store-drafts",
+        EAGLE,
+        jobs=(Job("r0", "abcd", 3), Job("r1", "abcde")),
+        num_blocks=7,
+        store=True,
+        resets=True,
+        drafts=1,
+        failures=1,
+        load_failure="recompute",
+    ),
     _overlapping(_one("store-async", FULL, jobs=APART, num_blocks=5, store=True, aborts=True)),
     _pd(
         "pd-drafts",

@@ -403,7 +403,8 @@ def complete(
     for request_id, _ in scheduled:
         engine = state.engine(name)
         request = engine.request(request_id)
-        engine = store.keeping(cfg, engine, request.tokens[: request.computed])
+        doubtful = max(request.computed - len(request.tokens), 0)
+        engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
         state = state.putting(engine)
         samples = request.computed >= len(request.tokens)
         drafts = right.get(request_id, 0)

@@ -7,7 +7,7 @@ loses nothing when the engine evicts or resets its cache, but what it once could
 """
 
 from kvproof.model import config, counts
-from kvproof.model.state import Engine
+from kvproof.model.state import SAMPLED, Engine
 
 
 def kept(cfg: config.Engine, tokens: str) -> tuple[str, ...]:
@@ -19,10 +19,15 @@ def kept(cfg: config.Engine, tokens: str) -> tuple[str, ...]:
     return tuple(tokens[:end] for end in range(unit, len(tokens) + 1, unit))
 
 
-def keeping(cfg: config.Engine, engine: Engine, tokens: str) -> Engine:
-    """The engine after its store has kept what a step computed of these tokens."""
-    if not cfg.store:
+def keeping(
+    cfg: config.Engine, engine: Engine, tokens: str, computed: int, doubtful: int
+) -> Engine:
+    """The engine after its store has kept what a step computed of a request. Of the computed tokens
+    those behind the known ones are sampled, and so many of the last are `doubtful`: drafts, which
+    are not kept, nor is then a state."""
+    if not cfg.store or (doubtful and cfg.has_state):
         return engine
+    tokens = tokens.ljust(computed, SAMPLED)[: computed - doubtful]
     return engine._replace(stored=tuple(sorted({*engine.stored, *kept(cfg, tokens)})))
 
 

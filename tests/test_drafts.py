@@ -118,7 +118,6 @@ def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
         ((Group("full", 2),), {"drafts": 9}, "0 to 4"),
         ((EAGLE,), {}, "there is no drafter"),
         ((EAGLE, Group("mamba", 2)), {"drafts": 1, "role": "decode"}, "P cuts off"),
-        ((EAGLE,), {"drafts": 1, "store": True}, "does not cover"),
         ((EAGLE, Group("mamba", 2)), {"drafts": 2}, "two boundaries"),
     ],
 )

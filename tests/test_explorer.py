@@ -104,6 +104,7 @@ STATES = {
     "async-drafts": 240,
     "async-drafts-window": 291,
     "hybrid-async-drafts": 35,
+    "store-drafts": 149,
     "state-drafts": 173,
     "sparse-drafts": 309,
     "sparse-window-drafts": 144,

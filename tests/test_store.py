@@ -32,6 +32,17 @@ def test_a_state_is_kept_only_where_a_step_ends() -> None:
     assert store.kept(cfg, "abcd") == ("abcd",)
 
 
+def test_no_draft_is_kept() -> None:
+    """Two drafts were computed after the sampled token, or may have been; nobody knows their KV,
+    nor the state before them."""
+    cfg = Engine("E", (Group("full", 1),), store=True, drafts=2)
+    engine = ModelMachine(Cluster("c", (cfg,))).state.engine("E")
+    assert store.keeping(cfg, engine, "ab", 5, 2).stored == ("a", "ab", "ab.")
+    hybrid = Engine("E", (FULL, MAMBA), store=True, drafts=1)
+    assert store.keeping(hybrid, engine, "abcd", 5, 1).stored == ()
+    assert store.keeping(hybrid, engine, "abcd", 4, 0).stored == ("abcd",)
+
+
 def test_what_is_offered_leaves_a_token_to_compute() -> None:
     stored = ("ab", "abcd", "xy")
     assert [store.offered(stored, t) for t in ("a", "ab", "abc", "abcd", "abcde", "abxy")] == [
