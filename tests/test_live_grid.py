@@ -2,6 +2,8 @@
 
 In profile ci these are 100 clusters of 20 episodes each. A failing run is printed as it was found;
 `kvproof sample --machine live --config random:SEED` finds a short one.
+
+Runs on each release that the model runs beside; other tests want the one that is tested in full.
 """
 
 import pytest
@@ -51,7 +53,7 @@ def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(cluster:
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.check())
+    faults = deviations(availability.beside())
     examples = settings().max_examples // SHARE
     machines: list[Shadowed] = []
 
