@@ -30,20 +30,27 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
     return peak
 
 
+def at_most(engine: config.Engine, group: config.Group, blocks: int, held: int = 0) -> int:
+    """As many more blocks as one request ever has of a group at a time: of a window those of the
+    chunks in flight and of the tokens it sees, beside those `held`
+    (`SlidingWindowSpec.max_admission_blocks_per_request`)."""
+    if group.kind != "window":
+        return blocks
+    seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
+    most = int(counts.blocks_for_tokens(seen, group.block_size)) + 1
+    return min(blocks, max(most - held, 0))
+
+
 def reserved_blocks(engine: config.Engine, tokens: int) -> int:
-    """Blocks that must fit for a request of so many tokens to be let in at all: of a window those
-    of the chunks in flight and the tokens it sees, however long the request is; of Mamba the state
+    """Blocks that must fit for a request of so many tokens to be let in at all: of Mamba the state
     of a hit and the one to be computed.
 
     vLLM starts only where its longest request fits like this, and refuses longer ones
-    (`SlidingWindowSpec.max_admission_blocks_per_request`, `MambaSpec.max_memory_usage_bytes`).
+    (`MambaSpec.max_memory_usage_bytes`).
     """
     reserved = 0
     for group in engine.groups:
-        blocks = groups.grown(engine, group, (), tokens, fresh=True)
-        if group.kind == "window":
-            seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
-            blocks = min(blocks, int(counts.blocks_for_tokens(seen, group.block_size)) + 1)
+        blocks = at_most(engine, group, groups.grown(engine, group, (), tokens, fresh=True))
         if group.aligned and engine.prefix_caching and tokens > group.block_size:
             blocks += 1
         reserved += blocks
@@ -66,11 +73,7 @@ def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
             counts.copies_of_hit(hit, group.block_size)
         )
         grown = groups.grown(engine, group, table, tokens, fresh=True)
-        if group.kind == "window":
-            seen = group.window - 1 + engine.chunk_tokens
-            most = int(counts.blocks_for_tokens(seen, group.block_size)) + 1
-            grown = min(grown, max(most - len(table), 0))
-        held += grown
+        held += at_most(engine, group, grown, len(table))
     return held < engine.num_blocks
 
 

@@ -27,6 +27,8 @@ LAYOUTS = (
 """Kinds of cache groups side by side; `state` is a Mamba group of mode none."""
 
 BLOCK_SIZES = (1, 2, 4, 8)
+UNITS = (1, 2)
+"""Tokens between two prefixes with a hash, where hits may end inside a block."""
 WINDOWS = (2, 3, 4, 7)
 """Tokens. A window of one token never reads the cache, and no model has it."""
 CHUNKS = (1, 2, 3, 5, 8, 16)
@@ -40,9 +42,9 @@ TOKENS_LEAST = 2
 
 EVERYWHERE = (
     *("uncached", "retention", "priority", "limit", "async", "resets", "unequal"),
-    *("drafts", "eagle"),
+    *("drafts", "eagle", "inside"),
 )
-PAIRED = (*EVERYWHERE, "losses", "stray", "ratios")
+PAIRED = (*EVERYWHERE, "losses", "stray", "ratios", "turns", "push")
 ALONE = (
     *EVERYWHERE,
     *("store", "failing", "sessions", "oversized", "events"),
@@ -58,6 +60,8 @@ def _groups(
 
     def group(kind: str) -> Group:
         own = draw.choice(BLOCK_SIZES) if unequal else size
+        if kind == "mamba" and unequal:
+            own = max(BLOCK_SIZES)  # a state has the widest blocks
         if kind == "window":
             return Group(kind, own, window=draw.choice(WINDOWS), eagle=eagle)
         if kind == "state":
@@ -75,22 +79,21 @@ def _with_kernel_blocks(groups: tuple[Group, ...], ratio: int) -> tuple[Group, .
 def _suits(layout: tuple[str, ...], chosen: set[str]) -> bool:
     """Whether features that say much about the groups can have these. Not drawn are windows across
     unequal ratios: where a block of D is wider, the spec itself pairs the null block there."""
-    if chosen & {"sessions", "failing"}:
+    if chosen & {"failing", "ratios"}:
         return layout == ("full",)
-    if "ratios" in chosen:
-        return layout == ("full",)
-    if "unequal" in chosen:
-        return "mamba" not in layout and "state" not in layout
-    return True
+    if "inside" in chosen:
+        return "mamba" in layout
+    return "unequal" not in chosen or "state" not in layout
 
 
 def _cluster(name: str, draw: random.Random) -> Cluster:
     pair = draw.random() < 0.5
     features = PAIRED if pair else ALONE
-    chosen = set(draw.sample(features, draw.choice((0, 1, 1, 2, 2, 3))))
+    chosen = set(draw.sample(features, draw.choice((0, 1, 2, 2, 3, 3))))
     layout = draw.choice([kinds for kinds in LAYOUTS if _suits(kinds, chosen)])
     groups = _groups(draw, layout, "eagle" in chosen, "unequal" in chosen)
     common = draw.choice(RATIOS) if pair else 1
+    unit = draw.choice(UNITS) if "inside" in chosen else 0
 
     def engine(name: str, role: str) -> Engine:
         other = "ratios" in chosen
@@ -110,6 +113,7 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
             max_requests=limit,
             steps_in_flight=2 if "async" in chosen else 1,
             drafts=drafts,
+            match_unit=unit,
         )
 
     retention = draw.choice((0, 0, 8, 16)) if "retention" in chosen else None
@@ -129,6 +133,8 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
         sessions="sessions" in chosen,
         oversized="oversized" in chosen,
         stray="stray" in chosen,
+        turns="turns" in chosen,
+        transfer="push" if "push" in chosen else "pull",
     )
 
 

@@ -8,16 +8,19 @@ from kvproof.model.state import PREEMPTED, WAITING, Engine, Request, State
 def unfinished(state: State) -> list[tuple[str, Request]]:
     """Requests that are still held by an engine, with the engine's name. One that waits for a
     transfer whose end will never be reported is excused: that is the environment's doing. So is
-    one that may be short of the blocks which that one keeps."""
-    lost = {t.request for t in state.transfers if t.phase == "lost"}
-    excused = lost | {name for engine in state.engines for name in _short(engine, lost)}
+    one that may be short of the blocks which such a one keeps, here or on the other engine."""
+    excused = {t.request for t in state.transfers if t.phase == "lost"}
+    before: set[str] = set()
+    while excused > before:
+        before = set(excused)
+        excused |= {name for engine in state.engines for name in _short(engine, before)}
     return [(e.name, r) for e in state.engines for r in e.requests if r.id not in excused]
 
 
-def _short(engine: Engine, lost: set[str]) -> Iterator[str]:
-    """Requests without blocks that may not fit beside those lost, to which blocks are promised up
-    to their end. A token takes at most a block of each group."""
-    stuck = [r for r in engine.requests if r.id in lost and r.tables]
+def _short(engine: Engine, excused: set[str]) -> Iterator[str]:
+    """Requests without blocks that may not fit beside those excused, to which blocks are promised
+    up to their end. A token takes at most a block of each group."""
+    stuck = [r for r in engine.requests if r.id in excused and r.tables]
     groups = max((len(r.tables) for r in stuck), default=0)
     promised = sum(len(r.tokens) for r in stuck)
     for request in engine.requests:

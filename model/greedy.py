@@ -1,11 +1,20 @@
 """A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
 run may choose otherwise."""
 
-from kvproof.model import connector, coordinator, counts, groups, in_flight, session
+from kvproof.model import capacity, connector, coordinator, counts, groups, in_flight, session
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Adopt, Compute, Preempt
 from kvproof.model.scheduler import Scheduling
-from kvproof.model.state import FAILED, LOADED, LOADING, PREEMPTED, WAITING, Engine, Request
+from kvproof.model.state import (
+    FAILED,
+    LOADED,
+    LOADING,
+    NULL,
+    PREEMPTED,
+    WAITING,
+    Engine,
+    Request,
+)
 
 
 class Greedy(Scheduling):
@@ -103,11 +112,9 @@ class Greedy(Scheduling):
         with its blocks cannot be preempted, and several of them could wait for each other."""
         if not self.rules.loads_leave_room() or self.engine.dead:
             return True
-        promised = sum(map(self._still_needed, filter(self._begun, before.requests)))
-        request = self.engine.request(name)
-        rest = coordinator.predicted(
-            self.cfg, self.engine, request, None, len(request.tokens), self.rules
-        )
+        ahead = max(self._lookahead(), self._kept_slots())
+        promised = sum(self._still_needed(r, ahead) for r in before.requests if self._begun(r))
+        rest = self._still_needed(self.engine.request(name), self._lookahead())
         if promised + max(rest, self._kept()) > len(self.engine.free):
             raise NotAllowed(f"{name} would take blocks that others need to finish")
         return True
@@ -125,14 +132,20 @@ class Greedy(Scheduling):
         loads = request.status in (LOADING, LOADED, FAILED) and self._kept_slots() > 0
         return bool(request.tables) and (request.computed < len(request.tokens) or loads)
 
-    def _still_needed(self, request: Request) -> int:
-        """Blocks that a request begun before a load needs for its tokens, and for a step with
-        drafts after them where these are kept free too."""
-        ahead = max(self.rules.lookahead(self.cfg.lookahead), self._kept_slots())
-        return sum(
-            groups.grown(self.cfg, g, table, len(request.tokens), self.rules, ahead=ahead)
-            for g, table in zip(self.cfg.groups, request.tables, strict=True)
-        )
+    def _lookahead(self) -> int:
+        return self.rules.lookahead(self.cfg.lookahead)
+
+    def _still_needed(self, request: Request, ahead: int) -> int:
+        """Blocks that a request begun before a load, or the load itself, needs for its tokens and
+        so many slots after them."""
+        needed = 0
+        for group, table in zip(self.cfg.groups, request.tables, strict=True):
+            blocks = groups.grown(
+                self.cfg, group, table, len(request.tokens), self.rules, ahead=ahead
+            )
+            held = len(table) - table.count(NULL)
+            needed += capacity.at_most(self.cfg, group, blocks, held)
+        return needed
 
     def _try(self, name: str) -> bool:
         """Admit and schedule a waiting request if it fits; all or nothing."""
