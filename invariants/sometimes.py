@@ -61,7 +61,7 @@ def _hits_fully(cluster: Cluster, step: Step, _event: Schedule) -> bool:
 
 def _evicts(_cluster: Cluster, step: Step, event: Schedule) -> bool:
     before, after = step.before.engine(event.engine).cached, step.after.engine(event.engine).cached
-    return before != after and history.lost(before, after)
+    return before != after and bool(history.lost(before, after))
 
 
 def _trims(cluster: Cluster, step: Step, _event: Schedule) -> bool:

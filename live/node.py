@@ -94,8 +94,7 @@ class Node:
 
     def _admission(self, admitted: Any, before: state.Engine) -> Admission:
         """Note an admission, with what was served and not evicted when it was looked up."""
-        now = before._replace(cached=admitted.cached)
-        looked_up = history.forgetting(self.cfg, before, now)
+        looked_up = history.forgetting(before, before._replace(cached=admitted.cached))
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
@@ -139,7 +138,7 @@ class Node:
         )
         self._accept(ended, right)
         for share in ended:
-            if share.samples and share.fate == state.COUNTS and not share.forgotten:
+            if share.samples and share.fate == state.COUNTS:
                 request = self.engine.request(share.request)
                 self.engine = history.record_served(self.engine, request)
         return self._hand_in(output, shares, right, invalid)
@@ -256,11 +255,7 @@ class Node:
         """Read the scheduler off again."""
         before = self.engine
         after = view.engine(self.scheduler, self.names, before, self.known)
-        after = history.forgetting(self.cfg, before, after)
-        if history.lost(before.cached, after.cached):
-            outputs = [output for output, _ in self.queue]
-            shares = history.forgotten(self.cfg, tuple(shares for _, shares in self.queue))
-            self.queue = deque(zip(outputs, shares, strict=True))
+        after = history.forgetting(before, after)
         for request in after.requests:
             self.known[request.id] = self.known[request.id]._replace(shared=request.shared)
         steps = tuple(shares for _, shares in self.queue)

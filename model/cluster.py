@@ -279,9 +279,9 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     if cluster.pushes:
         after = push.settled(cluster, after, rules)
     engines = []
-    for cfg, old, new in zip(cluster.engines, state.engines, after.engines, strict=True):
+    for old, new in zip(state.engines, after.engines, strict=True):
         if new is not old:
-            new, said = reports.told(history.forgetting(cfg, old, new))
+            new, said = reports.told(history.forgetting(old, new))
             effects = effects._replace(reports=(*effects.reports, *said))
         engines.append(new)
     return Step(state, resolved, effects, after._replace(engines=tuple(engines)))

@@ -1,17 +1,12 @@
 """What an engine has served: the only memory of the past that invariants need.
 
 An entry says that a prompt's prefill completed here and that nothing was evicted since. The record
-is cleared whenever a cache entry is lost, so it never promises too much.
-
-The state that a hit inside a block ends at is copied, and nobody holds the copy. Where steps
-overlap it may be lost before the output of its prompt arrives, which is then not noted as served.
+is cleared whenever a cache entry is lost, and leaves out a prompt that lost one while it was still
+computed, so it never promises too much.
 """
 
 from kvproof.model import config, coordinator, counts
-from kvproof.model.state import SAMPLED, Cached, Engine, Flight, Request, Served
-
-Steps = tuple[tuple[Flight, ...], ...]
-"""Steps in flight, oldest first."""
+from kvproof.model.state import NOT_WHOLE, SAMPLED, Cached, Engine, Key, Request, Served
 
 
 def common_prefix(a: str, b: str) -> int:
@@ -24,29 +19,28 @@ def common_prefix(a: str, b: str) -> int:
     return length
 
 
-def lost(before: Cached, after: Cached) -> bool:
-    """Whether some block has lost its cache entry."""
+def lost(before: Cached, after: Cached) -> tuple[Key, ...]:
+    """The keys under which some block is cached no more."""
     if before is after:
-        return False
+        return ()
     kept = {(key, block) for key, blocks in after for block in blocks}
-    return any((key, block) not in kept for key, blocks in before for block in blocks)
+    return tuple(key for key, blocks in before if any((key, b) not in kept for b in blocks))
 
 
-def forgotten(cfg: config.Engine, steps: Steps) -> Steps:
-    """Steps in flight while a cache entry is lost."""
-    if not cfg.partial:
-        return steps
-    return tuple(tuple(f._replace(forgotten=True) for f in step) for step in steps)
-
-
-def forgetting(cfg: config.Engine, before: Engine, after: Engine) -> Engine:
+def forgetting(before: Engine, after: Engine) -> Engine:
     """The engine after an event, with the record cleared if a cache entry was lost."""
-    if not lost(before.cached, after.cached):
+    gone = lost(before.cached, after.cached)
+    if not gone:
         return after
-    requests = tuple(r._replace(shared=0) for r in after.requests)
-    count = len(before.steps)
-    steps = (*forgotten(cfg, after.steps[:count]), *after.steps[count:])
-    return after._replace(served=(), requests=requests, steps=steps)
+    requests = tuple(r._replace(shared=_after_loss(r, gone)) for r in after.requests)
+    return after._replace(served=(), requests=requests)
+
+
+def _after_loss(request: Request, gone: tuple[Key, ...]) -> int:
+    """Nothing that was served is left to share. What is computed of the prompt may be gone too."""
+    computing = bool(request.tables) and not request.output
+    own = any(request.prompt.startswith(tokens) for _, tokens in gone)
+    return NOT_WHOLE if computing and (own or request.shared == NOT_WHOLE) else 0
 
 
 def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str, external: int = 0) -> int:
@@ -67,8 +61,8 @@ def shared_with_served(cfg: config.Engine, engine: Engine, tokens: str, external
 
 
 def record_served(engine: Engine, request: Request) -> Engine:
-    """The engine with a prompt noted as served, once per prompt and sharing."""
-    if request.output:
+    """The engine with a prompt noted as served, once per prompt and sharing, where it is whole."""
+    if request.output or request.shared == NOT_WHOLE:
         return engine
     served = tuple(sorted({*engine.served, Served(request.prompt, request.shared)}))
     return engine._replace(served=served)

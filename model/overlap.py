@@ -82,8 +82,7 @@ def _taken(
     if not flight.samples:
         return state.putting(engine)
     if flight.fate == COUNTS:
-        if not flight.forgotten:
-            engine = history.record_served(engine, request)
+        engine = history.record_served(engine, request)
         if cfg.drafts:
             engine, request = _stepped_back(cfg, engine, request, drafts, rules)
         request = drafting.sampled(request, drafts, rules)

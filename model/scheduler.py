@@ -81,7 +81,7 @@ class Scheduling:
         if late and not self.rules.resumes_before_late_output():
             raise NotAllowed(f"{request.id} is admitted before a token of it that is still to come")
         request = connector.asked_again(self.cfg, request, self.rules)
-        looked_up = history.forgetting(self.cfg, self.begun, self.engine)
+        looked_up = history.forgetting(self.begun, self.engine)
         request = request._replace(
             external=choice.external,
             shared=history.shared_with_served(self.cfg, looked_up, request.tokens, choice.external),

@@ -75,12 +75,17 @@ class Block(NamedTuple):
         return () if self.key is None else (self.key, *self.also)
 
 
+NOT_WHOLE = -1
+"""In place of what a prompt shares: part of it was evicted before the rest was computed."""
+
+
 class Request(NamedTuple):
     """A request as one engine sees it. Token counts are in tokens, `counted` in blocks.
 
     `asked` is the prompt length as sent; on P the prompt may be shorter. `hit` and `external` are
     the tokens its last admission took from the local cache and from the connector; `shared` is the
-    longest prefix (whole blocks) that a prompt served before then had in common with it.
+    longest prefix (whole blocks) that a prompt served before then had in common with it, or
+    NOT_WHOLE where a block of its prompt has lost its cache entry while it was computed.
     `preemptions` counts to one: what happens next depends on no more, and requests that preempt
     each other for ever come back to the same state.
 
@@ -133,7 +138,7 @@ class Flight(NamedTuple):
     """One request's share of a dispatched step whose output has not arrived: the tokens computed,
     whether one is sampled, what will become of the output, and the blocks read or written. With a
     drafter, `ahead` of the tokens come after all that are known or pending, and `drafts` of these
-    may be accepted. `forgotten` says that a cache entry was lost since (see `history`)."""
+    may be accepted."""
 
     request: str
     tokens: int
@@ -142,7 +147,6 @@ class Flight(NamedTuple):
     blocks: tuple[int, ...] = ()
     ahead: int = 0
     drafts: int = 0
-    forgotten: bool = False
 
 
 class Engine(NamedTuple):
