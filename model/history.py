@@ -19,12 +19,12 @@ def common_prefix(a: str, b: str) -> int:
     return length
 
 
-def lost(before: Cached, after: Cached) -> tuple[Key, ...]:
-    """The keys under which some block is cached no more."""
+def lost(before: Cached, after: Cached) -> tuple[tuple[Key, int], ...]:
+    """What is cached no more: keys, each with a block that was cached under it."""
     if before is after:
         return ()
     kept = {(key, block) for key, blocks in after for block in blocks}
-    return tuple(key for key, blocks in before if any((key, b) not in kept for b in blocks))
+    return tuple((k, b) for k, blocks in before for b in blocks if (k, b) not in kept)
 
 
 def forgetting(before: Engine, after: Engine) -> Engine:
@@ -32,14 +32,22 @@ def forgetting(before: Engine, after: Engine) -> Engine:
     gone = lost(before.cached, after.cached)
     if not gone:
         return after
-    requests = tuple(r._replace(shared=_after_loss(r, gone)) for r in after.requests)
+    evicted = [key[1] for key, block in gone if not _still_there(after, key, block)]
+    requests = tuple(r._replace(shared=_after_loss(r, evicted)) for r in after.requests)
     return after._replace(served=(), requests=requests)
 
 
-def _after_loss(request: Request, gone: tuple[Key, ...]) -> int:
+def _still_there(engine: Engine, key: Key, block: int) -> bool:
+    """Whether another block is cached under the key, or this one under a longer prefix now."""
+    index, tokens = key
+    longer = any(k[0] == index and k[1].startswith(tokens) for k in engine.blocks[block].keys)
+    return longer or bool(engine.blocks_for(key))
+
+
+def _after_loss(request: Request, evicted: list[str]) -> int:
     """Nothing that was served is left to share. What is computed of the prompt may be gone too."""
     computing = bool(request.tables) and not request.output
-    own = any(request.prompt.startswith(tokens) for _, tokens in gone)
+    own = any(map(request.prompt.startswith, evicted))
     return NOT_WHOLE if computing and (own or request.shared == NOT_WHOLE) else 0
 
 

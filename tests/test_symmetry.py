@@ -30,18 +30,18 @@ SLOW = ("pd-evicting", "pd-default", "pd-remnant", "hybrid-evicting", "pd-recomp
 REDUCED = {
     "full": (30, 30),
     "full-evicting": (29, 15),
-    "hybrid-evicting": (1075, 1043),
+    "hybrid-evicting": (1074, 1042),
     "hybrid-siblings": (394, 59),
     "three": (25, 14),
     "pd": (267, 134),
     "pd-full": (478, 438),
-    "pd-preempting": (439, 320),
+    "pd-preempting": (439, 341),
     "pd-aborting": (652, 339),
     "pd-recomputing": (698, 693),
     "pd-tight": (213, 78),
     "pd-ratio": (363, 152),
     "pd-ratio-decode": (335, 138),
-    "pd-default": (5993, 2484),
+    "pd-default": (5993, 2472),
 }
 
 
