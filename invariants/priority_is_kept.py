@@ -19,6 +19,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Whoever is preempted comes last of those that run. Whoever is admitted comes first of those
     that wait, with blocks or without, as he does: those with blocks are served before the others.
     Whose output is still to come, from a step before he was preempted, cannot be admitted yet.
+    Left open is the place of a session among its equals: each of its parts comes anew.
     """
     event = step.event
     if not isinstance(event, Schedule) or not cluster.engine(event.engine).by_priority:
@@ -32,13 +33,16 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     for choice in event.chose or ():
         name = choice.request
         if isinstance(choice, Preempt):
-            last = max(running, key=rank.__getitem__)
-            if name != last:
+            # Where nobody runs, a session that waits gives way to another.
+            holders = [r for r in waiting if holds[r] and r != choice.needy]
+            last = max(running or holders, key=rank.__getitem__)
+            if name != last and not _open(cluster, name, last):
                 yield f"{name} is preempted", f"{last} runs, of priority {_told(rank, last, name)}"
-            running.remove(name)
+            holds[name] = False
+            running = [r for r in running if r != name]
         elif name in waiting and not isinstance(choice, (Adopt, Release)):
             first = min((r for r in waiting if holds[r] == holds[name]), key=rank.__getitem__)
-            if name != first:
+            if name != first and not _open(cluster, name, first):
                 yield (
                     f"{name} is admitted",
                     f"{first} waits, of priority {_told(rank, first, name)}",
@@ -46,6 +50,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             waiting.remove(name)
         if isinstance(choice, Compute) and name not in running:
             running.append(name)
+
+
+def _open(cluster: Cluster, one: str, other: str) -> bool:
+    """Whether either of two jobs may be served first: equals, of which one is a session."""
+    a, b = cluster.job(one), cluster.job(other)
+    return a.priority == b.priority and bool(a.parts or b.parts)
 
 
 def _told(rank: dict[str, tuple[int, int]], one: str, other: str) -> str:

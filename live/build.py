@@ -239,7 +239,8 @@ def request(
     resumable: bool = False,
 ) -> Request:
     """A real Request as it arrives, by token ids or by embeddings. `arrival` counts those before it
-    on its engine. A session is `resumable` until its last part is answered."""
+    on its engine, parts of sessions too. A session is `resumable` until its last part is answered.
+    """
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
         ignore_eos=True,

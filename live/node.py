@@ -34,6 +34,7 @@ class Node:
         self.nixl = nixl_worker(cfg) if cfg.connected else None
         self.store = self.scheduler.connector if cfg.store else None
         self.known: dict[str, state.Request] = {}
+        self.arrived = 0
         self.output: SchedulerOutput | None = None
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
         mirror = () if cfg.kv_events else None
@@ -47,7 +48,8 @@ class Node:
     def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
         """A request arrives, whole or as the first part of a session."""
         first = bool(job.parts)
-        request = build.request(self.cfg, known, params, job.priority, len(self.known), first)
+        request = build.request(self.cfg, known, params, job.priority, self.arrived, first)
+        self.arrived += 1
         self.known[known.id] = known
         self.scheduler.add_request(request)
 
@@ -56,7 +58,9 @@ class Node:
         paused = self.engine.request(job.name)
         part = session.next_part(job, paused)
         update = paused._replace(prompt=part or state.SAMPLED)
-        self.scheduler.add_request(build.request(self.cfg, update, None, resumable=bool(part)))
+        last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part))
+        self.arrived += 1
+        self.scheduler.add_request(last)
         known = session.with_part(paused, part)
         self.known[job.name] = self.known[job.name]._replace(prompt=known.prompt, asked=known.asked)
         self.names.forget_length(job.name)

@@ -153,12 +153,11 @@ def _check_sessions(cluster: Cluster) -> None:
             "true, or leave the parts out."
         )
     engine = cluster.engines[0]
-    plain = engine.role == "both" and not engine.drafts and not engine.kv_events
-    if cluster.sessions and (not plain or engine.store or engine.by_priority):
+    plain = engine.role == "both" and not engine.drafts
+    if cluster.sessions and (not plain or engine.store):
         raise UsageError(
-            f"Sessions on {cluster.name}, with a hand-over, a store, a policy of priority, "
-            "a drafter or KV events, are not modelled. Write one engine without "
-            "these, or sessions false."
+            f"Sessions on {cluster.name}, with a hand-over, a store or a drafter, are not "
+            "modelled. Write one engine without these, or sessions false."
         )
 
 

@@ -77,7 +77,7 @@ class Greedy(Scheduling):
         hold_on = self.cluster.sessions and not self.rules.sessions_give_way()
         if hold_on:
             # vLLM's order is that of pausing, which a state does not tell: the worst one is taken.
-            held.sort(key=lambda r: (not r.tables, -self._lacks(r)))
+            held.sort(key=lambda r: (not r.tables, self._priority(r.id), -self._lacks(r)))
         for request in held:
             # A chunk might fit; vLLM asks for room for all of a session before it goes on.
             stays = hold_on and self._lacks(request) > len(self.engine.free)
@@ -85,6 +85,9 @@ class Greedy(Scheduling):
                 break
         if held and not self.chose and not self.engine.running:
             self._reclaim(held[0].id)
+
+    def _priority(self, name: str) -> int:
+        return self.cluster.job(name).priority
 
     def _lacks(self, request: Request) -> int:
         """Blocks that a session needs for all its tokens and does not hold."""
@@ -95,7 +98,10 @@ class Greedy(Scheduling):
 
     def _reclaim(self, needy: str) -> None:
         """Nobody runs: sessions that wait give their blocks to the first in turn until it fits."""
-        for victim in reversed(self.engine.requests):
+        order = list(self.engine.requests)
+        if self.cfg.by_priority:
+            order.sort(key=lambda r: self.rank(r.id))
+        for victim in reversed(order):
             before = self.engine
             if victim.id == needy or not session.gives_way(self.cluster, victim, self.rules):
                 continue

@@ -104,6 +104,19 @@ def test_while_somebody_runs_no_session_gives_way() -> None:
         machine.take(Schedule("E", (Preempt("r1", "r0"),)))
 
 
+def test_by_priority_the_session_that_can_wait_gives_way() -> None:
+    jobs = tuple(dataclasses.replace(j, priority=1 - n) for n, j in enumerate(SESSIONS.jobs))
+    engine = dataclasses.replace(SESSIONS.prefill, policy="priority")
+    cluster = dataclasses.replace(SESSIONS, name="c", engines=(engine,), jobs=jobs)
+    machine = ModelMachine(cluster)
+    both_wait(machine)
+    chose = machine.take(Schedule("E")).event
+    assert isinstance(chose, Schedule)
+    assert chose.chose is not None
+    assert chose.chose[0] == Preempt("r0", "r1")
+    assert explore(cluster).verdict is Verdict.EXHAUSTED
+
+
 def test_a_session_keeps_its_window_and_its_state_between_parts() -> None:
     machine = ModelMachine(CLUSTERS["sessions-hybrid"])
     machine.take(Submit("E", "r0"))
@@ -185,7 +198,6 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
     ("engine", "said"),
     [
         (Engine("E", (FULL,), store=True), "a store"),
-        (Engine("E", (FULL,), policy="priority"), "a policy of priority"),
         (Engine("E", (FULL,), drafts=1), "a drafter"),
     ],
 )

@@ -55,7 +55,9 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     def update(self: Any, *args: Any, **named: Any) -> Any:
         result = updated(self, *args, **named)
         while late:
-            self._enqueue_waiting_request(late.pop())
+            request = late.pop()
+            if request not in (*self.waiting, *self.kv_holding_waiting):
+                self._enqueue_waiting_request(request)
         return result
 
     def go_on(self: Any, session: Request, *args: Any) -> None:
