@@ -1,7 +1,9 @@
 """A `BlockStored` names hashes and carries tokens; whoever computes hashes of its own cuts the
 tokens into blocks and takes the first for the first hash. #44451: where blocks of a Mamba group are
 skipped, the tokens are those of all blocks and the hashes those of some, so that a hash is taken
-for tokens it does not stand for. A parent that was never told (#58119) leaves the chain open."""
+for tokens it does not stand for. A parent that was never told (#58119) leaves the chain open.
+
+A prefix that ends inside a block is told by the tokens since the last one that has a hash."""
 
 from collections.abc import Iterator
 
@@ -21,6 +23,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     for report in step.effects.reports:
         if isinstance(report, Stored):
             size = engine.groups[report.group].block_size
+            if any(len(prefix) % size for prefix in report.prefixes):
+                size = engine.hash_unit
             whole = report.parent + report.tokens
             ends = range(len(report.parent) + size, len(whole) + 1, size)
             if report.prefixes != tuple(whole[:end] for end in ends):

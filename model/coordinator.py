@@ -246,7 +246,10 @@ def _cache_end(
     if end % size == 0 or end > cacheable or missed:
         return engine
     block = request.tables[index][int(counts.full_blocks(end, size))]
-    return engine if key in engine.blocks[block].keys else pool.promote(engine, key, block, rules)
+    if key in engine.blocks[block].keys:
+        return engine
+    engine = pool.promote(engine, key, block, rules)
+    return reports.stored_inside(engine, *key, cfg.hash_unit)
 
 
 def cache(
@@ -276,15 +279,15 @@ def cache(
             if engine.blocks[block].key is None or block == NULL or cfg.partial:
                 engine = pool.promote(engine, key, block, rules)
                 new.append(position)
-        ends = group.kind == "full" and rules.caches_end_of_prompt()
-        if ends or (cfg.partial and group.kind != "window"):
-            engine = _cache_end(cfg, engine, request, index, cacheable, rules)
         looked_at = range(counted[index], full)
         engine = reports.stored(
             engine, index, group.block_size, request.tokens, looked_at, new, rules
         )
         if full == counted[index]:
             engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
+        ends = group.kind == "full" and rules.caches_end_of_prompt()
+        if ends or (cfg.partial and group.kind != "window"):
+            engine = _cache_end(cfg, engine, request, index, cacheable, rules)
         counted[index] = max(counted[index], full)
     request = request._replace(counted=tuple(counted))
     return engine.having(request), request

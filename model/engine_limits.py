@@ -91,9 +91,9 @@ def _check_partial(engine: Engine, sizes: set[int]) -> None:
             "which kvproof does not model. Write an engine without these, or one block_size for "
             "all and match_unit 0."
         )
-    if engine.retention is not None or engine.kv_events or not engine.prefix_caching:
+    if engine.retention is not None or not engine.prefix_caching:
         raise UsageError(
-            f"Hits of engine {engine.name} may end inside a block beside retention, KV events or "
+            f"Hits of engine {engine.name} may end inside a block beside retention or "
             "a prefix cache that is off, which kvproof does not model. Write an engine without "
             "these, or one block_size for all and match_unit 0."
         )
@@ -108,10 +108,17 @@ def _check_events(engine: Engine) -> None:
             "drafts, which kvproof does not model. Write an engine without these, or "
             "kv_events false."
         )
-    if all(g.kind != "full" for g in engine.groups) or engine.hash_unit < engine.hit_unit:
+    first = engine.groups[0]
+    if first.kind != "full" or engine.hash_unit < engine.hit_unit:
         raise UsageError(
             f"A KV event of engine {engine.name} could name a parent that full attention never "
-            "told. Write a full group and one block_size for all groups, or kv_events false."
+            "told. Write a full group first and one block_size for all groups, or kv_events false."
+        )
+    if engine.partial and first.block_size > engine.hash_unit:
+        raise UsageError(
+            f"A KV event of engine {engine.name} could name a parent inside a block of full "
+            f"attention, which never told it. Write block_size {engine.hash_unit} for the full "
+            "group, or kv_events false."
         )
 
 

@@ -64,12 +64,13 @@ def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
 
 
 def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
-    """Cache another block under the keys of this one, in its place."""
-    keys = engine.blocks[source].keys
+    """Cache another block under the keys of this one, in its place. Nothing is told: the keys are
+    cached as before."""
+    keys, said = engine.blocks[source].keys, engine.reports
     engine = unregister(engine, source, rules)
     for key in keys:
         engine = register(engine, key, target)
-    return engine
+    return engine._replace(reports=said)
 
 
 def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:

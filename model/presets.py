@@ -512,6 +512,9 @@ _PRESETS = (
     ),
     _telling(_one("events", FULL, jobs=COPIED, num_blocks=5, resets=True)),
     _telling(_one("events-hybrid", FULL, MAMBA, jobs=TWICE, evictions=True)),
+    _telling(
+        _one("partial-events", FULL, WIDER_MAMBA, jobs=RESENT_7[::2], num_blocks=8, evictions=True)
+    ),
     _retaining(_telling(_one("events-sparse", FULL, WIDE, jobs=RESENT, num_blocks=11)), 0),
     _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),
     _retaining(

@@ -84,6 +84,12 @@ def stored(
     return engine
 
 
+def stored_inside(engine: "Engine", group: int, prefix: str, unit: int) -> "Engine":
+    """The engine after a block was cached under a prefix that ends inside it. What is told are the
+    tokens since the last prefix before it that has a hash, `unit` tokens."""
+    return telling(engine, Stored(group, prefix[:-unit], prefix[-unit:], (prefix,)))
+
+
 def told(engine: "Engine") -> tuple["Engine", tuple[Report, ...]]:
     """The engine when all it had to tell was heard, and what that was."""
     if engine.mirror is None or not engine.reports:

@@ -13,6 +13,7 @@ from kvproof.model.events import Complete, Evict, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.pool import promote
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reports import Stored
 from kvproof.model.rules import SPEC
 from kvproof.model.step import Copy, Step
 
@@ -118,7 +119,10 @@ def test_copies_and_chunks_in_numbers() -> None:
         (lambda: engine(store=True), r"connector.* Write an engine without these"),
         (lambda: engine(role="decode"), r"connector.* Write an engine without these"),
         (lambda: engine(retention=0), r"retention.* Write an engine without these"),
-        (lambda: engine(kv_events=True), r"KV events.* Write an engine without these"),
+        (
+            lambda: engine(kv_events=True),
+            r"inside a block of full .* Write block_size 2 for the full",
+        ),
         (lambda: engine(prefix_caching=False), r"is off.* Write an engine without these"),
     ],
 )
@@ -139,6 +143,15 @@ def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_ser
             machine.take(Evict("E", kept))
         machine.take(Complete("E"))
         assert [served.prompt for served in machine.state.engine("E").served] == noted
+
+
+def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_place() -> None:
+    steps = run(CLUSTERS["partial-events"], "r0")
+    told = [[r for r in s.effects.reports if r[0] == 1] for s in steps if s.effects.reports]
+    assert told == [[Stored(1, "", "abcd", ("abcd",))], [Stored(1, "abcd", "ef", ("abcdef",))]]
+    assert any(s.effects.copies for s in steps)
+    after = steps[-1].after.engine("E")
+    assert set(after.mirror or ()) == {key for key, _ in after.cached}
 
 
 def test_a_unit_that_is_the_block_changes_nothing() -> None:
