@@ -122,7 +122,7 @@ STATES = {
     "partial-tight": 47,
     "partial-evicting": 7851,
     "partial-async": 234,
-    "partial-events": 422,
+    "partial-events": 511,
 }
 
 TRACES = {
