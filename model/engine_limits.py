@@ -91,9 +91,9 @@ def _check_partial(engine: Engine, sizes: set[int]) -> None:
             "which kvproof does not model. Write an engine without these, or one block_size for "
             "all and match_unit 0."
         )
-    if engine.retention is not None or not engine.prefix_caching:
+    if not engine.prefix_caching:
         raise UsageError(
-            f"Hits of engine {engine.name} may end inside a block beside retention or "
+            f"Hits of engine {engine.name} may end inside a block beside "
             "a prefix cache that is off, which kvproof does not model. Write an engine without "
             "these, or one block_size for all and match_unit 0."
         )
@@ -136,10 +136,17 @@ def _check_retention(engine: Engine) -> None:
             f"Engine {engine.name} has a store beside sparse retention, which kvproof does not "
             "model. Write retention null, or store false."
         )
-    if engine.retention % engine.hit_unit:
+    unit = max(engine.hit_unit, *(g.block_size for g in engine.groups))
+    if engine.retention % unit:
         raise UsageError(
             f"The retention {engine.retention} of engine {engine.name} is not where a hit can end. "
-            f"Write a multiple of {engine.hit_unit}, or 0."
+            f"Write a multiple of {unit}, or 0."
+        )
+    if engine.partial and any(g.kind == "window" for g in engine.groups):
+        raise UsageError(
+            f"Hits of engine {engine.name} may end inside a block beside windows and a retention, "
+            "which keeps a window where two prompts part and a state at the end of its block "
+            "before: kvproof does not model that. Write retention null, or no window."
         )
     if engine.retention and all(g.kind == "full" for g in engine.groups):
         raise UsageError(

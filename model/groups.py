@@ -101,10 +101,9 @@ def worth_caching(
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.junction
     drafted = (cfg.proof, int(group.eagle)) if cfg.proof else ()
+    unit = max(cfg.hit_unit, size)  # a state is kept here where it ends a block
     return bool(
-        rules.is_retained(
-            position, window, size, cfg.hit_unit, cfg.retention, *boundaries, *drafted
-        )
+        rules.is_retained(position, window, size, unit, cfg.retention, *boundaries, *drafted)
     )
 
 

@@ -497,18 +497,21 @@ _PRESETS = (
             evictions=True,
         ),
     ),
-    _overlapping(
-        _matching(
-            2,
-            _one(
-                "partial-async",
-                *(WIDER, WIDER_MAMBA),
-                jobs=(Job("r0", "abcdefg", 3, priority=1), Job("r1", "abcdefg", 3)),
-                num_blocks=7,
-                chunk_tokens=6,
-                policy="priority",
-            ),
-        )
+    _retaining(
+        _overlapping(
+            _matching(
+                2,
+                _one(
+                    "partial-async",
+                    *(WIDER, WIDER_MAMBA),
+                    jobs=(Job("r0", "abcdefg", 3, priority=1), Job("r1", "abcdefg", 3)),
+                    num_blocks=7,
+                    chunk_tokens=6,
+                    policy="priority",
+                ),
+            )
+        ),
+        0,
     ),
     _telling(_one("events", FULL, jobs=COPIED, num_blocks=5, resets=True)),
     _telling(_one("events-hybrid", FULL, MAMBA, jobs=TWICE, evictions=True)),

@@ -121,7 +121,7 @@ STATES = {
     "partial-unequal": 57,
     "partial-tight": 47,
     "partial-evicting": 7851,
-    "partial-async": 234,
+    "partial-async": 254,
     "partial-events": 511,
 }
 

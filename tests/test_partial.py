@@ -118,7 +118,11 @@ def test_copies_and_chunks_in_numbers() -> None:
         (lambda: engine(drafts=1), r"drafts.* Write an engine without these"),
         (lambda: engine(store=True), r"connector.* Write an engine without these"),
         (lambda: engine(role="decode"), r"connector.* Write an engine without these"),
-        (lambda: engine(retention=0), r"retention.* Write an engine without these"),
+        (lambda: engine(retention=2), r"retention 2 .* Write a multiple of 4, or 0"),
+        (
+            lambda: Engine("E", (FULL, Group("window", 2, 3), STATE), match_unit=2, retention=0),
+            r"beside windows and a retention.* Write retention null, or no window",
+        ),
         (
             lambda: engine(kv_events=True),
             r"inside a block of full .* Write block_size 2 for the full",
@@ -152,6 +156,15 @@ def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_p
     assert any(s.effects.copies for s in steps)
     after = steps[-1].after.engine("E")
     assert set(after.mirror or ()) == {key for key, _ in after.cached}
+
+
+def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_again() -> None:
+    served = ("abcdefghijkxxxxxx", "abcdefghijkyyyyyy", "abcdefghijkzzzzzz", "abcdefghijkzzzzzz")
+    jobs = [Job(f"r{i}", prompt) for i, prompt in enumerate(served)]
+    cluster = Cluster("kept", (engine(num_blocks=60, retention=0, chunk_tokens=20),), tuple(jobs))
+    steps = run(cluster, *(job.name for job in jobs))
+    assert [a.hit for s in steps for a in s.effects.admissions] == [0, 0, 8, 16]
+    assert steps[-1].after.engine("E").blocks_for((1, "abcd")) == ()
 
 
 def test_a_unit_that_is_the_block_changes_nothing() -> None:
