@@ -18,7 +18,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     parent, where it is not the start, is known to whoever heard all reports before."""
     if not step.effects.reports:
         return
-    engine = cluster.engines[0]  # only an engine that serves alone tells anything
+    # Blocks enter and leave a cache by an event of their engine, never by one of a transfer.
+    engine = cluster.engine(getattr(step.event, "engine", cluster.decode.name))
     known = step.before.engine(engine.name).mirror or ()
     for report in step.effects.reports:
         if isinstance(report, Stored):

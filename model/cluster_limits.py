@@ -44,6 +44,11 @@ def check(cluster: Cluster) -> None:
             "A job is sent as embeddings to an engine with a store, which knows prompts by "
             "their token ids. Write embeds false, or store false."
         )
+    if any(e.kv_events for e in cluster.engines) and any(j.embeds for j in cluster.jobs):
+        raise UsageError(
+            "A job is sent as embeddings to an engine with KV events, which could not tell its "
+            "tokens. Write embeds false, or kv_events false."
+        )
     _check_failing_store(cluster)
     _check_sessions(cluster)
     ranked = next((j.name for j in cluster.jobs if j.priority), None)

@@ -102,11 +102,10 @@ def _check_partial(engine: Engine, sizes: set[int]) -> None:
 def _check_events(engine: Engine) -> None:
     if not engine.kv_events:
         return
-    if engine.role != "both" or engine.store or engine.overlaps or engine.drafts:
+    if engine.partial and engine.overlaps:
         raise UsageError(
-            f"Engine {engine.name} has KV events beside a connector, overlapping steps or "
-            "drafts, which kvproof does not model. Write an engine without these, or "
-            "kv_events false."
+            f"Hits of engine {engine.name} may end inside a block beside KV events and overlapping "
+            "steps, which kvproof does not model. Write steps_in_flight 1, or kv_events false."
         )
     first = engine.groups[0]
     if first.kind != "full" or engine.hash_unit < engine.hit_unit:

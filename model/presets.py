@@ -518,6 +518,19 @@ _PRESETS = (
     _telling(
         _one("partial-events", FULL, WIDER_MAMBA, jobs=RESENT_7[::2], num_blocks=8, evictions=True)
     ),
+    _telling(
+        _overlapping(
+            _pd(
+                "pd-events",
+                FULL,
+                jobs=(Job("r0", "ab", 4), Job("r1", "ab")),
+                num_blocks=4,
+                decode_blocks=4,
+                drafts=1,
+            ),
+            "D",
+        )
+    ),
     _retaining(_telling(_one("events-sparse", FULL, WIDE, jobs=RESENT, num_blocks=11)), 0),
     _retaining(_one("sparse-window", FULL, WINDOW, jobs=SIBLINGS, num_blocks=24), 0),
     _retaining(

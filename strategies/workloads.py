@@ -138,7 +138,8 @@ def jobs(
         prompt = draw(_next_turns(cluster.engines, longest, before))
         return Job(name, prompt, max_tokens, follows=before.name)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    as_embeds = embeds and cluster.disaggregated and not cluster.turns and draw(st.booleans())
+    by_ids = cluster.turns or any(e.kv_events for e in cluster.engines)
+    as_embeds = embeds and cluster.disaggregated and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     return Job(name, prompt, max_tokens, as_embeds, priority, parts)

@@ -135,8 +135,6 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
             "do not divide",
         ),
         (cluster(physical_per_logical=3), "not a multiple"),
-        (cluster(kv_events=True, store=True), "KV events beside a connector"),
-        (cluster(kv_events=True, steps_in_flight=2), "KV events beside a connector"),
         (
             cluster(
                 groups=[

@@ -105,6 +105,7 @@ STATES = {
     "async-drafts-window": 291,
     "hybrid-async-drafts": 35,
     "store-drafts": 149,
+    "pd-events": 497,
     "state-drafts": 173,
     "sparse-drafts": 309,
     "sparse-window-drafts": 144,

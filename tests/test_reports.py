@@ -1,5 +1,6 @@
 """KV events: what a listener makes of them, and how runs of cached blocks are told."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -8,11 +9,16 @@ from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.cluster import initial
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reports import Cleared, Removed, Stored, replayed
 from kvproof.model.rules import SPEC, report_spans
+from kvproof.strategies.explorer import explore
 from kvproof.strategies.gates import symmetry_differs
 
 
@@ -52,6 +58,30 @@ def test_a_step_tells_what_it_caches_and_a_reset_that_nothing_is() -> None:
     step = machine.take(ResetPrefixCache("E"))
     assert step.effects.reports == (Cleared(),)
     assert step.after.engines[0].mirror == ()
+
+
+def test_no_draft_is_told() -> None:
+    """Of two drafts one was right: with the next step its block is full, and told."""
+    engine = Engine("E", (Group("full", 1),), 20, drafts=2, kv_events=True)
+    machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "a", 6),)))
+    for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
+        machine.take(event)
+    assert machine.take(Schedule("E")).effects.reports == (Stored(0, "a", ".", ("a.",)),)
+    machine.take(Complete("E", (("r0", 1),)))
+    told = machine.take(Schedule("E")).effects.reports
+    assert told == (Stored(0, "a.", "..", ("a..", "a...")),)
+
+
+def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
+    outcome = explore(CLUSTERS["pd-events"], rules_with([FAULTS["removal_of_one_copy_told"]]))
+    assert outcome.finding is not None
+    assert outcome.finding.invariant == "events_replay_to_the_cache"
+
+
+def test_a_prompt_of_embeddings_cannot_be_told() -> None:
+    jobs = (dataclasses.replace(CLUSTERS["pd-events"].jobs[0], embeds=True),)
+    with pytest.raises(UsageError, match="Write embeds false, or kv_events false"):
+        CLUSTERS["pd-events"].carrying(*jobs)
 
 
 @pytest.mark.exhaustive
