@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
 from kvproof.model.config import Cluster
-from kvproof.model.state import COUNTS, Engine, Request
+from kvproof.model.state import COUNTS, SENDING, Engine, Request
 
 
 def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Reasons]:
@@ -40,6 +40,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
                 f"it has {engine.placeholders(name)} placeholders",
             )
     for request in engine.requests:
+        if request.status == SENDING:
+            continue  # it has ended: the drafts that were right beyond its end are cut off
         yield from _ahead(engine, request, cluster.engine(engine.name).drafts)
 
 

@@ -34,6 +34,7 @@ SINCE_0_32 = (
     "held_list_ends_with_prompt",
     "held_state_is_of_the_prompt",
     "held_is_loaded_again",
+    "held_goes_beyond_answer",
     "split_at_the_smallest_block",
     "hit_without_room_waits",
     "copied_before_filled",

@@ -301,7 +301,9 @@ class LiveMachine:
 
     def _stray_report(self, event: StrayReport) -> None:
         node = self.nodes[event.engine]
-        kind = "finished_recving" if node is self._decode() else "finished_sending"
+        held = node.engine.find(event.request)  # P received what D handed back
+        received = node is self._decode() or held is not None
+        kind = "finished_recving" if received else "finished_sending"
         node.report(**{kind: {event.request}})
 
     def _evict(self, event: Evict) -> None:

@@ -180,8 +180,9 @@ def deferred(scheduler: Any) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 
 def pending(scheduler: Any) -> tuple[tuple[str, int], ...]:
-    """Placeholders by request."""
-    counts = ((r.request_id, r.num_output_placeholders) for r in scheduler.requests.values())
+    """Placeholders by request. One that has finished samples no more."""
+    held = (r for r in scheduler.requests.values() if not RequestStatus.is_finished(r.status))
+    counts = ((r.request_id, r.num_output_placeholders) for r in held)
     return tuple(sorted((name, count) for name, count in counts if count))
 
 

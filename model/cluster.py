@@ -142,7 +142,7 @@ def _transfers(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[
         if transfer.phase == "reading":
             if state.failures < cluster.failures:
                 yield TransferFail(name)
-            if cluster.losses:
+            if cluster.losses and not turns.is_back(name):
                 yield TransferLost(name)
         if transfer.phase == "refused":
             yield TransferFail(name)

@@ -266,6 +266,8 @@ def finish(
         needed = in_flight.settled(engine, request, rules)
         if request.route == "to_decode":
             needed = int(rules.needed_from_load(needed, request.asked))
+        elif keeps:
+            needed = min(needed, _handed_over(engine, request, rules))
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
     engine = in_flight.let_down(engine, request.id, VOID)
@@ -273,15 +275,22 @@ def finish(
         engine = engine.having(request._replace(status=SENDING, drafts=0, states=()))
         if rules.finished_leaves_running():
             engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
-        lists = offered_lists(cfg, request, rules)
+        tokens = _handed_over(engine, request, rules)
+        lists = offered_lists(cfg, request._replace(computed=tokens), rules)
         name = request.id if request.route == "to_decode" else turns.back(request.id)
-        offer = Transfer(name, "offered", request.computed, lists)
+        offer = Transfer(name, "offered", tokens, lists)
         early = state.transfer(name)
         if early is not None and early.phase != "awaited":  # D was first, and knows what it needs
-            offer = early._replace(tokens=request.computed, remote=lists)
+            offer = early._replace(tokens=tokens, remote=lists)
         return state.putting(engine).moving(name, offer)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     return state.putting(engine)
+
+
+def _handed_over(engine: Engine, request: Request, rules: Rules) -> int:
+    """Tokens of a finished request that are handed over."""
+    settled = in_flight.settled(engine, request, rules)
+    return int(rules.tokens_handed_over(request.computed, settled, len(request.tokens)))
 
 
 def leave(
@@ -310,7 +319,7 @@ def producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
     request = engine.find(sent)
     if request is None or request.status != SENDING:
         return state
-    engine = coordinator.release_all(engine, request, rules).without(sent)
+    engine = in_flight.give_back(source, engine, request, rules).without(sent)
     return state.putting(engine)
 
 

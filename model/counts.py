@@ -254,6 +254,12 @@ def state_slots_moved(slots: Num) -> Num:
     return min_(slots, 1)
 
 
+def tokens_handed_over(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG001
+    """Tokens whose KV a finished request hands over: those that were computed and are its own. A
+    step in flight may still compute, and of accepted drafts the last may have been cut off."""
+    return min_(settled, known)
+
+
 def held_tokens_loaded(held: Num, prompt: Num, whole: Truth) -> Num:
     """Tokens P loads for a follow-up turn of the `held` ones that D computed before. Where D went
     further than this prompt, P takes the blocks of its own tokens, if attention looks at all of

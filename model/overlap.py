@@ -97,7 +97,7 @@ def _taken(
         return state
     if cluster.job(request.id).parts:
         return session.paused(state, name, request, rules)
-    return connector.finish(cfg, state, request, rules)
+    return connector.finish(cfg, state, request, rules, cluster.turns)
 
 
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:

@@ -467,6 +467,26 @@ _PRESETS = (
         load_failure="recompute",
         turns=True,
     ),
+    _pd(
+        "turns-drafts",
+        FULL,
+        jobs=(Job("r0", "a", 2), Job("r1", "a..bc", follows="r0")),
+        num_blocks=7,
+        drafts=2,
+        turns=True,
+    ),
+    _overlapping(
+        _pd(
+            "turns-async",
+            FULL,
+            jobs=(Job("r0", "a", 3), Job("r1", "a...bc", follows="r0")),
+            num_blocks=7,
+            drafts=1,
+            losses=True,
+            stray=True,
+            turns=True,
+        )
+    ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),
     _ratios("pd-ratio-decode", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=1, decode=2),
     _one("unequal", WIDER, WINDOW, jobs=RESENT_8, num_blocks=14),

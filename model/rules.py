@@ -89,6 +89,7 @@ class Rules:
     lease_outlives_writer: Callable[[], bool] = lambda: True
     gives_up_waiting_for_write: Callable[[], bool] = lambda: True
     tells_pusher_of_no_need: Callable[[], bool] = lambda: True
+    tokens_handed_over: Callable[..., Any] = counts.tokens_handed_over
     # follow-up turns
     held_tokens_loaded: Callable[..., Any] = counts.held_tokens_loaded
     held_list_ends_with_prompt: Callable[[], bool] = lambda: False

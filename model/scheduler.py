@@ -194,6 +194,9 @@ class Scheduling:
             )
             computed = int(counts.resumed_at(request.computed, len(request.tokens)))
             status = PREEMPTED if request.preemptions else WAITING
+            if not computed and turns.asks_again(self.cluster, request, self.rules):
+                status, computed = LOADING, request.computed
+                self.allocations.append(Allocation(self.engine.name, request.id, 0, 0))
             request = request._replace(status=status, computed=computed)
             self.engine = self.engine.having(request)
         else:

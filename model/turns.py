@@ -15,8 +15,8 @@ Modelled for all layouts as it is with several groups: a failed read is reported
 and P begins anew. With one group of full attention the worker names the blocks too, and P keeps its
 local hit.
 
-Left open: that a read lasts longer than the rest of D's lease, and follow-ups whose tokens part
-from those of D, which vLLM leaves to the router (vllm#43094).
+Left open: that a read lasts longer than the rest of D's lease, or its end is never reported, and
+follow-ups whose tokens part from those of D, which vLLM leaves to the router (vllm#43094).
 """
 
 from typing import NamedTuple
@@ -96,6 +96,12 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
         return 0
     whole = all(g.kind == "full" for g in cluster.prefill.groups)
     return int(rules.held_tokens_loaded(transfer.tokens, len(request.prompt), whole))
+
+
+def asks_again(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
+    """Whether P, where it begins at the first token, asks for what D keeps though it has it."""
+    on_p = cluster.turns and request.route == "to_decode"
+    return on_p and not rules.held_is_loaded_once()
 
 
 def asked(transfer: Transfer) -> Transfer:

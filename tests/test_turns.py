@@ -172,8 +172,7 @@ def test_the_tie_passes_over_turns() -> None:
     ("change", "says"),
     [
         ({"turns": False}, "has no turns"),
-        ({"losses": True}, "not modelled"),
-        ({"stray": True}, "not modelled"),
+        ({"engines": CLUSTERS["pd-drafts"].engines}, "drafts beside a Mamba group"),
         ({"transfer": "push"}, "hands nothing back to P"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),

@@ -1,7 +1,8 @@
 """What vLLM 0.32.0 does, found by kvproof on the live connector. P could not load what D holds, or
-loaded it and was preempted. Admitted again it counts on D's tokens once more and waits for them,
-but the connector starts one transfer a request: nobody reads, nobody reports, and the request waits
-with its blocks for ever. D, which marks a hand-over as done, computes in such a case."""
+loaded it and was preempted, or loaded a prompt of a single token, which it computes again. Admitted
+again it counts on D's tokens once more and waits for them, but the connector starts one transfer a
+request: nobody reads, nobody reports, and the request waits with its blocks for ever. D, which
+marks a hand-over as done, computes in such a case."""
 
 from kvproof.model.faults.fault import Fault
 
