@@ -157,10 +157,15 @@ def _check_sessions(cluster: Cluster) -> None:
         )
     engine = cluster.engines[0]
     plain = engine.role == "both" and not engine.drafts
-    if cluster.sessions and (not plain or engine.store):
+    if cluster.sessions and not plain:
         raise UsageError(
-            f"Sessions on {cluster.name}, with a hand-over, a store or a drafter, are not "
-            "modelled. Write one engine without these, or sessions false."
+            f"Sessions on {cluster.name}, with a hand-over or a drafter, are not modelled. "
+            "Write one engine of role both without drafts, or sessions false."
+        )
+    if cluster.sessions and cluster.failures and engine.overlaps:
+        raise UsageError(
+            f"Sessions on {cluster.name}, with a store that fails beside steps that overlap, are "
+            "not modelled. Write failures 0 or steps_in_flight 1, or sessions false."
         )
 
 

@@ -16,6 +16,7 @@ ENGINE = Engine("E", (Group("full", 2), Group("mamba", 2)), 10, max_requests=2)
 BESIDE: dict[str, dict[str, Any]] = {
     "priority": {"policy": "priority"},
     "events": {"kv_events": True},
+    "store": {"store": True, "steps_in_flight": 2},
 }
 
 

@@ -197,13 +197,18 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        (Engine("E", (FULL,), store=True), "a store"),
         (Engine("E", (FULL,), drafts=1), "a drafter"),
     ],
 )
 def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Cluster("c", (engine,), sessions=True)
+
+
+def test_a_failing_store_beside_steps_that_overlap_is_refused() -> None:
+    engine = Engine("E", (FULL,), store=True, steps_in_flight=2)
+    with pytest.raises(UsageError, match="a store that fails beside steps that overlap"):
+        Cluster("c", (engine,), sessions=True, failures=1)
 
 
 def test_parts_that_cannot_be_are_refused() -> None:
