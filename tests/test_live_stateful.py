@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.stateful, pytest.mark.live]
 SCOPES = {dataclasses.replace(c, name="", jobs=()): name for name, c in CLUSTERS.items()}
 """Presets that differ in more than their jobs, which are drawn here."""
 
-SHARE = 4
+SHARE = 6
 
 
 @pytest.mark.parametrize("name", SCOPES.values())

@@ -26,7 +26,10 @@ from kvproof.strategies.verdict import Verdict
 pytestmark = pytest.mark.exhaustive
 
 ALL = list(INVARIANTS.values())
-SLOW = ("pd-evicting", "pd-default", "pd-remnant", "hybrid-evicting", "pd-recomputing")
+SLOW = (
+    *("pd-evicting", "pd-default", "pd-remnant", "pd-recomputing"),
+    *("hybrid-evicting", "partial-evicting"),
+)
 REDUCED = {
     "full": (30, 30),
     "full-evicting": (29, 15),
