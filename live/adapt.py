@@ -57,6 +57,26 @@ def junction(request: Any) -> int:
     return int(getattr(request, "shared_prefix_boundary", 0))
 
 
+def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
+    """The config of an engine, as it checks itself; see `validate`."""
+    try:
+        return vllm_config(**settings)
+    except ValueError as error:
+        said = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
+        raise CannotDrive(f"its engine refuses the config: {said.split('. ')[0]}") from error
+
+
+def check_push() -> None:
+    """Raise CannotDrive where a release has no push connector, or one whose worker tells the ends
+    of writes in another way than from 0.30 on."""
+    try:
+        from vllm.distributed.kv_transfer.kv_connector.v1.nixl import push_worker
+    except ImportError as error:
+        raise CannotDrive("it has no NixlPushConnector") from error
+    if not hasattr(push_worker.NixlPushConnectorWorker, "get_transfer_results"):
+        raise CannotDrive("its push worker has no get_transfer_results")
+
+
 def validate(vllm_config: Any) -> None:
     """The check an engine makes of its config when its block size is settled. A config that a
     release refuses is no defect of it: raises CannotDrive."""

@@ -166,6 +166,8 @@ def scheduler(
             engine_id=cfg.name,
             kv_load_failure_policy=load_failure,
         )
+    if pushes:
+        adapt.check_push()
     if cfg.connected:
         transfer = KVTransferConfig(
             kv_connector="NixlPushConnector" if pushes else "NixlConnector",
@@ -174,7 +176,8 @@ def scheduler(
             kv_load_failure_policy=load_failure,
             kv_connector_extra_config=TURNS if turns else {},
         )
-    vllm_config = VllmConfig(
+    vllm_config = adapt.made(
+        VllmConfig,
         model_config=_model_config(),
         scheduler_config=SchedulerConfig(
             max_num_seqs=cfg.max_requests,
