@@ -77,9 +77,8 @@ def _with_kernel_blocks(groups: tuple[Group, ...], ratio: int) -> tuple[Group, .
 
 
 def _suits(layout: tuple[str, ...], chosen: set[str]) -> bool:
-    """Whether features that say much about the groups can have these. Not drawn are windows across
-    unequal ratios: where a block of D is wider, the spec itself pairs the null block there."""
-    if chosen & {"failing", "ratios"}:
+    """Whether features that ask much of the groups can have these."""
+    if "failing" in chosen:
         return layout == ("full",)
     if "inside" in chosen:
         return "mamba" in layout

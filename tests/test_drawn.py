@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.drawn import LAYOUTS, drawn
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
@@ -45,6 +45,9 @@ def test_every_feature_is_drawn() -> None:
     assert any(c.oversized for c in clusters)
     assert any(c.sessions for c in clusters)
     assert any(len({e.physical_per_logical for e in c.engines}) > 1 for c in clusters)
+    assert any(c.turns for c in clusters)
+    assert any(c.pushes for c in clusters)
+    assert any(e.partial for e in engines)
     assert any(e.kv_events for e in engines)
     assert any(len({g.block_size for g in e.groups}) > 1 and not e.has_state for e in engines)
     for pair in (False, True):
@@ -52,6 +55,13 @@ def test_every_feature_is_drawn() -> None:
         assert any(e.overlaps for e in those)
         assert any(e.lookahead for e in those)
         assert any(e.drafts and not e.lookahead for e in those)
+
+
+def test_wider_blocks_of_a_window_on_d_are_refused() -> None:
+    p = Engine("P", (Group("window", 2, window=4),), role="prefill")
+    d = Engine("D", (Group("window", 4, window=4),), role="decode", physical_per_logical=2)
+    with pytest.raises(UsageError, match=r"P keeps of a window.* Write a physical_per_logical"):
+        Cluster("pair", (p, d))
 
 
 def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
