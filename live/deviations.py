@@ -41,9 +41,9 @@ SINCE_0_32 = (
     "lease_ends_under_writer",
     "unneeded_prefill_is_not_told",
 )
-"""Known since 0.32.0 was looked at. 0.33.0 has them, too; `proof_before_the_last_token` only where
-hashes cover no token after their block. By default they do, with an EAGLE drafter and without a
-connector."""
+"""Known since 0.32.0 was looked at. 0.33.0 has them, too: each reproducer fails there for its
+reason. `proof_before_the_last_token` it has only where hashes cover no token after their block. By
+default they do, with an EAGLE drafter and without a connector."""
 
 MENDED_IN_0_33 = ("late_end_loses_session", "held_goes_beyond_answer")
 """What 0.33.0 does right; the latter as far as drafts are cut off."""

@@ -102,8 +102,8 @@ def settled(
 
 def sampled(request: Request, accepted: int, rules: Rules) -> Request:
     """The request with the accepted drafts and the token after them, as many as it asked for. Left
-    open: whether drafts beyond these stay counted as computed. The request ends here, so only what
-    it leaves behind in its last moment depends on it (`Scheduler._update_request_with_output`)."""
+    open: whether as many as are cut off stay counted as computed. The request ends here, so only
+    what it leaves behind at last depends on it (`Scheduler._update_request_with_output`)."""
     longer = history.sampled(request, accepted + 1)
     beyond = len(request.tokens) + accepted + 1 - len(longer.tokens)
     taken_back = beyond - rules.computed_past_the_end(beyond)

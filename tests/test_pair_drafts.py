@@ -76,7 +76,7 @@ def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() 
 
 
 @pytest.mark.parametrize(("custom", "last"), [((), (2, 1)), (ENDS_WITH_OUTPUT, (1, 2))])
-def test_a_draft_beyond_the_end_may_count_for_what_is_left_behind(
+def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind(
     custom: tuple[Fault, ...], last: tuple[int, ...]
 ) -> None:
     machine = ModelMachine(CLUSTERS["pd-drafts"].carrying(Job("r0", "a", 2)), rules_with(custom))
