@@ -156,11 +156,13 @@ def _check_sessions(cluster: Cluster) -> None:
             "true, or leave the parts out."
         )
     engine = cluster.engines[0]
-    plain = engine.role == "both" and not engine.drafts
+    rolls_back = engine.overlaps and not engine.has_state
+    plain = engine.role == "both" and (rolls_back or not engine.drafts)
     if cluster.sessions and not plain:
         raise UsageError(
-            f"Sessions on {cluster.name}, with a hand-over or a drafter, are not modelled. "
-            "Write one engine of role both without drafts, or sessions false."
+            f"Sessions on {cluster.name}, with a hand-over, or with drafts in steps that do not "
+            "overlap or beside a Mamba group, are not modelled. Write one engine without these, "
+            "or sessions false."
         )
     if cluster.sessions and cluster.failures and engine.overlaps:
         raise UsageError(

@@ -8,17 +8,23 @@ Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `
 V1. Left open: parts that come while the one before is still being answered, which vLLM queues.
 """
 
-from kvproof.model import capacity, config, connector
+from kvproof.model import capacity, config, connector, in_flight
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import ASTRAY, PAUSED, PREEMPTED, WAITING, Request, State
+from kvproof.model.state import ASTRAY, PAUSED, PREEMPTED, VOID, WAITING, Request, State
 
 
 def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
     """A part is answered: the session leaves the running queue and waits for its user. Where steps
-    overlap, the last token may come after a preemption: then it waits without blocks."""
+    overlap, the last token may come after a preemption: then it waits without blocks. What steps in
+    flight still compute, and accepted drafts beyond the answer, are thrown away."""
     lost = request.status == PREEMPTED and rules.late_end_loses_session()
-    held = state.engine(engine).having(request._replace(status=ASTRAY if lost else PAUSED))
+    request = request._replace(
+        status=ASTRAY if lost else PAUSED,
+        computed=min(request.computed, len(request.tokens) - 1),
+        drafts=0,
+    )
+    held = in_flight.let_down(state.engine(engine), request.id, VOID).having(request)
     running = tuple(r for r in held.running if r != request.id)
     return state.putting(held._replace(running=running))
 

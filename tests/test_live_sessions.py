@@ -17,6 +17,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "priority": {"policy": "priority"},
     "events": {"kv_events": True},
     "store": {"store": True, "steps_in_flight": 2},
+    "drafts": {"drafts": 2, "steps_in_flight": 2, "groups": (Group("full", 2),)},
 }
 
 

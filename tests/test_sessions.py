@@ -19,6 +19,7 @@ from kvproof.strategies.symmetry import renamings
 from kvproof.strategies.verdict import Verdict
 
 FULL = Group("full", 2)
+STATE = Group("mamba", 2)
 SESSIONS = CLUSTERS["sessions"]
 IMPOSSIBLE = FAULTS["impossible_fit_waits"]
 
@@ -197,7 +198,8 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        (Engine("E", (FULL,), drafts=1), "a drafter"),
+        (Engine("E", (FULL,), drafts=1), "drafts in steps that do not overlap"),
+        (Engine("E", (FULL, STATE), drafts=1, steps_in_flight=2), "beside a Mamba group"),
     ],
 )
 def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -> None:
@@ -209,6 +211,20 @@ def test_a_failing_store_beside_steps_that_overlap_is_refused() -> None:
     engine = Engine("E", (FULL,), store=True, steps_in_flight=2)
     with pytest.raises(UsageError, match="a store that fails beside steps that overlap"):
         Cluster("c", (engine,), sessions=True, failures=1)
+
+
+def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None:
+    engine = Engine("E", (FULL,), 12, drafts=2, steps_in_flight=2)
+    jobs = (Job("r0", "abcd", 3, parts=("e",)),)
+    machine = ModelMachine(Cluster("c", (engine,), jobs, sessions=True))
+    for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E"), Schedule("E")):
+        machine.take(event)
+    machine.take(Complete("E", (("r0", 2),)))
+    paused = machine.state.engine("E").request("r0")
+    assert (paused.status, paused.tokens, paused.computed) == ("paused", "abcd...", 6)
+    assert [f.fate for f in machine.state.engine("E").flights("r0")] == ["void"]
+    machine.take(Continue("E", "r0"))
+    assert machine.state.engine("E").request("r0").tokens == "abcd..e"
 
 
 def test_parts_that_cannot_be_are_refused() -> None:
