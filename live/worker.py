@@ -144,16 +144,15 @@ class Worker:
         self, requests: Mapping[str, state.Request], shares: Iterable[Flight], drafts: Accepted
     ) -> None:
         """After sampling: so many drafts of each request of the step were right. `requests` have
-        computed what the step did. One that was preempted since has lost its blocks."""
+        computed what the step did. One that was preempted since has lost its blocks, and how many
+        tokens it has is told when it comes back."""
         if not self.cfg.drafts:
             return
         for share in shares:
             name, count = share.request, drafts.get(share.request, 0)
-            if name not in requests:
+            if name not in requests or share.fate != state.COUNTS:
                 continue
             self.lengths[name] += count - share.ahead
-            if share.fate != state.COUNTS:
-                continue
             engine, seen = drafting.settled(
                 self.cfg, self._alone(), self._seen(requests[name]), count, SPEC
             )

@@ -173,10 +173,11 @@ def _check_drafts(engine: Engine) -> None:
             "group: vLLM then finds hits by the token that P cuts off, which kvproof does not "
             "cover yet. Write eagle false, or no Mamba group."
         )
-    if engine.retention is not None and engine.proof not in (0, engine.hit_unit):
+    eagle = {g.block_size for g in engine.groups if g.eagle}
+    if engine.retention is not None and eagle - {engine.hit_unit}:
         raise UsageError(
             f"Engine {engine.name} has a retention and a drafter in groups of block size "
-            f"{engine.proof}, where hits are multiples of {engine.hit_unit}, which kvproof does "
+            f"{min(eagle)}, where hits are multiples of {engine.hit_unit}, which kvproof does "
             "not cover yet. Write one block_size for all groups, or retention null."
         )
     if engine.drafts and engine.chunk_tokens <= engine.drafts:

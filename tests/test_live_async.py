@@ -12,6 +12,7 @@ from kvproof.model.events import (
     Complete,
     Event,
     Release,
+    ResetRunning,
     Schedule,
     Submit,
     describe,
@@ -112,3 +113,17 @@ def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> Non
         machine.take(event)
     machine.take(complete)
     assert machine.take(schedule).event == Schedule("E", (Release("r0"),))
+
+
+def test_drafts_thrown_away_by_a_reset_leave_the_length_of_who_comes_back() -> None:
+    from kvproof.live.machine import LiveMachine
+
+    engine = Engine("E", (Group("full", 2),), 12, chunk_tokens=5, steps_in_flight=2, drafts=1)
+    jobs, schedule, complete = (Job("r0", "aaaaaaaaaa", 3),), Schedule("E"), Complete("E")
+    cluster = Cluster("reset", (engine,), jobs, resets=True, resets_any_time=True)
+    machine = Shadowed(LiveMachine(cluster))
+    for event in (Submit("E", "r0"), schedule, complete, schedule, complete, schedule):
+        machine.take(event)
+    for event in (ResetRunning("E"), schedule, complete, schedule):
+        machine.take(event)
+    assert [f.samples for step in machine.state.engine("E").steps for f in step] == [False, False]

@@ -45,6 +45,10 @@ def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
 
 
 def test_a_drafter_in_narrower_blocks_is_refused() -> None:
-    groups = (Group("full", 4), Group("window", 2, window=3, eagle=True))
-    with pytest.raises(UsageError, match=r"block size 2.*Write one block_size"):
-        Engine("E", groups, 12, retention=0, drafts=1)
+    narrow, wide = (
+        Group("window", 2, window=3, eagle=True),
+        Group("window", 4, window=3, eagle=True),
+    )
+    for groups in ((Group("full", 4), narrow), (Group("full", 2, eagle=True), wide)):
+        with pytest.raises(UsageError, match=r"block size 2.*Write one block_size"):
+            Engine("E", groups, 12, retention=0, drafts=1)
