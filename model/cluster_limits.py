@@ -190,13 +190,6 @@ def _check_pair(p: Engine, d: Engine) -> None:
                 f"The kernel blocks of group {i} hold {p.kernel_tokens(i)} tokens on P and "
                 f"{d.kernel_tokens(i)} on D. Write block_size / physical_per_logical equal."
             )
-    windowed = any(g.kind == "window" for g in p.groups)
-    if windowed and d.physical_per_logical > p.physical_per_logical:
-        raise UsageError(
-            "P keeps of a window what ends in it, which may be the end only of a block of D that "
-            "has more kernel blocks, and kvproof does not cover that. Write a "
-            "physical_per_logical for D that is at most that of P, or no window group."
-        )
     if p.has_state and p.physical_per_logical != d.physical_per_logical:
         raise UsageError(
             "P and D have unequal physical_per_logical beside a Mamba group. vLLM's handshake "

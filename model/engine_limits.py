@@ -93,9 +93,8 @@ def _check_partial(engine: Engine, sizes: set[int]) -> None:
         )
     if not engine.prefix_caching:
         raise UsageError(
-            f"Hits of engine {engine.name} may end inside a block beside "
-            "a prefix cache that is off, which kvproof does not model. Write an engine without "
-            "these, or one block_size for all and match_unit 0."
+            f"Hits of engine {engine.name} may end inside a block, and its prefix cache is off. "
+            "Write prefix_caching true, or one block_size for all and match_unit 0."
         )
 
 

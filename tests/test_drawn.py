@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Engine, Group
 from kvproof.model.drawn import LAYOUTS, drawn
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
@@ -55,13 +55,6 @@ def test_every_feature_is_drawn() -> None:
         assert any(e.overlaps for e in those)
         assert any(e.lookahead for e in those)
         assert any(e.drafts and not e.lookahead for e in those)
-
-
-def test_wider_blocks_of_a_window_on_d_are_refused() -> None:
-    p = Engine("P", (Group("window", 2, window=4),), role="prefill")
-    d = Engine("D", (Group("window", 4, window=4),), role="decode", physical_per_logical=2)
-    with pytest.raises(UsageError, match=r"P keeps of a window.* Write a physical_per_logical"):
-        Cluster("pair", (p, d))
 
 
 def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
