@@ -127,7 +127,7 @@ def test_copies_and_chunks_in_numbers() -> None:
             lambda: engine(kv_events=True),
             r"inside a block of full .* Write block_size 2 for the full",
         ),
-        (lambda: engine(prefix_caching=False), r"is off.* Write an engine without these"),
+        (lambda: engine(prefix_caching=False), r"is off.* Write prefix_caching true"),
     ],
 )
 def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> None:
