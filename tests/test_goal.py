@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.model import goal
-from kvproof.model.state import LOADING, WAITING, Block, Engine, Request, State, Transfer
+from kvproof.model.state import LOADING, SENDING, WAITING, Block, Engine, Request, State, Transfer
 
 
 def beside_a_lost_read(free: int, status: str = WAITING) -> State:
@@ -27,3 +27,15 @@ def test_a_request_that_runs_is_not_excused() -> None:
 def test_without_a_lost_read_nobody_is_excused() -> None:
     state = beside_a_lost_read(0)._replace(transfers=())
     assert [request.id for _, request in goal.unfinished(state)] == ["r0", "r1"]
+
+
+@pytest.mark.parametrize(("free", "excused"), [(0, True), (3, True), (4, False)])
+def test_who_waits_on_p_for_blocks_that_it_keeps_for_one_excused_is_excused(
+    free: int, excused: bool
+) -> None:
+    state = beside_a_lost_read(0)
+    kept = Request("r1", SENDING, "xy", 2, 1, tables=((1,),))
+    third = Request("r2", WAITING, "uv", 2, 1)
+    blocks = (Block(),) * (free + 2)
+    p = Engine("P", blocks, tuple(range(2, free + 2)), requests=(kept, third))
+    assert goal.over(state._replace(engines=(p, *state.engines))) is excused
