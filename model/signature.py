@@ -1,0 +1,33 @@
+"""The signature of a finding: which check does not hold, in which part, and on what.
+
+Two findings with one signature may have different numbers and names, and one cause.
+"""
+
+from typing import NamedTuple
+
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+
+
+class Signature(NamedTuple):
+    """`check` is the id of a guard or an invariant. `event` is the kind of event after which it is
+    seen. `feature` is the kind of cache group that it is about (`full`, `window`, `mamba`), or
+    empty."""
+
+    check: str
+    event: str
+    feature: str = ""
+
+    @property
+    def words(self) -> str:
+        """As it is printed."""
+        return f"{self.check} after {self.event}" + (f" ({self.feature})" if self.feature else "")
+
+
+def signature(cluster: Cluster, event: Event, check: str, about: About) -> Signature:
+    """The signature of a finding of this check after this event."""
+    kind = ""
+    if about.group is not None and about.engine:
+        kind = cluster.engine(about.engine).groups[about.group].kind
+    return Signature(check, type(event).__name__, kind)

@@ -1,0 +1,46 @@
+"""What a step changed: the engines and requests before it and after it, side by side."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvproof.model.events import Schedule
+from kvproof.model.state import Engine, Request
+from kvproof.model.step import Step
+
+
+class Engines(NamedTuple):
+    """One engine before and after a step."""
+
+    before: Engine
+    after: Engine
+
+
+class Requests(NamedTuple):
+    """One request on one engine; None where the engine does not hold it."""
+
+    name: str
+    before: Request | None
+    after: Request | None
+
+
+def alive(step: Step) -> Iterator[Engines]:
+    """The engines that lived through the step. How an engine dies is `engine_survives`'s affair."""
+    for before, after in zip(step.before.engines, step.after.engines, strict=True):
+        if not before.dead and not after.dead:
+            yield Engines(before, after)
+
+
+def requests(engines: Engines) -> Iterator[Requests]:
+    """The requests that the engine held before or after, each once."""
+    names = [r.id for r in engines.before.requests]
+    names += [r.id for r in engines.after.requests if r.id not in names]
+    for name in names:
+        yield Requests(name, engines.before.find(name), engines.after.find(name))
+
+
+def scheduled(step: Step) -> Engines | None:
+    """The engine that scheduled, if this step is a `Schedule` and its engine lives."""
+    if not isinstance(step.event, Schedule):
+        return None
+    name = step.event.engine
+    return next((e for e in alive(step) if e.after.name == name), None)

@@ -1,0 +1,95 @@
+"""A count of computed tokens that runs ahead makes the next step skip tokens, and one that lags
+computes tokens twice and advances a Mamba state twice (vllm#37310, vllm#44526).
+
+A step adds what it schedules. Its output takes back what it says was wrong: drafts that were not
+accepted. A preemption, a failed load and a reset set a request back to 0. A request that has loaded
+its whole prompt computes the last token again, to sample from it. Left open: whether a request that
+ends among accepted drafts keeps those beyond its end in the count.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import Admit, Adopt, Complete, Compute, Preempt, Schedule
+from kvproof.model.severity import Severity
+from kvproof.model.spec.changes import Requests, alive, requests
+from kvproof.model.spec.guard import Guard
+from kvproof.model.state import COUNTS, FAILED, Engine, Request
+from kvproof.model.step import Step
+
+
+def _after_schedule(event: Schedule, request: Request) -> set[int]:
+    """The counts that the choices of a step leave, from the one before it."""
+    counts = {request.computed}
+    for choice in event.chose or ():
+        if choice.request != request.id:
+            continue
+        if isinstance(choice, Admit):
+            counts = {choice.local_hit + choice.external}
+        elif isinstance(choice, Compute):
+            counts = {count + choice.tokens for count in counts}
+        elif isinstance(choice, Preempt):
+            counts = {0}
+        elif isinstance(choice, Adopt):
+            failed = request.status == FAILED
+            counts = {0} if failed else {min(c, len(request.tokens) - 1) for c in counts}
+    return counts
+
+
+def _after_output(before: Engine, event: Complete, was: Request, now: Request) -> set[int]:
+    """The counts that the output of the oldest step leaves."""
+    if event.failed == was.id:
+        return {was.hit}
+    accepted, end = dict(event.accepted).get(was.id, 0), len(now.tokens) - 1
+    count = was.computed
+    if was.id in dict(before.step or ()):
+        count -= max(was.computed - len(was.tokens) - accepted, 0)
+    for flight in before.steps[0] if before.steps else ():
+        if flight.request == was.id and flight.fate == COUNTS and flight.samples:
+            count -= flight.ahead - accepted
+    return {count, min(count, end)} if len(now.output) >= now.max_tokens else {count}
+
+
+def _allowed(before: Engine, step: Step, was: Request, now: Request) -> set[int]:
+    event = step.event
+    if isinstance(event, Schedule) and event.engine == before.name:
+        return _after_schedule(event, was)
+    if isinstance(event, Complete) and event.engine == before.name:
+        return _after_output(before, event, was, now)
+    begins_anew = now.status != was.status and now.status in (FAILED, "preempted")
+    return {0} if begins_anew else {was.computed}
+
+
+def _said(request: Requests, engine: Engine, allowed: set[int]) -> Because:
+    assert request.before is not None
+    assert request.after is not None
+    right = " or ".join(str(count) for count in sorted(allowed))
+    return because(
+        f"{request.name} on {engine.name} had {request.before.computed} computed tokens, and after "
+        f"this event it has {right}",
+        f"it counts {request.after.computed}",
+        engine=engine.name,
+        request=request.name,
+    )
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+    """The computed tokens of each request are what the event makes of them."""
+    for engines in alive(step):
+        for request in requests(engines):
+            was, now = request.before, request.after
+            if was is None or now is None:
+                continue
+            allowed = _allowed(engines.before, step, was, now)
+            if now.computed not in allowed:
+                yield _said(request, engines.after, allowed)
+
+
+GUARD = Guard(
+    id="computed_tokens_are_those_scheduled",
+    name="a request counts as computed what was scheduled, loaded or hit, and nothing else",
+    part="scheduler",
+    severity=Severity.WRONG_TOKENS,
+    check=check,
+)

@@ -1,0 +1,85 @@
+"""A cache entry that is dropped though its block still has the content is a prefix hit given away
+(vllm#44409, and prefix hits at 0 %).
+
+An entry goes when its block is given out again, when it is evicted by name, with a reset, where a
+load failed, where what it was to hold is not computed after all, or when another entry takes its
+place: a longer prefix in the same block, or a copy of the block.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import (
+    Complete,
+    Evict,
+    Preempt,
+    ResetPrefixCache,
+    ResetRunning,
+    Schedule,
+    describe,
+)
+from kvproof.model.severity import Severity
+from kvproof.model.spec.changes import Engines, alive
+from kvproof.model.spec.guard import Guard
+from kvproof.model.spec.taken_blocks_were_free import blocks_of
+from kvproof.model.state import Key
+from kvproof.model.step import Step
+
+
+def _given_up(step: Step, engines: Engines) -> set[int]:
+    """Blocks whose entries the event may drop."""
+    event, before = step.event, engines.before
+    if isinstance(event, Evict):
+        return {event.block}
+    if isinstance(event, ResetPrefixCache | ResetRunning):
+        return set(range(len(before.blocks)))
+    if isinstance(event, Complete) and event.failed:
+        return {b for table in before.request(event.failed).tables for b in table}
+    blocks = set[int]()
+    for choice in event.chose or () if isinstance(event, Schedule) else ():
+        blocks |= set(blocks_of(choice, "taken"))
+        if isinstance(choice, Preempt):
+            blocks |= set(blocks_of(choice, "freed"))
+    return blocks
+
+
+def _replaced(engines: Engines, key: Key, block: int) -> bool:
+    """Whether another entry has taken the place of this one."""
+    group, prefix = key
+    longer = any(
+        k[0] == group and k[1].startswith(prefix) for k in engines.after.blocks[block].keys
+    )
+    elsewhere = set(engines.after.blocks_for(key)) - set(engines.before.blocks_for(key))
+    return longer or bool(elsewhere)
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+    """No entry is lost but for one of these reasons."""
+    for engines in alive(step):
+        before, after = engines
+        if before.cached == after.cached:
+            continue
+        left = {(key, block) for key, blocks in after.cached for block in blocks}
+        given_up = _given_up(step, engines)
+        for key, blocks in before.cached:
+            for block in blocks:
+                if (key, block) in left or block in given_up or _replaced(engines, key, block):
+                    continue
+                yield because(
+                    f"block {block} of {after.name} is cached as prefix {key[1]!r} of group "
+                    f"{key[0]}, and {describe(step.event)} neither takes nor evicts it",
+                    "it is cached no more",
+                    engine=after.name,
+                    group=key[0],
+                    block=block,
+                )
+
+
+GUARD = Guard(
+    id="entry_is_lost_with_its_block",
+    name="a cache entry is lost only when its block is given out, evicted, reset or replaced",
+    part="block pool",
+    severity=Severity.LOST_PERFORMANCE,
+    check=check,
+)

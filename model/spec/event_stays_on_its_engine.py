@@ -1,0 +1,38 @@
+"""P and D share nothing but what a transfer moves. What happens on one must not show on the other."""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost, describe
+from kvproof.model.severity import Severity
+from kvproof.model.spec.changes import alive
+from kvproof.model.spec.guard import Guard
+from kvproof.model.state import Engine
+from kvproof.model.step import Step
+
+
+def _accounts(engine: Engine) -> tuple[object, ...]:
+    return engine.blocks, engine.free, engine.cached, engine.requests, engine.running
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+    """An event of one engine changes nothing on another."""
+    if isinstance(step.event, TransferDone | TransferFail | TransferLost | LeaseExpire):
+        return
+    for before, after in alive(step):
+        if after.name != step.event.engine and _accounts(before) != _accounts(after):
+            yield because(
+                f"{describe(step.event)} is an event of {step.event.engine}",
+                f"requests or blocks of {after.name} changed",
+                engine=after.name,
+            )
+
+
+GUARD = Guard(
+    id="event_stays_on_its_engine",
+    name="an event of one engine changes no request and no block of another",
+    part="connector",
+    severity=Severity.WRONG_TOKENS,
+    check=check,
+)

@@ -1,0 +1,68 @@
+"""A token that is sampled and not kept, or kept twice, shifts all that come after it; a prompt that
+changes under way is another prompt (vllm#48245, vllm#45138).
+
+The output of a step gives each request that sampled a token this one, after its accepted drafts, up
+to the tokens it asked for. Nothing else gives a token. The output of a request that has ended, or
+begun anew after a reset, is thrown away.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import Complete, Continue
+from kvproof.model.severity import Severity
+from kvproof.model.spec.changes import alive, requests
+from kvproof.model.spec.guard import Guard
+from kvproof.model.state import VOID, Engine, Request
+from kvproof.model.step import Step
+
+
+def sampled(before: Engine, event: Complete, request: Request) -> int:
+    """Tokens that the output of the oldest step brings to a request."""
+    if event.failed == request.id:
+        return 0
+    tokens = dict(event.accepted).get(request.id, 0) + 1
+    if request.id in dict(before.step or ()):
+        return tokens if request.computed >= len(request.tokens) else 0
+    shares = [f for f in (before.steps[0] if before.steps else ()) if f.request == request.id]
+    return tokens if any(f.samples and f.fate != VOID for f in shares) else 0
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+    """Outputs grow by what was sampled; prompts stay."""
+    event = step.event
+    for engines in alive(step):
+        before, after = engines
+        for name, was, now in requests(engines):
+            goes_on = isinstance(event, Continue) and event.request == name
+            if was is None or now is None or goes_on:
+                continue
+            brought = 0
+            if isinstance(event, Complete) and event.engine == before.name:
+                brought = sampled(before, event, was)
+            expected = min(len(was.output) + brought, was.max_tokens)
+            if len(now.output) != expected:
+                yield because(
+                    f"{name} on {after.name} had {len(was.output)} output tokens and the event "
+                    f"brings {brought}",
+                    f"it has {len(now.output)}",
+                    engine=after.name,
+                    request=name,
+                )
+            if not was.prompt.startswith(now.prompt):
+                yield because(
+                    f"{name} on {after.name} was sent with the prompt {was.prompt!r}",
+                    f"it is {now.prompt!r} now",
+                    engine=after.name,
+                    request=name,
+                )
+
+
+GUARD = Guard(
+    id="output_is_what_was_sampled",
+    name="a request gets the tokens that were sampled for it, each once, and keeps its prompt",
+    part="scheduler",
+    severity=Severity.WRONG_TOKENS,
+    check=check,
+)

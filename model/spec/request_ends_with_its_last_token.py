@@ -1,0 +1,45 @@
+"""A request that has all its tokens and goes on computes for nobody and keeps its blocks; one that
+ends before has a cut answer (vllm#53130)."""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import Complete
+from kvproof.model.severity import Severity
+from kvproof.model.spec.changes import alive, requests
+from kvproof.model.spec.guard import Guard
+from kvproof.model.spec.output_is_what_was_sampled import sampled
+from kvproof.model.state import PREEMPTED, RUNNING, WAITING
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
+    """With a step's output those end that have all their tokens, and no others."""
+    event = step.event
+    if not isinstance(event, Complete):
+        return
+    for engines in alive(step):
+        if engines.after.name != event.engine:
+            continue
+        for name, was, now in requests(engines):
+            if was is None or (event.failed == name and cluster.load_failure == "fail"):
+                continue
+            tokens = len(was.output) + sampled(engines.before, event, was)
+            going = now is not None and now.status in (WAITING, RUNNING, PREEMPTED)
+            if going == (tokens >= was.max_tokens) and was.status in (RUNNING, PREEMPTED):
+                yield because(
+                    f"{name} on {engines.after.name} has {tokens} of its {was.max_tokens} tokens",
+                    f"it is {now.status if now else 'gone'}",
+                    engine=engines.after.name,
+                    request=name,
+                )
+
+
+GUARD = Guard(
+    id="request_ends_with_its_last_token",
+    name="a request ends with the last token it asked for, and not before",
+    part="scheduler",
+    severity=Severity.WRONG_TOKENS,
+    check=check,
+)

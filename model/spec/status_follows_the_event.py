@@ -1,0 +1,98 @@
+"""A request that is in a state it cannot have come to is served twice, or never (vllm#49439).
+
+The table has, for each kind of event, the changes of status that it may bring. GONE is a request
+that its engine no longer holds, and NEW one that it did not hold before.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Continue,
+    LeaseExpire,
+    ResetRunning,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+    describe,
+)
+from kvproof.model.severity import Severity
+from kvproof.model.spec.changes import alive, requests
+from kvproof.model.spec.guard import Guard
+from kvproof.model.state import (
+    ABORTED,
+    FAILED,
+    LOADED,
+    LOADING,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SENDING,
+    WAITING,
+)
+from kvproof.model.step import Step
+
+NEW = GONE = "gone"
+
+_STARTED = (RUNNING, LOADING)
+_LOAD_ENDS = {LOADING: (LOADED, FAILED, GONE), ABORTED: (GONE,), SENDING: (GONE,)}
+
+ALLOWED: dict[type, dict[str, tuple[str, ...]]] = {
+    Submit: {NEW: (WAITING,)},
+    Schedule: {
+        WAITING: (*_STARTED, PREEMPTED),
+        PREEMPTED: _STARTED,
+        RUNNING: (PREEMPTED,),
+        LOADED: (WAITING, PREEMPTED, RUNNING),
+        FAILED: (WAITING, PREEMPTED, RUNNING, LOADING),
+    },
+    Complete: {RUNNING: (GONE, SENDING, PAUSED), PREEMPTED: (GONE, SENDING, PAUSED)},
+    Continue: {PAUSED: (WAITING, GONE)},
+    TransferDone: _LOAD_ENDS,
+    TransferFail: _LOAD_ENDS,
+    LeaseExpire: _LOAD_ENDS,
+    Abort: {
+        status: (GONE, ABORTED)
+        for status in (WAITING, PREEMPTED, RUNNING, LOADING, LOADED, FAILED, PAUSED)
+    },
+    ResetRunning: {RUNNING: (PREEMPTED,)},
+}
+
+
+def _concerned(step: Step, name: str) -> bool:
+    """Whether the event names the request, or speaks of all of an engine."""
+    event = step.event
+    if isinstance(event, Schedule):
+        return any(name in (c.request, getattr(c, "needy", "")) for c in event.chose or ())
+    if isinstance(event, Submit | Continue | Abort):
+        return name == event.request
+    return True  # an output is of many requests; a transfer's end is another one's on each engine
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+    """Each change of status is one that the event may bring."""
+    table = ALLOWED.get(type(step.event), {})
+    for engines in alive(step):
+        for name, was, now in requests(engines):
+            old, new = was.status if was else NEW, now.status if now else GONE
+            if old == new or (new in table.get(old, ()) and _concerned(step, name)):
+                continue
+            yield because(
+                f"{name} on {engines.after.name} was {old}",
+                f"after {describe(step.event)} it is {new}",
+                engine=engines.after.name,
+                request=name,
+            )
+
+
+GUARD = Guard(
+    id="status_follows_the_event",
+    name="a request changes its status only as the event allows",
+    part="scheduler",
+    severity=Severity.HANG,
+    check=check,
+)

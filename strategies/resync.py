@@ -1,0 +1,33 @@
+"""After a finding that is explained, a run goes on from the state that was observed.
+
+What the cache says a block holds, and what a request took it to hold, is believed from then on. So
+what follows from one wrong block is not reported again and again, and hides nothing after it.
+"""
+
+from kvproof.invariants.cached_block_holds_its_key import promised
+from kvproof.model import memory
+from kvproof.model.config import Cluster
+from kvproof.model.state import NULL, Engine, State
+from kvproof.model.step import Step
+
+
+def believed(cluster: Cluster, step: Step) -> State:
+    """The state after a step, in which blocks hold what they are taken to hold."""
+    engines = tuple(_engine(cluster, step, engine) for engine in step.after.engines)
+    return step.after._replace(engines=engines)
+
+
+def _engine(cluster: Cluster, step: Step, engine: Engine) -> Engine:
+    groups, held = cluster.engine(engine.name).groups, list(engine.memory)
+    for (index, prefix), blocks in engine.cached:
+        group = groups[index]
+        slots = dict(enumerate(promised(group, (index, prefix))))
+        width = group.block_size if group.attention else 1
+        for block in blocks:
+            memory.write(held, block, index, width, slots)
+    for read in step.effects.reads:
+        group = groups[read.group]
+        if read.engine == engine.name and read.found != read.expected and read.block != NULL:
+            width = group.block_size if group.attention else 1
+            memory.write(held, read.block, read.group, width, {read.slot: read.expected})
+    return engine._replace(memory=tuple(held))
