@@ -1,4 +1,5 @@
-"""P and D share nothing but what a transfer moves. What happens on one must not show on the other."""
+"""P and D share nothing but what a transfer moves. What happens on one does not show on
+the other."""
 
 from collections.abc import Iterator
 

@@ -39,6 +39,7 @@ from kvproof.model.step import Step
 NEW = GONE = "gone"
 
 _STARTED = (RUNNING, LOADING)
+_UNDER_WAY = (WAITING, PREEMPTED, RUNNING, LOADING, LOADED, FAILED, PAUSED)
 _LOAD_ENDS = {LOADING: (LOADED, FAILED, GONE), ABORTED: (GONE,), SENDING: (GONE,)}
 
 ALLOWED: dict[type, dict[str, tuple[str, ...]]] = {
@@ -55,10 +56,7 @@ ALLOWED: dict[type, dict[str, tuple[str, ...]]] = {
     TransferDone: _LOAD_ENDS,
     TransferFail: _LOAD_ENDS,
     LeaseExpire: _LOAD_ENDS,
-    Abort: {
-        status: (GONE, ABORTED)
-        for status in (WAITING, PREEMPTED, RUNNING, LOADING, LOADED, FAILED, PAUSED)
-    },
+    Abort: dict.fromkeys(_UNDER_WAY, (GONE, ABORTED)),
     ResetRunning: {RUNNING: (PREEMPTED,)},
 }
 

@@ -1,0 +1,99 @@
+"""A machine that is known to leave the spec in places, and is asked of everything else.
+
+Every step of it is asked of the guards and of the invariants (see `run`). A finding that a known
+deviation explains is counted, and the run goes on from the state that was observed. So is one that
+was explained before and still stands. Any other is new.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from kvproof.invariants.invariant import Finding
+from kvproof.model.because import About
+from kvproof.model.config import Cluster, Job
+from kvproof.model.deviation import Deviation
+from kvproof.model.events import Event
+from kvproof.model.machine import Machine
+from kvproof.model.signature import signature
+from kvproof.model.state import State
+from kvproof.model.step import Step
+from kvproof.strategies.policy import differs
+from kvproof.strategies.resync import believed
+
+
+class Watched:
+    """A machine with its known deviations, as a machine.
+
+    `met` counts, by deviation, the findings it explains, and `policy`, by kind, the steps in which
+    the machine chose otherwise than the reference.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        known: Iterable[Deviation] = (),
+        met: Counter[str] | None = None,
+        policy: Counter[str] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.known = tuple(known)
+        self.name = machine.name
+        self.met: Counter[str] = Counter() if met is None else met
+        self.policy = policy
+        self.standing: dict[tuple[str, About], str] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster being driven."""
+        return self.machine.cluster
+
+    @property
+    def state(self) -> State:
+        """The state of the driven machine."""
+        return self.machine.state
+
+    def add_job(self, job: Job) -> None:
+        """Add a job to the traffic."""
+        self.machine.add_job(job)
+
+    def stimuli(self) -> list[Event]:
+        """What the environment may do next."""
+        return self.machine.stimuli()
+
+    def close(self) -> None:
+        """Close the driven machine, where it can be."""
+        close = getattr(self.machine, "close", None)
+        if close is not None:
+            close()
+
+    def take(self, event: Event) -> Step:
+        """Take one event."""
+        step = self.machine.take(event)
+        if self.policy is not None:
+            self.policy.update(differs(self.cluster, step))
+        return step
+
+    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings after a step that no known deviation explains. Where all are explained, the
+        machine goes on with what it was seen to do."""
+        stand: dict[tuple[str, About], str] = {}
+        new = []
+        for finding in findings:
+            what = finding.invariant, finding.about
+            by = self._explained_by(step, finding) or self.standing.get(what)
+            if by is None:
+                new.append(finding)
+                continue
+            self.met[by] += what not in self.standing
+            stand[what] = by
+        self.standing = stand
+        if findings and not new:
+            self.machine.believe(believed(self.cluster, step))
+        return new
+
+    def _explained_by(self, step: Step, finding: Finding) -> str | None:
+        found = signature(self.cluster, step.event, finding.invariant, finding.about)
+        for deviation in self.known:
+            if deviation.explains(self.cluster, step, found, finding.about):
+                return deviation.name
+        return None

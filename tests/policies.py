@@ -1,0 +1,151 @@
+"""Changes of live vLLM that are harmless: each chooses otherwise where vLLM is free to choose, and
+does nothing else. What must stay green under them, and be reported as a policy that differs."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class Policy(NamedTuple):
+    """A patch of vLLM's classes, presets in which it makes a difference, and what differs."""
+
+    patch: Patch
+    clusters: tuple[str, ...]
+    differs: str
+
+
+def _pool() -> Any:
+    from vllm.v1.core.block_pool import BlockPool
+
+    return BlockPool
+
+
+def _scheduler() -> Any:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    return Scheduler
+
+
+def _before(patch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[..., None]) -> None:
+    """Have something done before each call of a method."""
+    original = getattr(owner, name)
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        act(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
+
+    patch.setattr(owner, name, called)
+
+
+def _requeue(queue: Any, blocks: list[Any]) -> None:
+    for block in blocks:
+        queue.remove(block)
+    queue.append_n(blocks)
+
+
+def free_queue_reversed(patch: pytest.MonkeyPatch) -> None:
+    """The block that was freed last is given out first, cached or not."""
+
+    def act(pool: Any, _count: int) -> None:
+        queue = pool.free_block_queue
+        _requeue(queue, queue.get_all_free_blocks()[::-1])
+
+    _before(patch, _pool(), "get_new_blocks", act)
+
+
+def free_queue_sorted(patch: pytest.MonkeyPatch) -> None:
+    """Blocks that are not cached are given out first, and of these the highest id."""
+
+    def act(pool: Any, _count: int) -> None:
+        queue = pool.free_block_queue
+        _requeue(
+            queue,
+            sorted(
+                queue.get_all_free_blocks(),
+                key=lambda b: (b.block_hash is not None, -b.block_id),
+            ),
+        )
+
+    _before(patch, _pool(), "get_new_blocks", act)
+
+
+def another_victim(patch: pytest.MonkeyPatch) -> None:
+    """Who runs is served in turns, so that another one is last, and is preempted."""
+
+    def act(scheduler: Any, *_args: Any, **_options: Any) -> None:
+        if len(scheduler.running) > 1:
+            scheduler.running.append(scheduler.running.pop(0))
+
+    _before(patch, _scheduler(), "schedule", act)
+
+
+def _chunks_of(size: int) -> Patch:
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        def act(scheduler: Any, *_args: Any, **_options: Any) -> None:
+            scheduler.scheduler_config.long_prefill_token_threshold = size
+
+        _before(patch, _scheduler(), "schedule", act)
+
+    return patched
+
+
+def cached_a_step_later(patch: pytest.MonkeyPatch) -> None:
+    """A block that a step fills is cached with the next step, or when its request ends."""
+    from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+
+    cache, pop = KVCacheCoordinator.cache_blocks, KVCacheCoordinator.pop_blocks_for_free
+    free = KVCacheCoordinator.free
+    late: dict[tuple[int, str], tuple[Any, int]] = {}
+
+    def _now(self: Any, name: str) -> None:
+        if (id(self), name) in late:
+            cache(self, *late.pop((id(self), name)))
+
+    def later(self: Any, request: Any, tokens: int) -> None:
+        _now(self, request.request_id)
+        late[id(self), request.request_id] = request, tokens
+
+    def before(original: Callable[..., Any]) -> Callable[..., Any]:
+        def called(self: Any, name: str, *args: Any) -> Any:
+            _now(self, name)
+            return original(self, name, *args)
+
+        return called
+
+    patch.setattr(KVCacheCoordinator, "cache_blocks", later)
+    patch.setattr(KVCacheCoordinator, "pop_blocks_for_free", before(pop))
+    patch.setattr(KVCacheCoordinator, "free", before(free))
+
+
+def last_come_first_served(patch: pytest.MonkeyPatch) -> None:
+    """Who came last is admitted first."""
+    from vllm.v1.core.sched.request_queue import FCFSRequestQueue
+
+    patch.setattr(FCFSRequestQueue, "add_request", lambda self, request: self.appendleft(request))
+
+
+def freed_head_first(patch: pytest.MonkeyPatch) -> None:
+    """The first blocks of a request are freed, and evicted, before its last."""
+    original = _pool().free_blocks
+    patch.setattr(_pool(), "free_blocks", lambda self, blocks: original(self, list(blocks)[::-1]))
+
+
+POLICIES = {
+    "free_queue_reversed": Policy(
+        free_queue_reversed, ("full", "hybrid", "pd", "pd-window", "sessions"), "blocks"
+    ),
+    "free_queue_sorted": Policy(
+        free_queue_sorted, ("full-evicting", "window", "hybrid-siblings", "push"), "blocks"
+    ),
+    "freed_head_first": Policy(freed_head_first, ("full", "window", "async"), "blocks"),
+    "another_victim": Policy(
+        another_victim, ("full", "async-preempting", "pd-preempting"), "victim"
+    ),
+    "chunks_of_three": Policy(_chunks_of(3), ("full", "window", "pd-full"), "chunk"),
+    "chunks_of_four": Policy(_chunks_of(4), ("hybrid", "pd", "store-hybrid"), "chunk"),
+    "cached_a_step_later": Policy(cached_a_step_later, ("full", "full-evicting", "async"), "cached"),
+    "last_come_first_served": Policy(last_come_first_served, ("full", "hybrid", "pd"), "order"),
+}
