@@ -2,7 +2,7 @@
 
 import functools
 
-from kvproof.model import config, counts, groups
+from kvproof.model import config, counts, groups, pool
 from kvproof.model.state import NULL, Request
 
 
@@ -63,9 +63,9 @@ def needed_blocks(engine: config.Engine, tokens: int) -> int:
     return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
 
 
-def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
-    """Whether an engine that is otherwise empty can hold a request of so many tokens with a hit:
-    with one that ends inside a block it must hold the cached block and its copy at once."""
+def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
+    """Blocks that a request of so many tokens with a hit holds: with one that ends inside a block
+    the cached block and its copy at once."""
     held = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
@@ -74,11 +74,20 @@ def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
         )
         grown = groups.grown(engine, group, table, tokens, fresh=True)
         held += at_most(engine, group, grown, len(table))
-    return held < engine.num_blocks
+    return held
+
+
+def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
+    """Whether an engine that is otherwise empty can hold a request of so many tokens with a hit."""
+    return pool.fits(blocks_with_hit(engine, hit, tokens), engine.num_blocks)
+
+
+def blocks_to_the_end(engine: config.Engine, request: Request) -> int:
+    """Blocks that an engine must have to be sure to serve a request to its end. The last sampled
+    token is never computed."""
+    return needed_blocks(engine, len(request.prompt) + request.max_tokens - 1)
 
 
 def can_hold(engine: config.Engine, request: Request) -> bool:
-    """Whether an engine that is otherwise empty is sure to serve a request to its end. The last
-    sampled token is never computed."""
-    tokens = len(request.prompt) + request.max_tokens - 1
-    return needed_blocks(engine, tokens) < engine.num_blocks
+    """Whether an engine that is otherwise empty is sure to serve a request to its end."""
+    return pool.fits(blocks_to_the_end(engine, request), engine.num_blocks)

@@ -191,8 +191,9 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
     elif cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
         raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
     request = arrival(cluster, event.request, event.engine, rules)
-    impossible = not cfg.connected and not capacity.can_hold(cfg, request)
-    if impossible and rules.rejects_impossible():
+    if not cfg.connected and not rules.request_fits_pool(
+        capacity.blocks_to_the_end(cfg, request), cfg.num_blocks
+    ):
         return state.ending(event.engine, event.request)
     return state.putting(engine.having(connector.truncated(cfg, request, rules)))
 

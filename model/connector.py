@@ -117,7 +117,7 @@ def best_admission(
         together = coordinator.longest_together(cfg, engine, request.tokens, rules)
     offered = loadable(cluster, state, request, rules)
     hit = together
-    shared = cfg.prefix_caching and not cfg.store and not rules.decode_hit_needs_every_group()
+    shared = cfg.prefix_caching and rules.connector_brings_states(cfg)
     if together < offered and shared:
         # At least one token is left to the connector: the states come with it.
         full = coordinator.longest_full(cfg, engine, request.tokens, rules)

@@ -46,8 +46,9 @@ def longest_alone(
 def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
     """The longest hit that holds in every group, and that the engine has room for."""
     for length in _lengths(cfg, tokens, rules):
-        roomy = not cfg.partial or capacity.has_room_for_hit(cfg, length, len(tokens))
-        if not roomy and rules.hit_needs_room():
+        if cfg.partial and not rules.hit_fits_pool(
+            capacity.blocks_with_hit(cfg, length, len(tokens)), cfg.num_blocks
+        ):
             continue
         if length == 0 or rules.hit_holds(
             groups.resident(g, i, engine, tokens, length, rules) for i, g in enumerate(cfg.groups)
@@ -83,7 +84,7 @@ def look_up(
     """
     if not cfg.prefix_caching and hit:
         raise NotAllowed("prefix caching is off and there is a hit")
-    brought = external > 0 and not cfg.store and not rules.decode_hit_needs_every_group()
+    brought = external > 0 and rules.connector_brings_states(cfg)
     whole = hit == 0 or rules.hit_holds(
         groups.resident(g, i, engine, tokens, hit, rules) for i, g in enumerate(cfg.groups)
     )
@@ -143,9 +144,7 @@ def predicted(
             continue
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
-        held = blocks[skipped:]
-        if group.aligned and rules.reserves_superseded_state():
-            held = blocks
+        held = blocks[rules.states_superseded(skipped) if group.aligned else skipped :]
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
             loaded = hit.tokens + request.external
@@ -165,7 +164,8 @@ def _states(
     """Blocks for states that an admission to `end` tokens takes, where the table begins with `held`
     entries: one for the state a load brings, and one for the chunk computed after it."""
     size, brought = group.block_size, 0
-    if loaded < end and rules.reserves_loaded_state():
+    loaded = rules.tokens_loaded_before_chunk(loaded, end)
+    if loaded:
         brought = int(rules.state_blocks_predicted(loaded, size, held))
         held = max(held, int(counts.blocks_for_tokens(loaded, size)))
     return brought + groups.grown(cfg, group, (NULL,) * held, end, rules, fresh=True)
@@ -186,8 +186,7 @@ def admit(
         still = request.counted[index] if request.counted else 0
         whole = int(counts.full_blocks(hit.own[index], group.block_size))
         counted.append(max(int(rules.counted_after_hit(whole, skipped)), still))
-        if rules.touches_hit_blocks():
-            engine = pool.touch(engine, tables[-1])
+        engine = rules.touch_hits(engine, tables[-1])
     if request.external:
         for index, group in enumerate(cfg.groups):
             missing = counts.blocks_for_tokens(total, group.block_size) - len(tables[index])
@@ -223,11 +222,9 @@ def grow(
             engine, table = partial.copy_block(cfg, engine, request, index, fresh, rules)
         padded = table
         needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
-        if group.aligned and not rules.may_hold_more(len(table), needed):
-            engine = engine._replace(dead=f"{len(table)} blocks are held, and {needed} are needed")
         if count:
             padded = groups.padded(cfg, group, table, end, fresh)
-        engine, taken = pool.take(engine, count, rules)
+        engine, taken = rules.allocate(engine, group, len(table), needed, count, rules)
         tables.append((*padded, *taken))
     request = request._replace(tables=tuple(tables))
     return engine.having(request), request
@@ -272,12 +269,11 @@ def cache(
             key = (index, tokens[: (position + 1) * group.block_size])
             if not groups.worth_caching(cfg, group, position, request, rules):
                 continue
-            if block == NULL and not (rules.caches_null_blocks() and group.aligned):
-                continue
-            if key in engine.blocks[block].keys and block != NULL:
-                return engine._replace(dead=f"block {block} is to be hashed twice"), request
-            if engine.blocks[block].key is None or block == NULL or cfg.partial:
-                engine = pool.promote(engine, key, block, rules)
+            before = engine
+            engine = rules.cache_block(cfg, group, engine, key, block, rules)
+            if engine.dead:
+                return engine, request
+            if engine is not before:
                 new.append(position)
         looked_at = range(counted[index], full)
         engine = reports.stored(
@@ -285,8 +281,7 @@ def cache(
         )
         if full == counted[index]:
             engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
-        ends = group.kind == "full" and rules.caches_end_of_prompt()
-        if ends or (cfg.partial and group.kind != "window"):
+        if rules.caches_prompt_end(cfg, group):
             engine = _cache_end(cfg, engine, request, index, cacheable, rules)
         counted[index] = max(counted[index], full)
     request = request._replace(counted=tuple(counted))

@@ -74,36 +74,20 @@ class Greedy(Scheduling):
             held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))
         else:
             held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
-        hold_on = self.cluster.sessions and not self.rules.sessions_give_way()
-        if hold_on:
-            # vLLM's order is that of pausing, which a state does not tell: the worst one is taken.
-            held.sort(key=lambda r: (not r.tables, self._priority(r.id), -self._lacks(r)))
-        for request in held:
-            # A chunk might fit; vLLM asks for room for all of a session before it goes on.
-            stays = hold_on and self._lacks(request) > len(self.engine.free)
-            if stays or not self.budget or self.engine.dead or not self._try(request.id):
-                break
-        if held and not self.chose and not self.engine.running:
-            self._reclaim(held[0].id)
+        self.rules.serve_waiting(self, held)
 
-    def _priority(self, name: str) -> int:
-        return self.cluster.job(name).priority
+    def serve(self, request: Request) -> bool:
+        """Whether a request that waits is served in this step."""
+        return bool(self.budget) and not self.engine.dead and self._try(request.id)
 
-    def _lacks(self, request: Request) -> int:
-        """Blocks that a session needs for all its tokens and does not hold."""
-        if not request.tables:
-            return 0
-        tokens = len(request.tokens)
-        return coordinator.predicted(self.cfg, self.engine, request, None, tokens, self.rules)
-
-    def _reclaim(self, needy: str) -> None:
+    def reclaim(self, needy: str) -> None:
         """Nobody runs: sessions that wait give their blocks to the first in turn until it fits."""
         order = list(self.engine.requests)
         if self.cfg.by_priority:
             order.sort(key=lambda r: self.rank(r.id))
         for victim in reversed(order):
             before = self.engine
-            if victim.id == needy or not session.gives_way(self.cluster, victim, self.rules):
+            if victim.id == needy or not session.gives_way(self.cluster, victim):
                 continue
             try:
                 self.preempt(Preempt(victim.id, needy))
@@ -116,12 +100,12 @@ class Greedy(Scheduling):
     def _leaves_room(self, before: Engine, name: str) -> bool:
         """Whether a load leaves the blocks that requests begun before it still need. One that waits
         with its blocks cannot be preempted, and several of them could wait for each other."""
-        if not self.rules.loads_leave_room() or self.engine.dead:
+        if self.engine.dead:
             return True
         ahead = max(self._lookahead(), self._kept_slots())
         promised = sum(self._still_needed(r, ahead) for r in before.requests if self._begun(r))
         rest = self._still_needed(self.engine.request(name), self._lookahead())
-        if promised + max(rest, self._kept()) > len(self.engine.free):
+        if not self.rules.leaves_room(promised + max(rest, self._kept()), len(self.engine.free)):
             raise NotAllowed(f"{name} would take blocks that others need to finish")
         return True
 

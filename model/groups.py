@@ -40,9 +40,9 @@ def blocks_matched(group: config.Group, length: int, rules: Rules = SPEC) -> tup
     """Positions of the blocks that must match for a hit of `length` tokens: those it needs, and one
     more where a drafter has layers, which is not taken."""
     needed = tuple(blocks_needed(group, length, rules))
-    if not length or not group.eagle or not rules.matches_a_block_more():
+    if not length or not group.eagle:
         return needed
-    return (*needed, int(counts.full_blocks(length, group.block_size)))
+    return (*needed, *rules.matched_and_dropped(length, group.block_size))
 
 
 def prefixes_for(group: config.Group, tokens: str, length: int, position: int) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ be scheduled; here it may arrive at any time.
 from collections.abc import Sequence
 
 from kvproof.model import config, coordinator, memory, pool, store
+from kvproof.model.actions_scheduling import awaits_output
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
+from kvproof.model.state import COUNTS, NULL, VOID, Engine, Flight, Request
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
@@ -125,7 +126,7 @@ def let_down(engine: Engine, name: str, fate: str) -> Engine:
 
 def is_late(engine: Engine, name: str) -> bool:
     """Whether a token that was sampled before a request was preempted is still to come."""
-    return any(flight.fate == LATE for flight in engine.flights(name))
+    return awaits_output(engine.flights(name))
 
 
 def must_wait(cfg: config.Engine, engine: Engine, name: str) -> bool:

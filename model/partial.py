@@ -13,10 +13,15 @@ Sources: `_has_partial_local_hit`, `_apply_cow`, `MambaManager.allocate_new_bloc
 `take_kv_cache_block_copies` of vLLM V1.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from kvproof.model import config, counts, memory, pool
-from kvproof.model.rules import Rules
 from kvproof.model.state import Engine, Request, Table
-from kvproof.model.step import Copy
+from kvproof.model.step import Copy, Read
+
+if TYPE_CHECKING:
+    from kvproof.model.rules import Rules
 
 
 def last_prefix(cfg: config.Engine, prompt: int) -> int:
@@ -25,19 +30,19 @@ def last_prefix(cfg: config.Engine, prompt: int) -> int:
 
 
 def goes_on_from_cached(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, index: int, rules: "Rules"
 ) -> bool:
     """Whether the running state of a request is cached, inside its block."""
     group = cfg.groups[index]
     position, inside = divmod(request.computed, group.block_size)
-    if not (cfg.partial and group.aligned and inside) or not rules.copies_cached_state():
+    if not (cfg.partial and group.aligned and inside):
         return False
     table = request.tables[index]
-    return position < len(table) and engine.blocks[table[position]].key is not None
+    return position < len(table) and rules.is_copied_first(engine.blocks[table[position]])
 
 
 def copies(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: "Rules"
 ) -> int:
     """Blocks a group copies when the request goes on: one for the block that its hit ends inside,
     if it is `fresh`, or for its running state, if that is cached."""
@@ -47,7 +52,7 @@ def copies(
 
 
 def copy_block(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: "Rules"
 ) -> tuple[Engine, Table]:
     """Take a block for a copy, and hold both until it is made. Gives the table after it."""
     table = request.tables[index]
@@ -90,9 +95,16 @@ def handed_out(engine: Engine) -> tuple[Copy, ...]:
     return tuple(Copy(engine.name, source, target) for _, source, target in ordered)
 
 
-def carried_out(engine: Engine, rules: Rules) -> Engine:
+def carried_out(engine: Engine, rules: "Rules") -> Engine:
     """The copies of the step are made, and their blocks let go."""
     pairs = [(source, target) for _, source, target in handed_out(engine)]
     engine = memory.copied(engine, pairs)
     held = [block for pair in pairs for block in pair]
     return pool.release(engine, held, rules)._replace(copies=())
+
+
+def run_step(
+    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: "Rules"
+) -> tuple[Engine, tuple[Read, ...]]:
+    """The worker makes the copies of a step, and then computes it."""
+    return memory.run(cfg, carried_out(engine, rules), batch)

@@ -6,15 +6,33 @@ block goes last; callers free tail blocks of a request first.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from kvproof.model import reports
+from kvproof.model import config, reports
 from kvproof.model.errors import NotAllowed
-from kvproof.model.rules import Rules
-from kvproof.model.state import NULL, Block, Engine, Key
+from kvproof.model.state import NULL, Block, Engine, Key, Request
+
+if TYPE_CHECKING:
+    from kvproof.model.rules import Rules
 
 
 class Exhausted(NotAllowed):
     """More blocks are taken than are free: nobody predicted that, and vLLM's engine dies of it."""
+
+
+def fits(needed: int, total: int) -> bool:
+    """Whether a pool of `total` blocks, the null block among them, has as many as are needed."""
+    return needed < total
+
+
+def is_idle(engine: Engine) -> bool:
+    """Whether no block is in use."""
+    return len(engine.free) == len(engine.blocks) - 1
+
+
+def is_cached(block: Block) -> bool:
+    """Whether a block is cached under any key."""
+    return block.key is not None
 
 
 def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
@@ -32,30 +50,35 @@ def register(engine: Engine, key: Key, block: int) -> Engine:
     entries[key] = (*entries.get(key, ()), block)
     engine = engine._replace(cached=tuple(sorted(entries.items())))
     held = engine.blocks[block]
-    if held.key is None or block == NULL:
+    if held.key is None:
         held = held._replace(key=key)
     else:
         held = held._replace(also=tuple(sorted((*held.also, key))))
     return with_blocks(engine, {block: held})
 
 
-def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
+def forget_key(engine: Engine, key: Key, block: int, rules: "Rules") -> Engine:
+    """Take a block out of the map under one of its keys, and tell so where it was the last."""
+    entries = dict(engine.cached)
+    entries[key] = tuple(b for b in entries[key] if b != block)
+    if not entries[key]:
+        del entries[key]
+    engine = engine._replace(cached=tuple(sorted(entries.items())))
+    if rules.tells_removal(len(entries.get(key, ()))):
+        engine = reports.telling(engine, reports.Removed(*key))
+    return engine
+
+
+def unregister(engine: Engine, block: int, rules: "Rules") -> Engine:
     """Drop the cache entries of a block, if it has any."""
     for key in engine.blocks[block].keys:
-        if rules.forgets_evicted_key():
-            entries = dict(engine.cached)
-            entries[key] = tuple(b for b in entries[key] if b != block)
-            if not entries[key]:
-                del entries[key]
-            engine = engine._replace(cached=tuple(sorted(entries.items())))
-            if rules.tells_removal(len(entries.get(key, ()))):
-                engine = reports.telling(engine, reports.Removed(*key))
+        engine = rules.forget_key(engine, key, block, rules)
     if engine.blocks[block].key is None:
         return engine
     return with_blocks(engine, {block: engine.blocks[block]._replace(key=None, also=())})
 
 
-def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
+def promote(engine: Engine, key: Key, block: int, rules: "Rules") -> Engine:
     """Cache a block under a key; shorter ones that it is cached under end."""
     held = engine.blocks[block].key
     if held is not None and len(held[1]) < len(key[1]):
@@ -63,7 +86,31 @@ def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
     return register(engine, key, block)
 
 
-def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
+def cache_block(
+    cfg: config.Engine, _group: config.Group, engine: Engine, key: Key, block: int, rules: "Rules"
+) -> Engine:
+    """Cache a full block of a group under its key. The null block holds nothing and is passed over;
+    a block that is cached stays as it is, where no hit ends inside a block. The engine dies where
+    the block has this key already."""
+    if block == NULL:
+        return engine
+    if key in engine.blocks[block].keys:
+        return engine._replace(dead=f"block {block} is to be hashed twice")
+    if engine.blocks[block].key is None or cfg.partial:
+        return promote(engine, key, block, rules)
+    return engine
+
+
+def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: "Rules") -> Engine:
+    """Drop what a step that began with the engine `begun` has cached of a request: the request was
+    taken out of the step, and will not be computed (vllm#57580)."""
+    for block in {b for table in request.tables for b in table if b != NULL}:
+        if engine.blocks[block].key != begun.blocks[block].key:
+            engine = unregister(engine, block, rules)
+    return engine
+
+
+def move_keys(engine: Engine, source: int, target: int, rules: "Rules") -> Engine:
     """Cache another block under the keys of this one, in its place. Nothing is told: the keys are
     cached as before."""
     keys, said = engine.blocks[source].keys, engine.reports
@@ -73,7 +120,7 @@ def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
     return engine._replace(reports=said)
 
 
-def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
+def take(engine: Engine, count: int, rules: "Rules") -> tuple[Engine, tuple[int, ...]]:
     """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
     where it has too few."""
     if count > len(engine.free):
@@ -84,6 +131,14 @@ def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, .
         engine = unregister(engine, block, rules)
     referenced = {b: engine.blocks[b]._replace(refs=engine.blocks[b].refs + 1) for b in taken}
     return with_blocks(engine, referenced), taken
+
+
+def allocate(
+    engine: Engine, _group: config.Group, _held: int, _needed: int, count: int, rules: "Rules"
+) -> tuple[Engine, tuple[int, ...]]:
+    """Take new blocks for a table that has `held` entries and needs `needed` for its tokens. It may
+    have more than it needs: drafts that were rejected leave blocks behind (vllm#43382)."""
+    return take(engine, count, rules)
 
 
 def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
@@ -98,7 +153,7 @@ def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
     return engine
 
 
-def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
+def release(engine: Engine, blocks: Iterable[int], rules: "Rules") -> Engine:
     """Drop one reference of each block, in the order in which they may be evicted."""
     first: list[int] = []
     last: list[int] = []
@@ -107,8 +162,8 @@ def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
         if number == NULL:
             continue
         block = changed.get(number, engine.blocks[number])
-        changed[number] = block._replace(refs=block.refs - rules.references_dropped())
+        changed[number] = block._replace(refs=block.refs - rules.references_dropped(1))
         if changed[number].refs <= 0:
             queue = first if block.key is None else last
-            queue.extend([number] * rules.times_queued())
+            queue.extend([number] * rules.entries_queued(1))
     return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))

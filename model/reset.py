@@ -45,7 +45,7 @@ def of_idle_pool(
 ) -> State:
     """A reset that is refused where blocks are in use."""
     engine = state.engine(event.engine)
-    if len(engine.free) != len(engine.blocks) - 1 and rules.reset_needs_idle_pool():
+    if not rules.pool_is_idle(engine):
         if not cluster.resets_any_time:
             raise NotAllowed(f"the cache of {event.engine} is reset while blocks are in use")
         return state

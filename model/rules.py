@@ -5,12 +5,14 @@ historical defect did (see `faults`).
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.model import counts
-from kvproof.model.state import ASTRAY, PAUSED, RUNNING
+from kvproof.model import actions_scheduling as actions
+from kvproof.model import counts, partial, pool
+from kvproof.model.state import ASTRAY, PAUSED, RUNNING, Block, Engine, Flight, Request
+from kvproof.model.step import Read
 
 
 def backoff_on_prefill(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
@@ -31,6 +33,12 @@ def junction(alone: int, together: int) -> int:
     (`alone`) beyond what all groups can serve (`together`), so that the next sibling finds a state
     there (vllm#37898). 0 for nowhere."""
     return alone if alone > together else 0
+
+
+def matched_and_dropped(length: int, block_size: int) -> tuple[int, ...]:
+    """Positions of the blocks that must match beyond a hit of `length` tokens, and are not taken,
+    where a drafter has layers: the one after it (vllm#17137)."""
+    return (int(counts.full_blocks(length, block_size)),)
 
 
 def rank(priority: int, arrival: int) -> tuple[int, ...]:
@@ -71,13 +79,13 @@ class Rules:
     lists_can_be_paired: Callable[[int, int, int, int], bool] = lambda *_counts_and_ratios: True
     state_slots_moved: Callable[..., Any] = counts.state_slots_moved
     needed_from_load: Callable[..., Any] = counts.needed_from_load
-    decode_hit_needs_every_group: Callable[[], bool] = lambda: False
+    connector_brings_states: Callable[[Any], bool] = actions.connector_brings_states
     full_hit_gives_up_load: Callable[[], bool] = lambda: False
     deeper_hit_gives_up_local: Callable[[], bool] = lambda: False
     loads_embeddings: Callable[[], bool] = lambda: True
-    loads_leave_room: Callable[[], bool] = lambda: True
+    leaves_room: Callable[[int, int], bool] = lambda needed, free: needed <= free
     slots_kept_beside_load: Callable[[int, int], int] = lambda _drafts, _ahead: 0
-    load_at_align_split: Callable[[], str] = lambda: "passes"
+    begin_load: Callable[..., None] = actions.begin_load
     frees_while_loading: Callable[[], bool] = lambda: False
     frees_after_aborted_load: Callable[[], bool] = lambda: True
     ignores_stray_reports: Callable[[], bool] = lambda: True
@@ -101,62 +109,61 @@ class Rules:
     window_blocks_offered: Callable[..., Any] = counts.window_blocks_offered
     serves_a_hit: Callable[..., Any] = counts.serves_a_hit
     is_retained: Callable[..., Any] = counts.is_retained
-    matches_a_block_more: Callable[[], bool] = lambda: True
+    matched_and_dropped: Callable[[int, int], tuple[int, ...]] = matched_and_dropped
     matched_tokens: Callable[[int, int], int] = lambda known, _groups: known
     longest_hit_tokens: Callable[..., Any] = counts.longest_hit_tokens
     attention_blocks_predicted: Callable[..., Any] = counts.attention_blocks_predicted
     state_blocks_predicted: Callable[..., Any] = counts.state_blocks_predicted
     align_chunk: Callable[..., Any] = counts.align_chunk
-    one_block_per_step: Callable[[], bool] = lambda: False
     junction: Callable[[int, int], int] = junction
     counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
-    caches_end_of_prompt: Callable[[], bool] = lambda: False
+    caches_prompt_end: Callable[..., bool] = actions.caches_prompt_end
     counted_after_preemption: Callable[..., Any] = lambda _counted: 0
-    caches_null_blocks: Callable[[], bool] = lambda: False
+    cache_block: Callable[..., Engine] = pool.cache_block
     lookahead: Callable[[int], int] = lambda tokens: tokens
     tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache
-    caches_accepted_at_once: Callable[[], bool] = lambda: False
+    cache_with_output: Callable[..., tuple[Engine, Request]] = actions.cache_with_output
     computed_after_drafts: Callable[..., Any] = counts.computed_after_drafts
     computed_past_the_end: Callable[[int], int] = lambda tokens: tokens
     states_kept: Callable[[int, int], int] = lambda accepted, _drafts: accepted
-    may_hold_more: Callable[[int, int], bool] = lambda _held, _needed: True
+    allocate: Callable[..., tuple[Engine, tuple[int, ...]]] = pool.allocate
     hit_holds: Callable[[Iterable[bool]], bool] = all
     settled_hit: Callable[[int, int], int] = lambda hit, _groups: hit
-    reserves_loaded_state: Callable[[], bool] = lambda: True
-    reserves_superseded_state: Callable[[], bool] = lambda: False
+    tokens_loaded_before_chunk: Callable[[int, int], int] = actions.tokens_loaded_before_chunk
+    states_superseded: Callable[..., Any] = lambda left_behind: left_behind
     evictable_hit_blocks: Callable[[int], int] = lambda blocks: blocks
     # hits inside a block
     tail_chunk: Callable[..., Any] = counts.tail_chunk
     split_block: Callable[[int, int], int] = lambda state_block, _smallest: state_block
-    copies_cached_state: Callable[[], bool] = lambda: True
+    is_copied_first: Callable[[Block], bool] = pool.is_cached
     copies_predicted: Callable[[int], int] = lambda copies: copies
-    hit_needs_room: Callable[[], bool] = lambda: True
-    copies_before_step: Callable[[], bool] = lambda: True
-    copies_wait_to_be_filled: Callable[[], bool] = lambda: True
+    hit_fits_pool: Callable[[int, int], bool] = pool.fits
+    run_step: Callable[..., tuple[Engine, tuple[Read, ...]]] = partial.run_step
+    filled_by_step: Callable[..., bool] = partial.filled_by_step
     # who is served first
     rank: Callable[[int, int], tuple[int, ...]] = rank
     takes_a_place: Callable[[str], bool] = takes_a_place
-    uncomputed_stays_cached: Callable[[], bool] = lambda: False
+    forget_uncomputed: Callable[..., Engine] = pool.forget_uncomputed
     # steps in flight
     settled_tokens: Callable[..., Any] = counts.settled_tokens
     placeholders_taken: Callable[[bool], int] = int
     late_output_takes_placeholder: Callable[[], bool] = lambda: False
-    resumes_before_late_output: Callable[[], bool] = lambda: False
+    awaits_output: Callable[[Sequence[Flight]], bool] = actions.awaits_output
     poisoned_step_counts: Callable[[], bool] = lambda: False
     failed_load_stays_cached: Callable[[], bool] = lambda: False
     frees_wait_for_steps: Callable[[], bool] = lambda: True
     finished_leaves_running: Callable[[], bool] = lambda: True
-    late_end_loses_session: Callable[[], bool] = lambda: False
-    sessions_give_way: Callable[[], bool] = lambda: True
-    reset_needs_idle_pool: Callable[[], bool] = lambda: True
-    rejects_impossible: Callable[[], bool] = lambda: True
+    wait_for_user: Callable[[Request], Request] = actions.wait_for_user
+    serve_waiting: Callable[..., None] = actions.serve_waiting
+    pool_is_idle: Callable[[Engine], bool] = pool.is_idle
+    request_fits_pool: Callable[[int, int], bool] = pool.fits
     # pool
-    touches_hit_blocks: Callable[[], bool] = lambda: True
-    forgets_evicted_key: Callable[[], bool] = lambda: True
+    touch_hits: Callable[[Engine, Iterable[int]], Engine] = pool.touch
+    forget_key: Callable[..., Engine] = pool.forget_key
     tells_removal: Callable[[int], bool] = lambda copies_left: copies_left == 0
     report_spans: Callable[[range, tuple[int, ...]], Any] = report_spans
-    references_dropped: Callable[[], int] = lambda: 1
-    times_queued: Callable[[], int] = lambda: 1
+    references_dropped: Callable[..., Any] = lambda entries: entries
+    entries_queued: Callable[..., Any] = lambda freed: freed
 
     def with_rule(self, name: str, function: Callable[..., Any]) -> "Rules":
         """These rules with one of them replaced. Raises TypeError where it has no such name."""

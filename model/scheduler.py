@@ -31,7 +31,6 @@ from kvproof.model.state import (
     LATE,
     LOADED,
     LOADING,
-    NULL,
     PAUSED,
     PREEMPTED,
     RUNNING,
@@ -77,8 +76,7 @@ class Scheduling:
         self._refuse_more_than_run(request)
         if request.status not in (WAITING, PREEMPTED) or request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and is admitted")
-        late = in_flight.is_late(self.engine, request.id)
-        if late and not self.rules.resumes_before_late_output():
+        if self.rules.awaits_output(self.engine.flights(request.id)):
             raise NotAllowed(f"{request.id} is admitted before a token of it that is still to come")
         request = connector.asked_again(self.cfg, request, self.rules)
         looked_up = history.forgetting(self.begun, self.engine)
@@ -106,7 +104,7 @@ class Scheduling:
         )
         self.engine = self.engine.having(request)
         if choice.external and not self.cfg.store:
-            self._load(request, hit)
+            self.rules.begin_load(self, request, hit)
         else:
             self.pending = (request.id, hit)
         self.chose.append(choice)
@@ -122,25 +120,20 @@ class Scheduling:
 
     def _refuse_copies_of_this_step(self, request: Request, hit: coordinator.Hit) -> None:
         """A block is copied before this step writes: what the step writes is not in the copy."""
-        if not self.cfg.partial or not self.rules.copies_wait_to_be_filled():
+        if not self.cfg.partial:
             return
         for index, group in enumerate(self.cfg.groups):
             slots = hit.tokens % group.block_size
             if not slots or not group.attention:
                 continue
             blocks = groups.hit_blocks(group, index, self.engine, request.tokens, hit.tokens)
-            if partial.filled_by_step(
+            if self.rules.filled_by_step(
                 self.cfg, self.engine, self.scheduled, index, blocks[-1], slots
             ):
                 raise NotAllowed(f"{request.id} hits inside a block that this step is to fill")
 
-    def _load(self, request: Request, hit: coordinator.Hit) -> None:
-        verdict = self.rules.load_at_align_split() if self.cfg.aligned_group else "passes"
-        if verdict == "dies":
-            self._die("the align split refuses external tokens")
-            return
-        if verdict == "waits":
-            raise NotAllowed("the align split leaves 0 tokens of a load")
+    def load(self, request: Request, hit: coordinator.Hit) -> None:
+        """Take blocks for a hit and for the tokens a connector brings, and begin to load."""
         end = hit.tokens + request.external
         self._take(request, hit, end)
         name = turns.incoming(self.cluster, self.cfg.name, request.id)
@@ -168,14 +161,14 @@ class Scheduling:
         except pool.Exhausted as error:
             engine = engine._replace(dead=str(error))
         if engine.dead and not self.engine.dead:
-            self._die(engine.dead)
+            self.die(engine.dead)
             return request
         self.engine = engine
         taken = free - len(engine.free)
         self.allocations.append(Allocation(engine.name, request.id, needed, taken))
         return request
 
-    def _die(self, why: str) -> None:
+    def die(self, why: str) -> None:
         """The scheduler raised: the engine is dead, and nothing of the step reaches the worker."""
         self.engine = self.begun._replace(dead=why)
         self.scheduled, self.brought, self.admissions, self.allocations = [], [], [], []
@@ -203,7 +196,7 @@ class Scheduling:
             raise NotAllowed(f"{request.id} is {request.status} and its load is adopted")
         self.chose.append(choice)
         if self.engine.dead:
-            self._die(self.engine.dead)
+            self.die(self.engine.dead)
 
     def compute(self, choice: Compute) -> None:
         """Schedule the next tokens of a running, adopted or just admitted request."""
@@ -221,7 +214,7 @@ class Scheduling:
         limit = self.computable(request, start, admitted or request.status != RUNNING)
         if choice.tokens > limit and self.chunk(request, start, limit, hit) == choice.tokens:
             self.chose.append(choice)
-            self._die(f"{choice.tokens} tokens are scheduled where {limit} were asked for")
+            self.die(f"{choice.tokens} tokens are scheduled where {limit} were asked for")
             return
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
@@ -240,7 +233,7 @@ class Scheduling:
         known = int(self.rules.tokens_to_cache(end, len(request.tokens)))
         self.engine, request = coordinator.cache(self.cfg, self.engine, request, known, self.rules)
         if self.engine.dead:
-            self._die(self.engine.dead)
+            self.die(self.engine.dead)
             return
         running = self.engine.running
         if request.id not in running:
@@ -279,8 +272,6 @@ class Scheduling:
             tail = partial.last_prefix(self.cfg, len(request.prompt))
             if boundary < tail == start + tokens:
                 tokens = prefill_end - start  # a chunk may end there, off the grid
-        if self.rules.one_block_per_step() and start < len(request.prompt):
-            tokens = min(tokens, size)
         tokens = int(
             self.rules.align_chunk(
                 start,
@@ -310,7 +301,7 @@ class Scheduling:
             raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
         victim = self.engine.request(choice.request)
         scheduled = victim.id in dict(self.scheduled)
-        reclaimed = session.gives_way(self.cluster, victim, self.rules) and not self.engine.running
+        reclaimed = session.gives_way(self.cluster, victim) and not self.engine.running
         idle = victim.status == RUNNING and (self.cfg.by_priority or not scheduled)
         if not idle and not reclaimed:
             raise NotAllowed(f"{victim.id} is preempted and is not idle")
@@ -336,15 +327,10 @@ class Scheduling:
         self.chose.append(choice)
 
     def _unschedule(self, victim: Request) -> None:
-        """Take a request out of the step. What it was to compute is not computed, so it must not
-        stay in the cache (vllm#57580)."""
+        """Take a request out of the step. What it was to compute is not computed."""
         self.budget += dict(self.scheduled)[victim.id]
         self.scheduled = [(name, tokens) for name, tokens in self.scheduled if name != victim.id]
-        if self.rules.uncomputed_stays_cached():
-            return
-        for block in {b for table in victim.tables for b in table if b != NULL}:
-            if self.engine.blocks[block].key != self.begun.blocks[block].key:
-                self.engine = pool.unregister(self.engine, block, self.rules)
+        self.engine = self.rules.forget_uncomputed(self.begun, self.engine, victim, self.rules)
 
     def take_choice(self, choice: Choice) -> None:
         """Carry out one recorded choice."""
@@ -372,11 +358,7 @@ class Scheduling:
         for name in self.brought:
             engine = memory.load(self.cfg, engine, engine.request(name))
         copies = partial.handed_out(engine)
-        if self.rules.copies_before_step():
-            engine = partial.carried_out(engine, self.rules)
-        engine, reads = memory.run(self.cfg, engine, batch)
-        if engine.copies:
-            engine = partial.carried_out(engine, self.rules)
+        engine, reads = self.rules.run_step(self.cfg, engine, batch, self.rules)
         if self.cfg.overlaps:
             engine = in_flight.dispatched(self.cfg, engine, self.scheduled)
         else:
@@ -419,9 +401,7 @@ def complete(
         engine = history.record_served(engine, request)
         request = drafting.sampled(request, drafts, rules)._replace(drafts=cfg.drafts)
         engine = engine.having(request)
-        if cfg.drafts and rules.caches_accepted_at_once():
-            settled = min(request.computed, len(request.tokens) - 1)
-            engine, request = coordinator.cache(cfg, engine, request, settled, rules)
+        engine, request = rules.cache_with_output(cfg, engine, request, rules)
         state = state.putting(engine)
         if len(request.output) < request.max_tokens:
             continue

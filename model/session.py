@@ -11,20 +11,15 @@ V1. Left open: parts that come while the one before is still being answered, whi
 from kvproof.model import capacity, config, connector, in_flight
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import ASTRAY, PAUSED, PREEMPTED, VOID, WAITING, Request, State
+from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
 
 
 def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
     """A part is answered: the session leaves the running queue and waits for its user. Where steps
     overlap, the last token may come after a preemption: then it waits without blocks. What steps in
     flight still compute, and accepted drafts beyond the answer, are thrown away."""
-    lost = request.status == PREEMPTED and rules.late_end_loses_session()
-    request = request._replace(
-        status=ASTRAY if lost else PAUSED,
-        computed=min(request.computed, len(request.tokens) - 1),
-        drafts=0,
-    )
-    held = in_flight.let_down(state.engine(engine), request.id, VOID).having(request)
+    held = in_flight.let_down(state.engine(engine), request.id, VOID)
+    held = held.having(rules.wait_for_user(request))
     running = tuple(r for r in held.running if r != request.id)
     return state.putting(held._replace(running=running))
 
@@ -53,14 +48,13 @@ def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name
         raise NotAllowed(f"{name} is {request.status} and its session goes on")
     part = next_part(cluster.job(name), request)
     cfg, longer = cluster.engine(engine), with_part(request, part)
-    impossible = not capacity.can_hold(cfg, longer) and rules.rejects_impossible()
-    if not part or impossible:
+    needed = capacity.blocks_to_the_end(cfg, longer)
+    if not part or not rules.request_fits_pool(needed, cfg.num_blocks):
         return connector.leave(cluster, cfg, state, request, rules)
     return state.putting(state.engine(engine).having(longer))
 
 
-def gives_way(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
+def gives_way(cluster: config.Cluster, request: Request) -> bool:
     """Whether a session that waits to be served may lose its blocks to another one. They must not
     be kept from all where nobody runs: several sessions could wait for each other (vllm#49439)."""
-    waits = request.status == WAITING and bool(request.tables)
-    return cluster.sessions and waits and rules.sessions_give_way()
+    return cluster.sessions and request.status == WAITING and bool(request.tables)

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproof.invariants.invariant import Finding, broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.capacity import can_hold
+from kvproof.model import capacity
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, describe
@@ -135,8 +135,11 @@ class Shadowed:
     def _has_misfit(self) -> bool:
         """Whether somebody waits whom only a fault has let in: no engine is sure to hold it, and
         the scheduler may pass it by for ever."""
-        return not self.rules.rejects_impossible() and any(
-            r.status in (WAITING, PREEMPTED) and not cfg.connected and not can_hold(cfg, r)
+        return any(
+            r.status in (WAITING, PREEMPTED)
+            and not cfg.connected
+            and not capacity.can_hold(cfg, r)
+            and self.rules.request_fits_pool(capacity.blocks_to_the_end(cfg, r), cfg.num_blocks)
             for cfg, engine in zip(self.cluster.engines, self.shadow.state.engines, strict=True)
             for r in engine.requests
         )

@@ -82,8 +82,6 @@ def test_with_the_fault_they_wait_for_each_other() -> None:
     both_wait(machine)
     before = machine.state
     assert machine.take(Schedule("E")).after == before
-    with pytest.raises(NotAllowed, match="is not idle"):
-        machine.take(Schedule("E", (Preempt("r1", "r0"),)))
 
 
 def test_while_somebody_runs_no_session_gives_way() -> None:

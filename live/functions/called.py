@@ -65,7 +65,7 @@ def state_admission(
 ) -> Num:
     computed = hit_blocks * block_size + loaded
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
-    used = either(hit_blocks > skipped, rules.reserves_superseded_state())
+    used = hit_blocks > rules.states_superseded(skipped)
     new = counts.state_blocks_predicted(computed + computing, block_size, hit_blocks)
     return new + if_(all_of(idle == 1, hit_blocks >= 1, used), 1, 0)
 

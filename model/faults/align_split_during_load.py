@@ -1,13 +1,26 @@
 """The other half of #42554: a request that is to load schedules no tokens, and 0 tokens after the
 align split means 'not in this step'. It is never admitted."""
 
+from kvproof.model.actions_scheduling import begin_load
+from kvproof.model.coordinator import Hit
+from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import Fault
+from kvproof.model.scheduler import Scheduling
+from kvproof.model.state import Request
+
+
+def put_off(work: Scheduling, request: Request, hit: Hit) -> None:
+    """A load is not begun, where states are kept in align mode."""
+    if work.cfg.aligned_group:
+        raise NotAllowed("the align split leaves 0 tokens of a load")
+    begin_load(work, request, hit)
+
 
 FAULT = Fault(
     name="align_split_during_load",
     born_of="vllm#42554",
     mistake="the align split is applied to a load, finds 0 tokens and puts it off for ever",
-    replaces=("load_at_align_split", lambda: "waits"),
+    replaces=("begin_load", put_off),
     breaks=("every_request_can_finish",),
     cluster="pd",
 )

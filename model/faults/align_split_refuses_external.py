@@ -1,13 +1,26 @@
 """Before #42554 `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`: the
 first load of a hybrid model killed D's engine."""
 
+from kvproof.model.actions_scheduling import begin_load
+from kvproof.model.coordinator import Hit
 from kvproof.model.faults.fault import Fault
+from kvproof.model.scheduler import Scheduling
+from kvproof.model.state import Request
+
+
+def refused(work: Scheduling, request: Request, hit: Hit) -> None:
+    """The engine dies of the first load, where states are kept in align mode."""
+    if work.cfg.aligned_group:
+        work.die("the align split refuses external tokens")
+    else:
+        begin_load(work, request, hit)
+
 
 FAULT = Fault(
     name="align_split_refuses_external",
     born_of="vllm#42554",
     mistake="the align split asserts that no token is external",
-    replaces=("load_at_align_split", lambda: "dies"),
+    replaces=("begin_load", refused),
     breaks=("engine_survives",),
     cluster="pd",
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="cached_state_overwritten",
     born_of="vllm#51766",
     mistake="a request goes on in the block in which its state is cached",
-    replaces=("copies_cached_state", lambda: False),
+    replaces=("is_copied_first", lambda _block: False),
     breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="partial",
 )

@@ -1,13 +1,28 @@
 """The copies are made when the step has computed (the class of vllm#51766): a request has read and
 written its copy before anything was in it, and a cached state is copied after it has gone on."""
 
+from collections.abc import Sequence
+
+from kvproof.model import config, memory, partial
 from kvproof.model.faults.fault import Fault
+from kvproof.model.rules import Rules
+from kvproof.model.state import Engine, Request
+from kvproof.model.step import Read
+
+
+def copied_at_last(
+    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: Rules
+) -> tuple[Engine, tuple[Read, ...]]:
+    """The worker computes the step, and then makes the copies."""
+    engine, reads = memory.run(cfg, engine, batch)
+    return partial.carried_out(engine, rules), reads
+
 
 FAULT = Fault(
     name="copies_after_the_step",
     born_of="vllm#51766",
     mistake="blocks are copied after the step has read and written them",
-    replaces=("copies_before_step", lambda: False),
+    replaces=("run_step", copied_at_last),
     breaks=(
         "request_reads_its_own_prefix",
         "state_read_is_state_at_computed",

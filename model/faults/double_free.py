@@ -6,7 +6,7 @@ FAULT = Fault(
     name="double_free",
     born_of="vllm#42571",
     mistake="a freed block loses two references",
-    replaces=("references_dropped", lambda: 2),
+    replaces=("references_dropped", lambda entries: 2 * entries),
     breaks=(
         "pool_adds_up",
         "references_are_exact",

@@ -3,13 +3,21 @@ hits are multiples of the widest block. Full attention with a block wider than t
 caches the last prefix of a prompt that is a multiple of the finest, under a second key of its
 block. No lookup asks for it (`FullAttentionManager._cache_partial_tail_block`)."""
 
+from kvproof.model import config
+from kvproof.model.actions_scheduling import caches_prompt_end
 from kvproof.model.faults.fault import Fault
+
+
+def full_attention_always(cfg: config.Engine, group: config.Group) -> bool:
+    """Full attention also where no hit can end there."""
+    return group.kind == "full" or caches_prompt_end(cfg, group)
+
 
 FAULT = Fault(
     name="end_of_prompt_cached_in_wider_block",
     born_of="kvproof, vLLM 0.32.0",
     mistake="full attention caches a prefix inside a block where no hit can end inside a block",
-    replaces=("caches_end_of_prompt", lambda: True),
+    replaces=("caches_prompt_end", full_attention_always),
     breaks=("cached_key_can_be_hit",),
     cluster="unequal",
 )

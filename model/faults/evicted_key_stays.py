@@ -6,7 +6,7 @@ FAULT = Fault(
     name="evicted_key_stays",
     born_of="vllm#49125",
     mistake="a block that is given to a new owner stays in the map under its old key",
-    replaces=("forgets_evicted_key", lambda: False),
+    replaces=("forget_key", lambda engine, *_: engine),
     breaks=(
         "hash_map_is_sound",
         "cached_block_holds_its_key",

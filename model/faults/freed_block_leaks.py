@@ -7,7 +7,7 @@ FAULT = Fault(
     name="freed_block_leaks",
     born_of="sglang#16067",
     mistake="a block without references is not put into the free queue",
-    replaces=("times_queued", lambda: 0),
+    replaces=("entries_queued", lambda _freed: 0),
     breaks=("pool_adds_up", "all_blocks_return"),
     cluster="full",
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="hit_needs_every_group_on_decode",
     born_of="vllm#42524",
     mistake="D takes only what all groups hit, although P sends the state anyway",
-    replaces=("decode_hit_needs_every_group", lambda: True),
+    replaces=("connector_brings_states", lambda _cfg: False),
     breaks=("repeated_prompt_hits",),
     cluster="pd-repeating",
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="last_match_not_dropped",
     born_of="vllm#17137",
     mistake="a hit takes the last block that matches, though a drafter has layers in it",
-    replaces=("matches_a_block_more", lambda: False),
+    replaces=("matched_and_dropped", lambda _length, _block_size: ()),
     breaks=("hit_holds_in_every_group",),
     cluster="drafts",
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="loads_take_the_last_blocks",
     born_of="vllm#45388",
     mistake="a load may take blocks that requests begun before it need to finish",
-    replaces=("loads_leave_room", lambda: False),
+    replaces=("leaves_room", lambda _needed, _free: True),
     breaks=("every_request_can_finish",),
     cluster="pd-tight",
 )

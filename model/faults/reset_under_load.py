@@ -8,7 +8,7 @@ FAULT = Fault(
     name="reset_under_load",
     born_of="vllm#57727",
     mistake="a reset is carried out though blocks are in use, and leaves those in the cache",
-    replaces=("reset_needs_idle_pool", lambda: False),
+    replaces=("pool_is_idle", lambda _engine: True),
     breaks=("reset_is_whole",),
     cluster="resetting",
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="resumes_before_late_output",
     born_of="vllm#48245",
     mistake="a preempted request runs again before the token of its last step has come",
-    replaces=("resumes_before_late_output", lambda: True),
+    replaces=("awaits_output", lambda _flights: False),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="hybrid-async",
 )

@@ -1,6 +1,6 @@
 """#43587: of a prompt that is prefilled in one chunk, one state survives. Prompts that share a
-prefix and part before that boundary never find one. Remedies: a state at every block (#43628, rule
-`one_block_per_step`), or one where prompts were seen to part (#37898, the spec's `junction`)."""
+prefix and part before that boundary never find one. Remedies: a state at every block (#43628), or
+one where prompts were seen to part (#37898, the spec's `junction`)."""
 
 from kvproof.model.faults.fault import Fault
 

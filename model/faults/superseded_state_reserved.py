@@ -9,7 +9,7 @@ FAULT = Fault(
     name="superseded_state_reserved",
     born_of="kvproof, vLLM 0.32.0",
     mistake="a cached state that a load makes superfluous is counted among the blocks to be taken",
-    replaces=("reserves_superseded_state", lambda: True),
+    replaces=("states_superseded", lambda _left_behind: 0),
     breaks=("predicted_is_taken",),
     cluster="pd-superseding",
 )

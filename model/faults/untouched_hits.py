@@ -7,7 +7,7 @@ FAULT = Fault(
     name="untouched_hits",
     born_of="vllm#44409",
     mistake="hit blocks are put into the table and not referenced",
-    replaces=("touches_hit_blocks", lambda: False),
+    replaces=("touch_hits", lambda engine, _blocks: engine),
     breaks=(
         "references_are_exact",
         "no_block_free_and_held",

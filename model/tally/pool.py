@@ -43,9 +43,9 @@ def pool_system(rules: Rules) -> System:
         return all_of(bounds, there, kept, none_left)
 
     def move(_sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
-        lost = dropped * rules.references_dropped()
+        lost = rules.references_dropped(dropped)
         return Pool(
-            pool.free - taken + freed * rules.times_queued(),
+            pool.free - taken + rules.entries_queued(freed),
             pool.held + taken - freed,
             pool.references + taken + shared - lost,
         )

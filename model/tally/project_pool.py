@@ -30,7 +30,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
         freed = sum(1 for old, new in pairs if old.refs and not new.refs)
         # References gained beyond those of taken blocks, less those dropped.
         net = counts[1].references - counts[0].references - taken
-        each = rules.references_dropped()
+        each = rules.references_dropped(1)
         dropped = max(freed, -(net // each))
         done = move(
             "move",

@@ -4,7 +4,7 @@ Each claim compares it with the spec and says for which numbers the two agree.
 """
 
 from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, both, either, if_, implies, max_, not_
+from kvproof.model.algebra import Num, all_of, both, if_, implies, max_, not_
 from kvproof.model.faults.end_trim_across_ratios import by_count
 from kvproof.model.faults.null_blocks_counted_as_cached import counts_placeholders
 from kvproof.model.ranges import at_least, between
@@ -133,7 +133,7 @@ def state_takes_what_is_predicted(
     table = max_(own_blocks, left)
     new = counts.blocks_for_tokens(total, block_size) - table
     taken = new + if_(kept, idle, 0)
-    reserved = either(kept, both(has_state, rules.reserves_superseded_state()))
+    reserved = both(has_state, own_blocks - 1 >= rules.states_superseded(left))
     predicted = rules.state_blocks_predicted(total, block_size, own_blocks)
     predicted = predicted + if_(reserved, rules.evictable_hit_blocks(idle), 0)
     return Claim(predicted == taken, given=implies(not_(has_state), idle == 0))
