@@ -5,12 +5,17 @@ blocks that are cached join the tail, the others the head, so that the least rec
 block goes last; callers free tail blocks of a request first.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kvproof.model import reports
 from kvproof.model.errors import NotAllowed
-from kvproof.model.rules import Rules
-from kvproof.model.state import NULL, Block, Engine, Key
+from kvproof.model.state import NULL, Block, Engine, Key, Request
+
+if TYPE_CHECKING:
+    from kvproof.model.rules import Rules
 
 
 class Exhausted(NotAllowed):
@@ -112,3 +117,10 @@ def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
             queue = first if block.key is None else last
             queue.extend([number] * rules.times_queued())
     return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))
+
+
+def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
+    """Let go of all blocks of a request, group by group, tail first."""
+    for table in request.tables:
+        engine = release(engine, reversed(table), rules)
+    return engine
