@@ -151,7 +151,7 @@ def _transfers(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[
         idle = transfer.phase == "offered" and not state.engine(sink.name).find(taken)
         over = transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)
         over = over or (turns.is_back(name) and transfer.phase == "offered")
-        read_late = transfer.phase == "reading" and not rules.lease_outlives_reader()
+        read_late = transfer.phase == "reading" and not connector.renewed(transfer, rules)
         if sending and (over or read_late):
             yield LeaseExpire(name)
 

@@ -195,3 +195,16 @@ def _check_pair(p: Engine, d: Engine) -> None:
             "P and D have unequal physical_per_logical beside a Mamba group. vLLM's handshake "
             "refuses that where D caches prefixes. Write the same number for both."
         )
+    _check_windows(p, d)
+
+
+def _check_windows(p: Engine, d: Engine) -> None:
+    """P keeps whole blocks of a window. Where a block of D can begin before them, inside a block of
+    P, nobody has the KV for its first part, and D would cache the block."""
+    ratios = p.physical_per_logical, d.physical_per_logical
+    if any(g.kind == "window" for g in d.groups) and ratios[0] % ratios[1]:
+        raise UsageError(
+            f"The physical_per_logical of P, {ratios[0]}, is no multiple of D's, {ratios[1]}, "
+            "beside a window, of which P keeps less than a block of D may hold. Use a multiple of "
+            "D's for P, or groups without a window."
+        )

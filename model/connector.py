@@ -5,7 +5,15 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 `get_exchange_clipped_blocks`) and the worker's `_apply_prefix_caching`.
 """
 
-from kvproof.model import config, coordinator, in_flight, memory, store, turns
+from kvproof.model import (
+    config,
+    coordinator,
+    in_flight,
+    memory,
+    store,
+    transfer_actions,
+    turns,
+)
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.rules import Rules
@@ -75,10 +83,9 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
     transfer = state.transfer(request.id)
     if request.route != "from_prefill" or transfer is None or transfer.phase not in OPEN:
         return 0
-    if request.embeds and not rules.loads_embeddings():
-        return 0
+    known = rules.prompt_tokens_known(len(request.prompt), request.embeds)
     backoff = rules.backoff_on_decode(kinds(cluster.decode))
-    return int(rules.tokens_loaded_by_decode(len(request.prompt), backoff))
+    return int(rules.tokens_loaded_by_decode(known, backoff))
 
 
 def check_external(
@@ -96,8 +103,8 @@ def check_external(
         return
     cfg = cluster.engine(engine.name)
     full = coordinator.longest_full(cfg, engine, request.tokens, rules)
-    gives_up = rules.full_hit_gives_up_load() and not cfg.store
-    if choice.external == 0 and full >= offered and gives_up:
+    beside_hit = offered if cfg.store else rules.offered_beside_hit(offered, full)
+    if choice.external == max(beside_hit - choice.local_hit, 0):
         return
     raise NotAllowed(f"{request.id} loads {choice.external} tokens where {rest} are offered")
 
@@ -121,13 +128,10 @@ def best_admission(
     if together < offered and shared:
         # At least one token is left to the connector: the states come with it.
         full = coordinator.longest_full(cfg, engine, request.tokens, rules)
-        if full >= offered and rules.full_hit_gives_up_load():
-            return together, 0
-        if rules.deeper_hit_gives_up_local() and coordinator.deeper(
-            cfg, engine, request.tokens, rules
-        ):
-            full = together
-        hit = max(together, min(full, rules.longest_hit_tokens(offered, cfg.hit_unit)))
+        offered = rules.offered_beside_hit(offered, full)
+        alone = coordinator.each_alone(cfg, engine, request.tokens, rules)
+        local = rules.hit_before_load(together, full, alone)
+        hit = max(together, min(local, rules.longest_hit_tokens(offered, cfg.hit_unit)))
     return hit, max(offered - hit, 0)
 
 
@@ -192,7 +196,8 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules:
         remote_blocks = int(rules.attention_blocks_offered(transfer.tokens, block_size))
         first = (remote_blocks - len(remote)) * p.physical_per_logical
         if turns.is_back(transfer.request):
-            first, theirs = _cut(first, theirs, len(table) * d.physical_per_logical, rules)
+            end = len(table) * d.physical_per_logical
+            first, theirs = rules.cut_held_list(first, theirs, end)
         a, b, c, e = rules.trim(
             (len(table) - len(fresh)) * d.physical_per_logical,
             len(ours),
@@ -202,14 +207,6 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules:
         )
         pairs.append((ours[a:b], theirs[c:e]))
     return transfer._replace(pairs=tuple(pairs))
-
-
-def _cut(first: int, held: tuple[int, ...], end: int, rules: Rules) -> tuple[int, tuple[int, ...]]:
-    """What D keeps, as a list that ends where P's ends: D may have computed further. Gives the
-    position of its first kernel block, and the list."""
-    if rules.held_list_ends_with_prompt():
-        return end - len(held), held
-    return first, held[: max(end - first, 0)]
 
 
 def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -232,7 +229,7 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
     for index, group in enumerate(sink.groups):
         ratios = (sink.physical_per_logical, source.physical_per_logical)
         slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
-        if group.attention and not rules.lists_can_be_paired(*slots, *ratios):
+        if group.attention and slots[0] > rules.longest_local_list(*slots, *ratios):
             engine = engine._replace(dead=f"lists of {slots[0]} and {slots[1]} blocks do not pair")
     return state.putting(engine.having(request)).moving(name, transfer)
 
@@ -245,12 +242,12 @@ def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> 
         return state.moving(name, turns.over(transfer))
     if transfer is None or transfer.phase not in OPEN:
         return state
-    if cluster.pushes and not rules.tells_pusher_of_no_need():
-        return state
+    if cluster.pushes:
+        return state.moving(name, rules.decline_push(transfer))
     _, _, sink, taken = turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
-    if request is not None and request.tables and not cluster.pushes:
+    if request is not None and request.tables:
         local = fresh_lists(sink, engine, request, rules)
         transfer = paired(cluster, request, transfer._replace(local=local), rules)
     return state.moving(name, transfer._replace(phase="telling"))
@@ -273,8 +270,7 @@ def finish(
     engine = in_flight.let_down(engine, request.id, VOID)
     if request.route == "to_decode" or keeps:
         engine = engine.having(request._replace(status=SENDING, drafts=0, states=()))
-        if rules.finished_leaves_running():
-            engine = engine._replace(running=tuple(r for r in engine.running if r != request.id))
+        engine = rules.stop_running(engine, request.id)
         tokens = _handed_over(engine, request, rules)
         lists = offered_lists(cfg, request._replace(computed=tokens), rules)
         name = request.id if request.route == "to_decode" else turns.back(request.id)
@@ -304,10 +300,9 @@ def leave(
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, settled)
     engine = in_flight.let_down(engine, request.id, VOID)
     state = state.ending(cfg.name, request.id)
-    if request.status == LOADING and not rules.frees_while_loading():
-        running = tuple(r for r in engine.running if r != request.id)
-        engine = engine.having(request._replace(status=ABORTED))._replace(running=running)
-        return state.putting(engine)
+    if rules.keeps_until_loaded(request.status == LOADING):
+        engine = transfer_actions.stop_running(engine, request.id)
+        return state.putting(engine.having(request._replace(status=ABORTED)))
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     state = state.putting(engine)
     return declined(cluster, state, request.id, rules) if cfg == cluster.decode else state
@@ -341,14 +336,12 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
         sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
         request = sink.find(taken)
         if request is not None and request.status == ABORTED:
-            if rules.frees_after_aborted_load():
-                sink = coordinator.release_all(sink, request, rules)
-            sink = sink.without(taken)
+            sink = rules.free_aborted(sink, request, rules).without(taken)
         elif request is not None:
             sink = sink.having(request._replace(status=LOADED))
         state = state.putting(sink)
     state = _ended(state, transfer)
-    return producer_done(cluster, state, name, rules) if rules.hears_of_finished_read() else state
+    return producer_done(cluster, state, rules.reported_id(name), rules)
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -373,8 +366,7 @@ def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) 
         return state
     if request.status == ABORTED or cluster.load_failure == "fail":
         return leave(cluster, sink, state, request._replace(status=FAILED), rules)
-    status = FAILED if rules.wakes_after_failed_load() else LOADING
-    return state.putting(engine.having(request._replace(status=status, computed=0)))
+    return state.putting(engine.having(rules.restart_after_failed_load(request, FAILED)))
 
 
 def told_before(state: State, engine: Engine, name: str) -> bool:
@@ -389,13 +381,9 @@ def told_before(state: State, engine: Engine, name: str) -> bool:
 def stray_report(state: State, engine_name: str, name: str, rules: Rules) -> State:
     """A report nobody waits for changes nothing."""
     engine = state.engine(engine_name)
-    request = engine.find(name)
     if not told_before(state, engine, name):
         raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
-    not_taken_over = request is not None and request.status in (LOADED, FAILED)
-    if not_taken_over or rules.ignores_stray_reports():
-        return state
-    return state.putting(engine._replace(dead=f"nobody waits for a report on {name}"))
+    return state.putting(rules.take_repeated_report(engine, name))
 
 
 def transfer_lost(state: State, name: str) -> State:
@@ -406,17 +394,17 @@ def transfer_lost(state: State, name: str) -> State:
     return state.moving(name, transfer._replace(phase="lost"))
 
 
+def renewed(transfer: Transfer, rules: Rules) -> bool:
+    """Whether the lease of a transfer is renewed, so that it does not end."""
+    return bool(rules.renews_lease(transfer.phase == "reading"))
+
+
 def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
     """The sender stops waiting. Only where nobody reads: a reader renews the lease (vllm#41383), or
     reads only what is left to it for long enough (vllm#47021)."""
     transfer = state.transfer(name)
-    ends = (
-        "offered",
-        "abandoned",
-        "lost",
-        *(() if rules.lease_outlives_reader() else ("reading",)),
-    )
-    if transfer is None or transfer.phase not in ends:
+    leased = ("offered", "abandoned", "lost", "reading")
+    if transfer is None or transfer.phase not in leased or renewed(transfer, rules):
         raise NotAllowed(f"{name} has no lease that could end")
     state = producer_done(cluster, state, name, rules)
     if turns.is_back(name):

@@ -3,6 +3,7 @@
 Sources: `KVCacheManager.allocate_slots` and `HybridKVCacheCoordinator` of vLLM V1.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.model import capacity, config, counts, groups, kept_state, partial, pool, reports
@@ -63,14 +64,19 @@ def longest_full(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules =
     return min((longest_alone(cfg, engine, tokens, i, len(tokens), rules) for i in full), default=0)
 
 
+def each_alone(
+    cfg: config.Engine, engine: Engine, tokens: str, rules: Rules = SPEC
+) -> Iterator[int]:
+    """The longest hits that the groups could serve, each by itself."""
+    for index in range(len(cfg.groups)):
+        yield longest_alone(cfg, engine, tokens, index, len(tokens), rules)
+
+
 def deeper(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules = SPEC) -> bool:
     """Whether some group alone could serve a longer hit than full attention, part of which was
     evicted."""
     full = longest_full(cfg, engine, tokens, rules)
-    return any(
-        longest_alone(cfg, engine, tokens, i, len(tokens), rules) > full
-        for i in range(len(cfg.groups))
-    )
+    return any(alone > full for alone in each_alone(cfg, engine, tokens, rules))
 
 
 def look_up(
@@ -301,10 +307,3 @@ def release_skipped(
         tables[index] = (*([NULL] * behind), *table[behind:])
     request = request._replace(tables=tuple(tables))
     return engine.having(request), request
-
-
-def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
-    """Let go of all blocks of a request, group by group, tail first."""
-    for table in request.tables:
-        engine = pool.release(engine, reversed(table), rules)
-    return engine

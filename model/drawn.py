@@ -137,14 +137,6 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
     )
 
 
-def _pairs_null(cluster: Cluster) -> bool:
-    """Whether blocks of windows are wider on D, where the spec itself pairs the null block: P keeps
-    what ends in a window, which may be the end only of a block of D."""
-    p, d = cluster.prefill, cluster.decode
-    wider = d.physical_per_logical > p.physical_per_logical
-    return wider and any(g.kind == "window" for g in d.groups)
-
-
 def drawn(seed: int) -> Cluster:
     """The cluster of this seed, without jobs: the first possible one that it draws, with room for
     a prompt of a token and two tokens of output."""
@@ -155,7 +147,7 @@ def drawn(seed: int) -> Cluster:
         except UsageError:
             continue
         roomy = all(needed_blocks(e, TOKENS_LEAST) < e.num_blocks for e in cluster.engines)
-        if roomy and not _pairs_null(cluster):
+        if roomy:
             return cluster
 
 

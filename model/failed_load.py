@@ -10,10 +10,10 @@ loads that fail in part, and those whose blocks another request holds too.
 
 from collections.abc import Iterator
 
-from kvproof.model import config, connector, in_flight, memory, pool, store
+from kvproof.model import config, connector, memory, store
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
-from kvproof.model.state import COUNTS, VOID, Engine, Request, State
+from kvproof.model.state import COUNTS, Engine, Request, State
 
 
 def _shares(engine: Engine) -> dict[str, int]:
@@ -66,18 +66,12 @@ def taken_back(
         raise NotAllowed(f"{failed} has no load on {name} that could fail")
     request = engine.request(failed)
     engine = _without_share(spoiled(cfg, engine, request), failed)
-    counted = request.counted
-    if cluster.load_failure == "fail" or not rules.failed_load_stays_cached():
-        for block in missing(cfg, request):
-            engine = pool.unregister(engine, block, rules)
-        counted = (min(counted[0], request.hit // cfg.groups[0].block_size),)
+    engine, request = rules.uncache_missing(cluster, engine, request, missing(cfg, request), rules)
     # Its drafter has proposed tokens meanwhile: whether they are right, the next step says.
     proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
     request = request._replace(drafts=proposed)
-    request = request._replace(computed=request.hit, external=0, counted=counted)
-    engine = engine.having(request)
-    if not rules.poisoned_step_counts():
-        engine = in_flight.let_down(engine, failed, VOID)
+    request = request._replace(computed=request.hit, external=0)
+    engine = rules.void_steps(engine.having(request), failed)
     return state.putting(engine)._replace(failures=state.failures + 1)
 
 

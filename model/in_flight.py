@@ -10,13 +10,18 @@ Sources: `AsyncScheduler`, `Scheduler._free_request_blocks` and `_drain_deferred
 be scheduled; here it may arrive at any time.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from kvproof.model import config, coordinator, memory, pool, store
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kvproof.model import config, memory, pool, store
 from kvproof.model.actions_scheduling import awaits_output
 from kvproof.model.errors import NotAllowed
-from kvproof.model.rules import Rules
 from kvproof.model.state import COUNTS, NULL, VOID, Engine, Flight, Request
+
+if TYPE_CHECKING:
+    from kvproof.model.rules import Rules
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
@@ -137,10 +142,15 @@ def must_wait(cfg: config.Engine, engine: Engine, name: str) -> bool:
 
 
 def give_back(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
-    """Let go of all blocks of a request, at once or when the steps in flight have ended. Those that
-    waited go last group first (vllm#48489)."""
-    if not must_wait(cfg, engine, request.id) or not rules.frees_wait_for_steps():
-        return coordinator.release_all(engine, request, rules)
+    """Let go of all blocks of a request, at once or when the steps in flight have ended."""
+    if must_wait(cfg, engine, request.id):
+        return rules.free_behind_steps(engine, request, rules)
+    return pool.release_all(engine, request, rules)
+
+
+def free_behind_steps(engine: Engine, request: Request, _rules: Rules) -> Engine:
+    """Let go of all blocks of a request when the steps in flight have ended (vllm#45357), last
+    group first (vllm#48489)."""
     blocks = tuple(b for table in request.tables for b in table if b != NULL)
     if not blocks:
         return engine

@@ -101,8 +101,7 @@ def _taken(
 
 
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:
-    if flight.fate == LATE and not rules.late_output_takes_placeholder():
-        return engine
-    taken = int(rules.placeholders_taken(flight.samples)) + flight.ahead
+    reserved = int(rules.placeholders_taken(flight.samples)) + flight.ahead
+    taken = rules.placeholders_due(reserved, flight.fate == LATE)
     left = engine.placeholders(flight.request) - taken
     return in_flight.with_placeholders(engine, flight.request, left)

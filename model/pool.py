@@ -5,6 +5,8 @@ blocks that are cached join the tail, the others the head, so that the least rec
 block goes last; callers free tail blocks of a request first.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -57,7 +59,7 @@ def register(engine: Engine, key: Key, block: int) -> Engine:
     return with_blocks(engine, {block: held})
 
 
-def forget_key(engine: Engine, key: Key, block: int, rules: "Rules") -> Engine:
+def forget_key(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
     """Take a block out of the map under one of its keys, and tell so where it was the last."""
     entries = dict(engine.cached)
     entries[key] = tuple(b for b in entries[key] if b != block)
@@ -69,7 +71,7 @@ def forget_key(engine: Engine, key: Key, block: int, rules: "Rules") -> Engine:
     return engine
 
 
-def unregister(engine: Engine, block: int, rules: "Rules") -> Engine:
+def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
     """Drop the cache entries of a block, if it has any."""
     for key in engine.blocks[block].keys:
         engine = rules.forget_key(engine, key, block, rules)
@@ -78,7 +80,7 @@ def unregister(engine: Engine, block: int, rules: "Rules") -> Engine:
     return with_blocks(engine, {block: engine.blocks[block]._replace(key=None, also=())})
 
 
-def promote(engine: Engine, key: Key, block: int, rules: "Rules") -> Engine:
+def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
     """Cache a block under a key; shorter ones that it is cached under end."""
     held = engine.blocks[block].key
     if held is not None and len(held[1]) < len(key[1]):
@@ -87,7 +89,7 @@ def promote(engine: Engine, key: Key, block: int, rules: "Rules") -> Engine:
 
 
 def cache_block(
-    cfg: config.Engine, _group: config.Group, engine: Engine, key: Key, block: int, rules: "Rules"
+    cfg: config.Engine, _group: config.Group, engine: Engine, key: Key, block: int, rules: Rules
 ) -> Engine:
     """Cache a full block of a group under its key. The null block holds nothing and is passed over;
     a block that is cached stays as it is, where no hit ends inside a block. The engine dies where
@@ -101,7 +103,7 @@ def cache_block(
     return engine
 
 
-def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: "Rules") -> Engine:
+def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
     """Drop what a step that began with the engine `begun` has cached of a request: the request was
     taken out of the step, and will not be computed (vllm#57580)."""
     for block in {b for table in request.tables for b in table if b != NULL}:
@@ -110,7 +112,7 @@ def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: "R
     return engine
 
 
-def move_keys(engine: Engine, source: int, target: int, rules: "Rules") -> Engine:
+def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
     """Cache another block under the keys of this one, in its place. Nothing is told: the keys are
     cached as before."""
     keys, said = engine.blocks[source].keys, engine.reports
@@ -120,7 +122,7 @@ def move_keys(engine: Engine, source: int, target: int, rules: "Rules") -> Engin
     return engine._replace(reports=said)
 
 
-def take(engine: Engine, count: int, rules: "Rules") -> tuple[Engine, tuple[int, ...]]:
+def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
     """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
     where it has too few."""
     if count > len(engine.free):
@@ -134,7 +136,7 @@ def take(engine: Engine, count: int, rules: "Rules") -> tuple[Engine, tuple[int,
 
 
 def allocate(
-    engine: Engine, _group: config.Group, _held: int, _needed: int, count: int, rules: "Rules"
+    engine: Engine, _group: config.Group, _held: int, _needed: int, count: int, rules: Rules
 ) -> tuple[Engine, tuple[int, ...]]:
     """Take new blocks for a table that has `held` entries and needs `needed` for its tokens. It may
     have more than it needs: drafts that were rejected leave blocks behind (vllm#43382)."""
@@ -153,7 +155,7 @@ def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
     return engine
 
 
-def release(engine: Engine, blocks: Iterable[int], rules: "Rules") -> Engine:
+def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
     """Drop one reference of each block, in the order in which they may be evicted."""
     first: list[int] = []
     last: list[int] = []
@@ -167,3 +169,10 @@ def release(engine: Engine, blocks: Iterable[int], rules: "Rules") -> Engine:
             queue = first if block.key is None else last
             queue.extend([number] * rules.entries_queued(1))
     return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))
+
+
+def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
+    """Let go of all blocks of a request, group by group, tail first."""
+    for table in request.tables:
+        engine = release(engine, reversed(table), rules)
+    return engine

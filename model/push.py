@@ -107,15 +107,15 @@ def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> St
     transfer = state.transfer(name)
     if transfer is None or not may_expire(cluster, state, transfer):
         raise NotAllowed(f"nobody's wait for {name} could be over")
-    if transfer.phase == "reading":
-        if not rules.lease_outlives_writer():
-            state = connector.producer_done(cluster, state, name, rules)
+    writes = transfer.phase == "reading"
+    if rules.frees_at_lease_end(writes):
+        state = connector.producer_done(cluster, state, name, rules)
+    if writes:
         return state.moving(name, transfer._replace(phase="overdue"))
-    state = connector.producer_done(cluster, state, name, rules)
     if transfer.phase == "offered":
         if state.engine(cluster.decode.name).find(name):
             return state.moving(name, Transfer(name, "awaited", 0, ()))
         return state.moving(name, None).ending(cluster.decode.name, name)
-    if not rules.gives_up_waiting_for_write():
-        return state
-    return connector.load_failed(cluster, state.moving(name, None), name, rules)
+    state = rules.drop_registration(state, name)
+    waits = state.transfer(name) is not None
+    return state if waits else connector.load_failed(cluster, state, name, rules)

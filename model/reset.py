@@ -10,7 +10,7 @@ than running requests hold blocks (vLLM preempts, and raises), and `reset_connec
 
 from collections.abc import Iterator
 
-from kvproof.model import config, connector, coordinator, in_flight, pool, reports
+from kvproof.model import config, connector, in_flight, pool, reports
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.rules import Rules
@@ -62,7 +62,7 @@ def with_preemption(
     for name in reversed(engine.running):
         request = engine.request(name)
         engine = in_flight.let_down(engine, name, VOID)
-        engine = coordinator.release_all(engine, request, rules)
+        engine = pool.release_all(engine, request, rules)
         request = connector.emptied(request)._replace(status=PREEMPTED, preemptions=1)
         engine = engine.having(request)
     return state.putting(emptied(engine._replace(running=()), rules))

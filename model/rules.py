@@ -10,8 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model import actions_scheduling as actions
-from kvproof.model import counts, partial, pool
-from kvproof.model.state import ASTRAY, PAUSED, RUNNING, Block, Engine, Flight, Request
+from kvproof.model import counts, in_flight, partial, pool, transfer_actions
+from kvproof.model.algebra import Truth
+from kvproof.model.config import Cluster
+from kvproof.model.state import (
+    ASTRAY,
+    PAUSED,
+    RUNNING,
+    Block,
+    Engine,
+    Flight,
+    Request,
+    State,
+    Transfer,
+)
 from kvproof.model.step import Read
 
 
@@ -76,32 +88,32 @@ class Rules:
     prompt_after_truncation: Callable[..., Any] = counts.prompt_after_truncation
     tokens_loaded_by_decode: Callable[..., Any] = counts.tokens_loaded_by_decode
     trim: Callable[..., Any] = counts.trim
-    lists_can_be_paired: Callable[[int, int, int, int], bool] = lambda *_counts_and_ratios: True
+    longest_local_list: Callable[..., Any] = transfer_actions.longest_local_list
     state_slots_moved: Callable[..., Any] = counts.state_slots_moved
     needed_from_load: Callable[..., Any] = counts.needed_from_load
     connector_brings_states: Callable[[Any], bool] = actions.connector_brings_states
-    full_hit_gives_up_load: Callable[[], bool] = lambda: False
-    deeper_hit_gives_up_local: Callable[[], bool] = lambda: False
-    loads_embeddings: Callable[[], bool] = lambda: True
+    offered_beside_hit: Callable[[int, int], int] = transfer_actions.offered_beside_hit
+    hit_before_load: Callable[[int, int, Iterable[int]], int] = transfer_actions.hit_before_load
+    prompt_tokens_known: Callable[[int, bool], int] = transfer_actions.prompt_tokens_known
     leaves_room: Callable[[int, int], bool] = lambda needed, free: needed <= free
-    slots_kept_beside_load: Callable[[int, int], int] = lambda _drafts, _ahead: 0
+    slots_kept_beside_load: Callable[[int, int], int] = transfer_actions.slots_kept_beside_load
     begin_load: Callable[..., None] = actions.begin_load
-    frees_while_loading: Callable[[], bool] = lambda: False
-    frees_after_aborted_load: Callable[[], bool] = lambda: True
-    ignores_stray_reports: Callable[[], bool] = lambda: True
-    wakes_after_failed_load: Callable[[], bool] = lambda: True
+    keeps_until_loaded: Callable[[Truth], Truth] = transfer_actions.keeps_until_loaded
+    free_aborted: Callable[[Engine, Request, "Rules"], Engine] = transfer_actions.free_aborted
+    take_repeated_report: Callable[[Engine, str], Engine] = transfer_actions.take_repeated_report
+    restart_after_failed_load: Callable[..., Any] = transfer_actions.restart_after_failed_load
     attention_blocks_offered: Callable[..., Any] = counts.blocks_for_tokens
-    tokens_sampled_by_prefill: Callable[..., Any] = lambda _max_tokens: 1
-    hears_of_finished_read: Callable[[], bool] = lambda: True
-    lease_outlives_reader: Callable[[], bool] = lambda: True
-    lease_outlives_writer: Callable[[], bool] = lambda: True
-    gives_up_waiting_for_write: Callable[[], bool] = lambda: True
-    tells_pusher_of_no_need: Callable[[], bool] = lambda: True
+    tokens_sampled_by_prefill: Callable[..., Any] = transfer_actions.tokens_sampled_by_prefill
+    reported_id: Callable[[str], str] = transfer_actions.reported_id
+    renews_lease: Callable[[Truth], Truth] = transfer_actions.renews_lease
+    frees_at_lease_end: Callable[[bool], bool] = transfer_actions.frees_at_lease_end
+    drop_registration: Callable[[State, str], State] = transfer_actions.drop_registration
+    decline_push: Callable[[Transfer], Transfer] = transfer_actions.decline_push
     tokens_handed_over: Callable[..., Any] = counts.tokens_handed_over
     # follow-up turns
     held_tokens_loaded: Callable[..., Any] = counts.held_tokens_loaded
-    held_list_ends_with_prompt: Callable[[], bool] = lambda: False
-    held_is_loaded_once: Callable[[], bool] = lambda: True
+    cut_held_list: Callable[..., tuple[int, tuple[int, ...]]] = transfer_actions.cut_held_list
+    asks_for_held: Callable[[bool], bool] = transfer_actions.asks_for_held
     # cache groups
     tokens_skipped_by_window: Callable[..., Any] = counts.tokens_skipped_by_window
     tokens_skipped_by_state: Callable[..., Any] = counts.tokens_skipped_by_state
@@ -147,12 +159,14 @@ class Rules:
     # steps in flight
     settled_tokens: Callable[..., Any] = counts.settled_tokens
     placeholders_taken: Callable[[bool], int] = int
-    late_output_takes_placeholder: Callable[[], bool] = lambda: False
+    placeholders_due: Callable[[int, bool], int] = transfer_actions.placeholders_due
     awaits_output: Callable[[Sequence[Flight]], bool] = actions.awaits_output
-    poisoned_step_counts: Callable[[], bool] = lambda: False
-    failed_load_stays_cached: Callable[[], bool] = lambda: False
-    frees_wait_for_steps: Callable[[], bool] = lambda: True
-    finished_leaves_running: Callable[[], bool] = lambda: True
+    void_steps: Callable[[Engine, str], Engine] = transfer_actions.void_steps
+    uncache_missing: Callable[
+        [Cluster, Engine, Request, tuple[int, ...], "Rules"], tuple[Engine, Request]
+    ] = transfer_actions.uncache_missing
+    free_behind_steps: Callable[[Engine, Request, "Rules"], Engine] = in_flight.free_behind_steps
+    stop_running: Callable[[Engine, str], Engine] = transfer_actions.stop_running
     wait_for_user: Callable[[Request], Request] = actions.wait_for_user
     serve_waiting: Callable[..., None] = actions.serve_waiting
     pool_is_idle: Callable[[Engine], bool] = pool.is_idle

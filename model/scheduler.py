@@ -178,7 +178,7 @@ class Scheduling:
         """A load has ended: cache its blocks, or drop them if it failed."""
         request = self.engine.request(choice.request)
         if request.status == FAILED:
-            engine = coordinator.release_all(self.engine, request, self.rules)
+            engine = pool.release_all(self.engine, request, self.rules)
             request = connector.emptied(request)._replace(status=WAITING)
             self.engine = engine.having(request)
         elif request.status == LOADED:
@@ -310,7 +310,7 @@ class Scheduling:
         if scheduled:
             self._unschedule(victim)
         self.engine = in_flight.let_down(self.engine, victim.id, LATE)
-        engine = coordinator.release_all(self.engine, victim, self.rules)
+        engine = pool.release_all(self.engine, victim, self.rules)
         kept = tuple(int(self.rules.counted_after_preemption(c)) for c in victim.counted)
         victim = connector.emptied(victim)._replace(counted=kept if any(kept) else ())
         victim = victim._replace(status=PREEMPTED, preemptions=1)

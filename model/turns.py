@@ -91,8 +91,10 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
     """Tokens that P may load of what D keeps. It asks once: what it could not load then, or lost
     again, it computes."""
     transfer = state.transfer(incoming(cluster, cluster.prefill.name, request.id))
-    asks = ("offered", "expired", *(() if rules.held_is_loaded_once() else ("taken", "abandoned")))
-    if transfer is None or transfer.phase not in asks:
+    open_phases, over_phases = ("offered", "expired"), ("taken", "abandoned")
+    if transfer is None or transfer.phase not in (*open_phases, *over_phases):
+        return 0
+    if not rules.asks_for_held(transfer.phase in over_phases):
         return 0
     whole = all(g.kind == "full" for g in cluster.prefill.groups)
     return int(rules.held_tokens_loaded(transfer.tokens, len(request.prompt), whole))
@@ -101,7 +103,7 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
 def asks_again(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
     """Whether P, where it begins at the first token, asks for what D keeps though it has it."""
     on_p = cluster.turns and request.route == "to_decode"
-    return on_p and not rules.held_is_loaded_once()
+    return on_p and rules.asks_for_held(bool(request.external))
 
 
 def asked(transfer: Transfer) -> Transfer:

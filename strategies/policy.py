@@ -1,7 +1,7 @@
 """Where a machine chose otherwise than the reference would have, and was free to.
 
-The reference is asked to schedule from the state that was observed before a step. What it chooses is
-one allowed policy among many: a difference is reported, and is no finding.
+The reference is asked to schedule from the state that was observed before a step. What it chooses
+is one allowed policy among many: a difference is reported, and is no finding.
 """
 
 from collections.abc import Iterator

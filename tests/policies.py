@@ -146,6 +146,8 @@ POLICIES = {
     ),
     "chunks_of_three": Policy(_chunks_of(3), ("full", "window", "pd-full"), "chunk"),
     "chunks_of_four": Policy(_chunks_of(4), ("hybrid", "pd", "store-hybrid"), "chunk"),
-    "cached_a_step_later": Policy(cached_a_step_later, ("full", "full-evicting", "async"), "cached"),
+    "cached_a_step_later": Policy(
+        cached_a_step_later, ("full", "full-evicting", "async"), "cached"
+    ),
     "last_come_first_served": Policy(last_come_first_served, ("full", "hybrid", "pd"), "order"),
 }

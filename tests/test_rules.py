@@ -13,33 +13,7 @@ from kvproof.model import pool
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.rules import SPEC
 
-PART_B = {
-    "full_hit_gives_up_load",
-    "deeper_hit_gives_up_local",
-    "loads_embeddings",
-    "slots_kept_beside_load",
-    "frees_while_loading",
-    "frees_after_aborted_load",
-    "ignores_stray_reports",
-    "wakes_after_failed_load",
-    "hears_of_finished_read",
-    "lease_outlives_reader",
-    "lease_outlives_writer",
-    "gives_up_waiting_for_write",
-    "tells_pusher_of_no_need",
-    "held_list_ends_with_prompt",
-    "held_is_loaded_once",
-    "lists_can_be_paired",
-    "late_output_takes_placeholder",
-    "poisoned_step_counts",
-    "failed_load_stays_cached",
-    "frees_wait_for_steps",
-    "finished_leaves_running",
-    "tokens_sampled_by_prefill",
-}
-"""Rules that are still switches."""
-
-RULES = sorted({field.name for field in dataclasses.fields(SPEC)} - PART_B)
+RULES = sorted(field.name for field in dataclasses.fields(SPEC))
 
 
 def reads_an_argument(function: Callable[..., Any]) -> bool:

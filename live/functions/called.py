@@ -141,7 +141,7 @@ def paired(
     local = counts.blocks_for_tokens(tokens, local_ratio) * local_ratio - first
     remote = counts.blocks_for_tokens(tokens, remote_ratio) * remote_ratio
     a, b, c, d = rules.trim(first, local, 0, remote, local_ratio == remote_ratio)
-    lives = rules.lists_can_be_paired(local, remote, local_ratio, remote_ratio)
+    lives = local <= rules.longest_local_list(local, remote, local_ratio, remote_ratio)
     parts = (if_(b > a, part, 0) for part in (a, b, c, d))
     return tuple(if_(lives, part, handover.DIES) for part in parts)
 

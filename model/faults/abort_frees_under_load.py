@@ -6,7 +6,7 @@ FAULT = Fault(
     name="abort_frees_under_load",
     born_of="vllm#32255",
     mistake="an abort frees D's blocks while the transfer still writes them",
-    replaces=("frees_while_loading", lambda: True),
+    replaces=("keeps_until_loaded", lambda _loads: False),
     breaks=("nothing_reused_under_transfer",),
     cluster="pd-aborting",
 )

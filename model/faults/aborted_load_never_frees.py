@@ -7,7 +7,7 @@ FAULT = Fault(
     name="aborted_load_never_frees",
     born_of="vllm#46283",
     mistake="the blocks of an aborted load are not freed when its transfer ends",
-    replaces=("frees_after_aborted_load", lambda: False),
+    replaces=("free_aborted", lambda engine, _request, _rules: engine),
     breaks=("references_are_exact", "all_blocks_return"),
     cluster="pd-aborting",
 )

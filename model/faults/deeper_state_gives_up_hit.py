@@ -4,13 +4,21 @@ deeper than that of attention, so D takes what all groups agree on, which may be
 from P what it has. (Where the state is not deeper, D takes the hit of attention and loads the
 rest.)"""
 
+from collections.abc import Iterable
+
 from kvproof.model.faults.fault import Fault
+
+
+def what_all_agree_on(together: int, full: int, alone: Iterable[int]) -> int:
+    """The hit of all groups, where one of them alone has more cached than full attention."""
+    return together if any(tokens > full for tokens in alone) else full
+
 
 FAULT = Fault(
     name="deeper_state_gives_up_hit",
     born_of="kvproof, vLLM 0.32.0",
     mistake="a cached state deeper than the attention cache makes D give up the hit of the latter",
-    replaces=("deeper_hit_gives_up_local", lambda: True),
+    replaces=("hit_before_load", what_all_agree_on),
     breaks=("repeated_prompt_hits",),
     cluster="pd-remnant",
 )

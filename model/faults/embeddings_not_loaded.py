@@ -8,7 +8,7 @@ FAULT = Fault(
     name="embeddings_not_loaded",
     born_of="kvproof, vLLM 0.32.0",
     mistake="D loads nothing of a prompt sent as embeddings",
-    replaces=("loads_embeddings", lambda: False),
+    replaces=("prompt_tokens_known", lambda prompt, embeds: 0 if embeds else prompt),
     breaks=("handed_over_is_loaded",),
     cluster="pd-embeds",
 )

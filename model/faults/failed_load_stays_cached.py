@@ -2,13 +2,27 @@
 stay in the cache meanwhile. If it is aborted or preempted first, the next request that begins alike
 hits blocks that nobody has written."""
 
+from kvproof.model import transfer_actions
+from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
+from kvproof.model.rules import Rules
+from kvproof.model.state import Engine, Request
+
+
+def only_where_the_request_ends(
+    cluster: Cluster, engine: Engine, request: Request, missing: tuple[int, ...], rules: Rules
+) -> tuple[Engine, Request]:
+    """One that computes by itself what is missing keeps it in the cache meanwhile."""
+    if cluster.load_failure == "recompute":
+        return engine, request
+    return transfer_actions.uncache_missing(cluster, engine, request, missing, rules)
+
 
 FAULT = Fault(
     name="failed_load_stays_cached",
     born_of="vLLM 0.32.0",
     mistake="blocks that a store could not fill stay cached until they are computed",
-    replaces=("failed_load_stays_cached", lambda: True),
+    replaces=("uncache_missing", only_where_the_request_ends),
     breaks=(
         "cached_block_holds_its_key",
         "counter_counts_only_cached",

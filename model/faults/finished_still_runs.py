@@ -8,7 +8,7 @@ FAULT = Fault(
     name="finished_still_runs",
     born_of="vllm-ascend#10545",
     mistake="P leaves a request that waits for D in the running queue",
-    replaces=("finished_leaves_running", lambda: False),
+    replaces=("stop_running", lambda engine, _name: engine),
     breaks=("every_request_in_one_queue",),
     cluster="pd",
 )

@@ -1,13 +1,14 @@
 """#45357: a request ended with the output of step N while step N + 1 was still writing its blocks.
 They were free at once, and a load of another request filled them at the same time."""
 
+from kvproof.model import pool
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="frees_before_steps_end",
     born_of="vllm#45357",
     mistake="blocks of a request that ends are free while a step in flight still writes them",
-    replaces=("frees_wait_for_steps", lambda: False),
+    replaces=("free_behind_steps", pool.release_all),
     breaks=("settled_frees",),
     cluster="pd-async",
 )

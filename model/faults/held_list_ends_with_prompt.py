@@ -9,7 +9,7 @@ FAULT = Fault(
     name="held_list_ends_with_prompt",
     born_of="kvproof, vLLM 0.32.0",
     mistake="what D holds is paired with P's blocks from its end, where D's answer is",
-    replaces=("held_list_ends_with_prompt", lambda: True),
+    replaces=("cut_held_list", lambda _first, held, end: (end - len(held), held)),
     breaks=(
         "paired_offsets_are_equal",
         "cached_block_holds_its_key",

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="late_output_takes_placeholder",
     born_of="vllm#48245",
     mistake="the output of a step before the preemption takes a placeholder that is gone",
-    replaces=("late_output_takes_placeholder", lambda: True),
+    replaces=("placeholders_due", lambda reserved, _late: reserved),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="async-preempting",
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="lease_ends_under_reader",
     born_of="vllm#41383",
     mistake="P lets its blocks go when its lease ends, though D still reads them",
-    replaces=("lease_outlives_reader", lambda: False),
+    replaces=("renews_lease", lambda _reads: False),
     breaks=("nothing_reused_under_transfer",),
     cluster="pd",
 )

@@ -8,16 +8,16 @@ from kvproof.model.faults.fault import Fault
 
 def no_longer_than_remote(
     local_slots: int, remote_slots: int, local_ratio: int, remote_ratio: int
-) -> bool:
+) -> int:
     """Where ratios are unequal; equal ones never make D's list longer."""
-    return local_ratio == remote_ratio or local_slots <= remote_slots
+    return local_slots if local_ratio == remote_ratio else min(local_slots, remote_slots)
 
 
 FAULT = Fault(
     name="longer_list_dies_across_ratios",
     born_of="kvproof, vLLM 0.32.0",
     mistake="with unequal kernel blocks per block, D's list may not be longer than P's",
-    replaces=("lists_can_be_paired", no_longer_than_remote),
+    replaces=("longest_local_list", no_longer_than_remote),
     breaks=("engine_survives",),
     cluster="pd-ratio-decode",
 )

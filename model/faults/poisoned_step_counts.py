@@ -8,7 +8,7 @@ FAULT = Fault(
     name="poisoned_step_counts",
     born_of="vllm#45138",
     mistake="a step dispatched after one whose load has failed keeps its token and its placeholder",
-    replaces=("poisoned_step_counts", lambda: True),
+    replaces=("void_steps", lambda engine, _name: engine),
     breaks=(
         "no_token_of_a_failed_load",
         "placeholders_are_samples_in_flight",

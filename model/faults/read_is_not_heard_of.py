@@ -7,7 +7,7 @@ FAULT = Fault(
     name="read_is_not_heard_of",
     born_of="vllm#36958",
     mistake="P does not recognise the news that D has read, and keeps the blocks",
-    replaces=("hears_of_finished_read", lambda: False),
+    replaces=("reported_id", lambda name: f"{name} of D"),
     breaks=("every_request_can_finish",),
     cluster="pd",
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth, all_of, any_of, both, either, if_, max_, min_
+from kvproof.model.algebra import Num, Truth, all_of, any_of, both, either, if_, max_, min_, not_
 from kvproof.model.ranges import at_least, between
 from kvproof.model.rules import Rules
 from kvproof.model.system import Action, System
@@ -63,6 +63,9 @@ class Handover(NamedTuple):
 
 
 NO_HANDOVER = Handover()
+
+REQUEST = "the request"
+"""The id under which P knows the one request that is counted."""
 
 
 def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num:
@@ -165,14 +168,13 @@ def handover_system(kind: str, rules: Rules) -> System:
         return lambda _s, h: any_of(*(h.phase == p for p in phases))
 
     def done(_sizes: Sizes, h: Handover) -> Handover:
-        return (
-            NO_HANDOVER if rules.hears_of_finished_read() else NO_HANDOVER._replace(pinned=h.pinned)
-        )
+        found = rules.reported_id(REQUEST) == REQUEST
+        return NO_HANDOVER._replace(pinned=0 if found else h.pinned)
 
     def expires(_sizes: Sizes, h: Handover) -> Truth:
-        reading = both(h.phase == READING, not rules.lease_outlives_reader())
-        ends = any_of(*(h.phase == p for p in (OFFERED, ABANDONED, LOST)), reading)
-        return both(ends, h.pinned == 1)
+        leased = any_of(*(h.phase == p for p in (OFFERED, ABANDONED, LOST, READING)))
+        renewed = rules.renews_lease(h.phase == READING)
+        return all_of(leased, not_(renewed), h.pinned == 1)
 
     def expire(_sizes: Sizes, h: Handover) -> Handover:
         lost = h._replace(pinned=0, first_remote=0)

@@ -19,7 +19,6 @@ from kvproof.model.algebra import (
     if_,
     implies,
     max_,
-    not_,
 )
 from kvproof.model.ranges import Range, at_least, between
 from kvproof.model.rules import Rules
@@ -215,11 +214,10 @@ def table_system(kind: str, rules: Rules) -> System:
 
     def failed(sizes: Sizes, t: Table) -> Table:
         again = both(t.status == LOADING, sizes.recomputes == 1)
-        status = FAILED if rules.wakes_after_failed_load() else LOADING
-        return where(again, t._replace(status=status, computed=0), GONE_TABLE)
+        return where(again, rules.restart_after_failed_load(t, FAILED), GONE_TABLE)
 
     def abort(_sizes: Sizes, t: Table) -> Table:
-        stays = both(t.status == LOADING, not_(rules.frees_while_loading()))
+        stays = rules.keeps_until_loaded(t.status == LOADING)
         return where(stays, t._replace(status=ABORTED), GONE_TABLE)
 
     hashes = {"hashed": at_least(0)}
