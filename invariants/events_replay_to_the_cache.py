@@ -11,9 +11,9 @@ from kvproof.model.state import Engine
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
     """Whoever replayed all events knows exactly the keys that are cached."""
-    if engine.mirror is None:
+    if engine.reports is None:
         return
-    believed, cached = set(engine.mirror), {key for key, blocks in engine.cached if blocks}
+    believed, cached = set(engine.ghost.mirror), {key for key, blocks in engine.cached if blocks}
     for group, prefix in sorted(cached - believed):
         yield (
             f"prefix {prefix!r} of group {group} is cached on {engine.name}",

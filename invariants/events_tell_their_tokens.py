@@ -20,7 +20,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
         return
     # Blocks enter and leave a cache by an event of their engine, never by one of a transfer.
     engine = cluster.engine(getattr(step.event, "engine", cluster.decode.name))
-    known = step.before.engine(engine.name).mirror or ()
+    known = step.before.engine(engine.name).ghost.mirror
     for report in step.effects.reports:
         if isinstance(report, Stored):
             size = engine.groups[report.group].block_size

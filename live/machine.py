@@ -15,7 +15,7 @@ from kvproof.live.adapt import CannotDrive
 from kvproof.live.node import Node
 from kvproof.live.push import Push
 from kvproof.model import cluster as model
-from kvproof.model import memory, turns
+from kvproof.model import ghost, memory, turns
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -102,7 +102,9 @@ class LiveMachine:
         if isinstance(event, Schedule):
             chose = tuple(self.nodes[event.engine].recorder.choices)
             resolved = event._replace(chose=chose)
-        return Step(before, resolved, effects, self.state)
+        step = ghost.remembered(self.cluster, Step(before, resolved, effects, self.state))
+        self.state = step.after
+        return step
 
     def _bury(self, event: Event, error: Exception) -> None:
         transfer = getattr(event, "request", "")
@@ -311,12 +313,8 @@ class LiveMachine:
 
     def _reset(self, event: ResetPrefixCache) -> None:
         node = self.nodes[event.engine]
-        if node.scheduler.reset_prefix_cache():
-            node.refresh()
-            node.engine = node.engine._replace(served=())
+        node.scheduler.reset_prefix_cache()
 
     def _reset_running(self, event: ResetRunning) -> None:
         node = self.nodes[event.engine]
         node.scheduler.reset_prefix_cache(reset_running_requests=True)
-        node.refresh()
-        node.engine = node.engine._replace(served=())

@@ -12,8 +12,8 @@ from kvproof.live.listener import Listener
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
-from kvproof.model import config, failed_load, history, in_flight, session, state, store
-from kvproof.model.reports import Report, replayed
+from kvproof.model import config, failed_load, in_flight, session, state, store
+from kvproof.model.reports import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
 
 SAMPLED_ID = ord(state.SAMPLED)
@@ -37,8 +37,8 @@ class Node:
         self.arrived = 0
         self.output: SchedulerOutput | None = None
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
-        mirror = () if cfg.kv_events else None
-        self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, mirror=mirror)
+        reports = () if cfg.kv_events else None
+        self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
         self.listener = Listener(self.scheduler, self.names)
         self.refresh()
 
@@ -71,7 +71,7 @@ class Node:
         self.recorder.start()
         before = self.engine
         output = self.scheduler.schedule()
-        admissions = tuple(self._admission(a, before) for a in self.recorder.admitted)
+        admissions = tuple(map(self._admission, self.recorder.admitted))
         self.refresh()
         requests = {r.id: r for r in self.engine.requests}
         if self.store is not None:
@@ -96,18 +96,13 @@ class Node:
             if in_flight.awaits(self.cfg, before, name)
         }
 
-    def _admission(self, admitted: Any, before: state.Engine) -> Admission:
-        """Note an admission, with what was served and not evicted when it was looked up."""
-        looked_up = history.forgetting(before, before._replace(cached=admitted.cached))
+    def _admission(self, admitted: Any) -> Admission:
+        """Note an admission."""
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
         tokens += state.SAMPLED * len(live.output_token_ids)
-        self.known[admitted.request] = known._replace(
-            hit=admitted.hit,
-            external=admitted.external,
-            shared=history.shared_with_served(self.cfg, looked_up, tokens, admitted.external),
-        )
+        self.known[admitted.request] = known._replace(hit=admitted.hit, external=admitted.external)
         return Admission(
             self.cfg.name,
             admitted.request,
@@ -116,7 +111,6 @@ class Node:
             admitted.hit,
             admitted.external,
             admitted.cached,
-            looked_up.served,
         )
 
     def nothing_scheduled(self) -> None:
@@ -141,10 +135,6 @@ class Node:
             for s in (steps[0] if steps else ())
         )
         self._accept(ended, right)
-        for share in ended:
-            if share.samples and share.fate == state.COUNTS:
-                request = self.engine.request(share.request)
-                self.engine = history.record_served(self.engine, request)
         return self._hand_in(output, shares, right, invalid)
 
     def _accept(self, shares: tuple[state.Flight, ...], right: Mapping[str, int]) -> None:
@@ -248,20 +238,13 @@ class Node:
         )
 
     def heard(self) -> tuple[Report, ...]:
-        """What the engine told since it was last asked; its mirror is up to date then."""
-        if self.engine.mirror is None:
-            return ()
-        said = self.listener.reports()
-        self.engine = self.engine._replace(mirror=replayed(self.engine.mirror, said))
-        return said
+        """What the engine told since it was last asked."""
+        return () if self.engine.reports is None else self.listener.reports()
 
     def refresh(self) -> None:
         """Read the scheduler off again."""
         before = self.engine
         after = view.engine(self.scheduler, self.names, before, self.known)
-        after = history.forgetting(before, after)
-        for request in after.requests:
-            self.known[request.id] = self.known[request.id]._replace(shared=request.shared)
         steps = tuple(shares for _, shares in self.queue)
         if self.cfg.overlaps:
             after = after._replace(steps=view.in_flight(self.scheduler, steps))

@@ -136,7 +136,7 @@ def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Re
         preemptions=min(live.num_preemptions, 1),
     )
     if not held:
-        return known._replace(tables=(), counted=(), hit=0, external=0, junction=0, shared=0)
+        return known._replace(tables=(), counted=(), hit=0, external=0, junction=0)
     counted = tuple(m.num_cached_block.get(name, 0) for m in managers)
     junction = adapt.junction(live) if cfg.marks_junctions else 0
     return known._replace(tables=tables, counted=counted, junction=junction)
@@ -225,7 +225,7 @@ def with_placeholder_drafts(
 def engine(
     scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
 ) -> state.Engine:
-    """The whole engine. Memory, the step in flight and what was served are the adapter's."""
+    """The whole engine. Memory and the step in flight are the adapter's."""
     pool = scheduler.kv_cache_manager.block_pool
     for live in scheduler.requests.values():
         names.learn(live, text_of(live, known[live.request_id]))

@@ -9,7 +9,7 @@ from kvproof.model import (
     connector,
     drafting,
     failed_load,
-    history,
+    ghost,
     in_flight,
     overlap,
     pool,
@@ -65,7 +65,7 @@ def initial(cluster: config.Cluster) -> State:
             blocks=(Block(),) * e.num_blocks,
             free=tuple(range(1, e.num_blocks)),
             memory=(None,) * e.num_blocks,
-            mirror=() if e.kv_events else None,
+            reports=() if e.kv_events else None,
         )
         for e in cluster.engines
     )
@@ -282,7 +282,8 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     engines = []
     for old, new in zip(state.engines, after.engines, strict=True):
         if new is not old:
-            new, said = reports.told(history.forgetting(old, new))
+            new, said = reports.told(new)
             effects = effects._replace(reports=(*effects.reports, *said))
         engines.append(new)
-    return Step(state, resolved, effects, after._replace(engines=tuple(engines)))
+    step = Step(state, resolved, effects, after._replace(engines=tuple(engines)))
+    return ghost.remembered(cluster, step)

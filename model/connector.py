@@ -67,7 +67,6 @@ def emptied(request: Request) -> Request:
         hit=0,
         external=0,
         junction=0,
-        shared=0,
         drafts=0,
         states=(),
     )

@@ -14,7 +14,7 @@ Sources: `Scheduler.update_from_output` and `update_draft_token_ids` of vLLM V1;
 import itertools
 from collections.abc import Iterator
 
-from kvproof.model import config, counts, history, memory
+from kvproof.model import config, counts, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.rules import Rules
 from kvproof.model.state import DRAFT, NULL, SAMPLED, VOID, Engine, Request
@@ -100,11 +100,17 @@ def settled(
     return engine.having(request), request
 
 
+def lengthened(request: Request, tokens: int) -> Request:
+    """The request with more sampled tokens, as many as it asked for at most."""
+    tokens = min(tokens, request.max_tokens - len(request.output))
+    return request._replace(output=request.output + SAMPLED * tokens)
+
+
 def sampled(request: Request, accepted: int, rules: Rules) -> Request:
     """The request with the accepted drafts and the token after them, as many as it asked for. Left
     open: whether as many as are cut off stay counted as computed. The request ends here, so only
     what it leaves behind at last depends on it (`Scheduler._update_request_with_output`)."""
-    longer = history.sampled(request, accepted + 1)
+    longer = lengthened(request, accepted + 1)
     beyond = len(request.tokens) + accepted + 1 - len(longer.tokens)
     taken_back = beyond - rules.computed_past_the_end(beyond)
     return longer._replace(computed=request.computed - taken_back)

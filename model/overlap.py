@@ -8,7 +8,6 @@ from kvproof.model import (
     connector,
     coordinator,
     drafting,
-    history,
     in_flight,
     memory,
     session,
@@ -82,12 +81,11 @@ def _taken(
     if not flight.samples:
         return state.putting(engine)
     if flight.fate == COUNTS:
-        engine = history.record_served(engine, request)
         if cfg.drafts:
             engine, request = _stepped_back(cfg, engine, request, drafts, rules)
         request = drafting.sampled(request, drafts, rules)
     else:
-        request = history.sampled(request, drafts + 1)
+        request = drafting.lengthened(request, drafts + 1)
     engine = engine.having(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1

@@ -59,7 +59,7 @@ def replayed(mirror: Keys, reports: Iterable[Report]) -> Keys:
 
 def telling(engine: "Engine", *reports: Report) -> "Engine":
     """The engine with more to tell, where it tells anything."""
-    if engine.mirror is None:
+    if engine.reports is None:
         return engine
     return engine._replace(reports=(*engine.reports, *reports))
 
@@ -75,7 +75,7 @@ def stored(
 ) -> "Engine":
     """The engine after blocks at the positions `looked_at` were cached, or those of them that are.
     `size` is the group's block size in tokens."""
-    if engine.mirror is None:
+    if engine.reports is None:
         return engine
     for span, named in rules.report_spans(looked_at, tuple(cached)):
         prefixes = tuple(tokens[: (position + 1) * size] for position in named)
@@ -92,7 +92,6 @@ def stored_inside(engine: "Engine", group: int, prefix: str, unit: int) -> "Engi
 
 def told(engine: "Engine") -> tuple["Engine", tuple[Report, ...]]:
     """The engine when all it had to tell was heard, and what that was."""
-    if engine.mirror is None or not engine.reports:
+    if not engine.reports:
         return engine, ()
-    mirror = replayed(engine.mirror, engine.reports)
-    return engine._replace(mirror=mirror, reports=()), engine.reports
+    return engine._replace(reports=()), engine.reports

@@ -37,7 +37,7 @@ def emptied(engine: Engine, rules: Rules) -> Engine:
     told = engine.reports
     for block in engine.free:
         engine = pool.unregister(engine, block, rules)
-    return reports.telling(engine._replace(served=(), reports=told), reports.Cleared())
+    return reports.telling(engine._replace(reports=told), reports.Cleared())
 
 
 def of_idle_pool(

@@ -14,7 +14,6 @@ from kvproof.model import (
     counts,
     drafting,
     groups,
-    history,
     in_flight,
     memory,
     partial,
@@ -79,14 +78,10 @@ class Scheduling:
         if self.rules.awaits_output(self.engine.flights(request.id)):
             raise NotAllowed(f"{request.id} is admitted before a token of it that is still to come")
         request = connector.asked_again(self.cfg, request, self.rules)
-        looked_up = history.forgetting(self.begun, self.engine)
-        request = request._replace(
-            external=choice.external,
-            shared=history.shared_with_served(self.cfg, looked_up, request.tokens, choice.external),
-        )
-        connector.check_external(self.cluster, self.state, looked_up, request, choice, self.rules)
+        request = request._replace(external=choice.external)
+        connector.check_external(self.cluster, self.state, self.engine, request, choice, self.rules)
         hit = coordinator.look_up(
-            self.cfg, looked_up, request.tokens, choice.local_hit, choice.external, self.rules
+            self.cfg, self.engine, request.tokens, choice.local_hit, choice.external, self.rules
         )
         self._refuse_states_of_this_step(request, hit)
         self._refuse_copies_of_this_step(request, hit)
@@ -98,8 +93,7 @@ class Scheduling:
                 request.route,
                 choice.local_hit,
                 choice.external,
-                looked_up.cached,
-                looked_up.served,
+                self.engine.cached,
             )
         )
         self.engine = self.engine.having(request)
@@ -398,7 +392,6 @@ def complete(
             state = state.putting(engine)
         if not samples:
             continue
-        engine = history.record_served(engine, request)
         request = drafting.sampled(request, drafts, rules)._replace(drafts=cfg.drafts)
         engine = engine.having(request)
         engine, request = rules.cache_with_output(cfg, engine, request, rules)

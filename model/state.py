@@ -10,7 +10,8 @@ written as the prefix "abc" it was computed from. Sampled tokens are dots.
 from typing import NamedTuple
 
 from kvproof.model.errors import unknown
-from kvproof.model.reports import Keys, Report
+from kvproof.model.ghost_state import EMPTY, Ghost
+from kvproof.model.reports import Report
 
 NULL = 0
 """The id of the null block: a placeholder that holds nothing and belongs to nobody."""
@@ -75,19 +76,13 @@ class Block(NamedTuple):
         return () if self.key is None else (self.key, *self.also)
 
 
-NOT_WHOLE = -1
-"""In place of what a prompt shares: part of it was evicted before the rest was computed."""
-
-
 class Request(NamedTuple):
     """A request as one engine sees it. Token counts are in tokens, `counted` in blocks.
 
     `asked` is the prompt length as sent; on P the prompt may be shorter. `hit` and `external` are
-    the tokens its last admission took from the local cache and from the connector; `shared` is the
-    longest prefix (whole blocks) that a prompt served before then had in common with it, or
-    NOT_WHOLE where a block of its prompt has lost its cache entry while it was computed.
-    `preemptions` counts to one: what happens next depends on no more, and requests that preempt
-    each other for ever come back to the same state.
+    the tokens its last admission took from the local cache and from the connector. `preemptions`
+    counts to one: what happens next depends on no more, and requests that preempt each other for
+    ever come back to the same state.
 
     With a drafter, `drafts` are the proposed tokens that the next step may verify, or the step in
     flight verifies; `states` has, per group, the block that holds the state of the computed tokens
@@ -108,7 +103,6 @@ class Request(NamedTuple):
     hit: int = 0
     external: int = 0
     junction: int = 0
-    shared: int = 0
     preemptions: int = 0
     drafts: int = 0
     states: tuple[int, ...] = ()
@@ -117,13 +111,6 @@ class Request(NamedTuple):
     def tokens(self) -> str:
         """Prompt and output: all tokens known so far."""
         return self.prompt + self.output
-
-
-class Served(NamedTuple):
-    """A prompt whose prefill completed here, and what it shared with those served before it."""
-
-    prompt: str
-    shared: int
 
 
 COUNTS = "counts"
@@ -161,8 +148,10 @@ class Engine(NamedTuple):
     `copies` are those of blocks that the step in the making hands to the worker: the group, the
     block that is copied, and the one it is copied to (see `partial`). After a step all are made.
 
-    `mirror` is what a listener to its KV events takes to be cached, None where it has none to tell.
-    `reports` are those of the step in the making; after a step all are heard.
+    `reports` are the KV events of the step in the making, None where it tells none; after a step
+    all are heard.
+
+    `ghost` is no part of what can be observed: no machine looks at it (see `ghost_state`).
     """
 
     name: str
@@ -173,15 +162,19 @@ class Engine(NamedTuple):
     requests: tuple[Request, ...] = ()
     running: tuple[str, ...] = ()
     step: tuple[tuple[str, int], ...] | None = None
-    served: tuple[Served, ...] = ()
     dead: str = ""
     stored: tuple[str, ...] = ()
     steps: tuple[tuple[Flight, ...], ...] = ()
     pending: tuple[tuple[str, int], ...] = ()
     deferred: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    mirror: Keys | None = None
-    reports: tuple[Report, ...] = ()
+    reports: tuple[Report, ...] | None = None
     copies: tuple[tuple[int, int, int], ...] = ()
+    ghost: Ghost = EMPTY
+
+    @property
+    def observed(self) -> "Engine":
+        """The engine as it can be read off, without history."""
+        return self._replace(ghost=EMPTY)
 
     def find(self, name: str) -> Request | None:
         """The request of this name, or None where the engine does not hold it."""

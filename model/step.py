@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from kvproof.model.events import Event
+from kvproof.model.ghost_state import Served
 from kvproof.model.reports import Report
-from kvproof.model.state import Cached, Served, State
+from kvproof.model.state import Cached, State
 
 
 class Read(NamedTuple):
@@ -24,7 +25,8 @@ class Read(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """A request got its first blocks: what it hit, and the cache as it was looked up."""
+    """A request got its first blocks: what it hit, and the cache as it was looked up. `served` is
+    ghost state: what was served then (see `ghost`)."""
 
     engine: str
     request: str
@@ -33,7 +35,7 @@ class Admission(NamedTuple):
     hit: int
     external: int
     cached: Cached
-    served: tuple[Served, ...]
+    served: tuple[Served, ...] = ()
 
 
 class Allocation(NamedTuple):

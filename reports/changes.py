@@ -31,11 +31,20 @@ def _split(pointer: str) -> tuple[Subject, str]:
     path = parts(pointer)
     if path[0] == "engines" and path[2] in ("blocks", "memory"):
         return (path[0], path[1], "block", path[3]), " ".join(path[4:] or ["holds"])
+    if path[0] == "engines" and path[2] == "ghost":
+        return _split_ghost(path)
     if path[0] == "engines" and path[2] == "requests":
         return path[:4], " ".join(path[4:])
     if path[0] == "transfers":
         return path[:2], " ".join(path[2:])
     return path[:-1], path[-1]
+
+
+def _split_ghost(path: Subject) -> tuple[Subject, str]:
+    """What history has of a request is told with that request, the rest with the engine."""
+    if path[3] == "shared":
+        return (*path[:2], "requests", path[4]), "shared"
+    return path[:2], path[3]
 
 
 def _title(subject: Subject) -> str:

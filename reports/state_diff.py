@@ -77,13 +77,21 @@ def _fields(path: str, record: Any) -> Iterator[tuple[str, Any]]:
             yield from _items(here, ((item[0], item) for item in value))
         elif name in BY_INDEX:
             yield from _items(here, enumerate(value))
+        elif name == "ghost":
+            yield from _fields(here, value)
+        elif name == "shared":
+            yield from ((f"{here}/{_escaped(request)}", tokens) for request, tokens in value)
         elif name not in OPTIONAL or value:
             yield here, plain(value)
 
 
+def _escaped(name: Any) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
 def _items(path: str, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     for name, item in items:
-        here = f"{path}/{str(name).replace('~', '~0').replace('/', '~1')}"
+        here = f"{path}/{_escaped(name)}"
         if item is None:
             yield here, None
         else:

@@ -11,6 +11,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.reports.state_diff import Change
 from kvproof.reports.trace import KIND, SCHEMA, Trace
+from kvproof.reports.upgrade_ghost import upgrade
 
 WHOLE = "Write a trace file as kvproof left it."
 
@@ -92,7 +93,8 @@ class _Reader:
             taken.append(self.parsed(events.from_json, record["event"]))
             if "changed" in record:
                 changed = self.field(record, "changed", dict)
-                changes.append(Change(changed, self.texts(record, "removed")))
+                removed = map(upgrade, self.texts(record, "removed"))
+                changes.append(Change({upgrade(p): v for p, v in changed.items()}, tuple(removed)))
             record = self.next()
         if "finding" in record:
             if not taken:

@@ -19,7 +19,7 @@ from kvproof.model.rules import Rules
 from kvproof.strategies.reached import Reached
 
 KIND = "kvproof-checkpoint"
-MODULES = ("kvproof.model.state", "kvproof.model.events")
+MODULES = ("kvproof.model.state", "kvproof.model.ghost_state", "kvproof.model.events")
 
 
 class _Plain(pickle.Unpickler):

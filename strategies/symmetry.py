@@ -15,6 +15,7 @@ from kvproof.model import counts, turns
 from kvproof.model.config import BACK, Cluster, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
+from kvproof.model.ghost_state import Ghost
 from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
 
 JOBS_MAX = 5
@@ -118,9 +119,16 @@ def renamed_engine(engine: Engine, by: Renaming) -> Engine:
             tuple(f._replace(request=by.job(f.request)) for f in step) for step in engine.steps
         ),
         pending=tuple(sorted((by.job(name), count) for name, count in engine.pending)),
-        served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in engine.served)),
         stored=tuple(sorted(map(by.text, engine.stored))),
-        mirror=None if engine.mirror is None else tuple(sorted(map(key, engine.mirror))),
+        ghost=_renamed_ghost(engine.ghost, by),
+    )
+
+
+def _renamed_ghost(ghost: Ghost, by: Renaming) -> Ghost:
+    return Ghost(
+        served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in ghost.served)),
+        mirror=tuple(sorted((group, by.text(prefix)) for group, prefix in ghost.mirror)),
+        shared=tuple((by.job(name), tokens) for name, tokens in ghost.shared),
     )
 
 

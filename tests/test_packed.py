@@ -6,6 +6,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import cluster as model
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.ghost_state import EMPTY
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.rules import SPEC
 from kvproof.model.state import Engine
@@ -55,7 +56,7 @@ def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.M
 
     def forgetful(self: Collapse, component: object) -> int:
         if isinstance(component, Engine):
-            component = component._replace(served=())
+            component = component._replace(ghost=EMPTY)
         return number(self, component)
 
     monkeypatch.setattr(Collapse, "number", forgetful)

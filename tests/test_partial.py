@@ -146,7 +146,7 @@ def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_ser
         if lose:
             machine.take(Evict("E", kept))
         machine.take(Complete("E"))
-        assert [served.prompt for served in machine.state.engine("E").served] == noted
+        assert [served.prompt for served in machine.state.engine("E").ghost.served] == noted
 
 
 def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_place() -> None:
@@ -155,7 +155,7 @@ def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_p
     assert told == [[Stored(1, "", "abcd", ("abcd",))], [Stored(1, "abcd", "ef", ("abcdef",))]]
     assert any(s.effects.copies for s in steps)
     after = steps[-1].after.engine("E")
-    assert set(after.mirror or ()) == {key for key, _ in after.cached}
+    assert set(after.ghost.mirror) == {key for key, _ in after.cached}
 
 
 def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_again() -> None:

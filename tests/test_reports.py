@@ -42,9 +42,9 @@ def test_runs_name_every_cached_block_once_and_span_no_other(cached: set[int], e
     assert all(a.stop < b.start for (a, _), (b, _) in itertools.pairwise(spans))
 
 
-def test_an_engine_without_events_has_no_mirror() -> None:
-    assert initial(CLUSTERS["full"]).engines[0].mirror is None
-    assert initial(CLUSTERS["events"]).engines[0].mirror == ()
+def test_an_engine_without_events_tells_nothing() -> None:
+    assert initial(CLUSTERS["full"]).engines[0].reports is None
+    assert initial(CLUSTERS["events"]).engines[0].reports == ()
 
 
 def test_a_step_tells_what_it_caches_and_a_reset_that_nothing_is() -> None:
@@ -52,12 +52,12 @@ def test_a_step_tells_what_it_caches_and_a_reset_that_nothing_is() -> None:
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
     assert step.effects.reports == (Stored(0, "", "abcd", ("ab", "abcd")),)
-    assert step.after.engines[0].mirror == ((0, "ab"), (0, "abcd"))
+    assert step.after.engines[0].ghost.mirror == ((0, "ab"), (0, "abcd"))
     assert step.after.engines[0].reports == ()
     machine.take(Complete("E"))
     step = machine.take(ResetPrefixCache("E"))
     assert step.effects.reports == (Cleared(),)
-    assert step.after.engines[0].mirror == ()
+    assert step.after.engines[0].ghost.mirror == ()
 
 
 def test_no_draft_is_told() -> None:

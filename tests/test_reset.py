@@ -31,7 +31,7 @@ def test_it_is_refused_while_blocks_are_in_use() -> None:
     machine.state = apply(machine.cluster, machine.state, Abort("E", "r0")).after
     after = machine.take(ResetPrefixCache("E")).after.engine("E")
     assert after.cached == ()
-    assert after.served == ()
+    assert after.ghost.served == ()
 
 
 def test_without_the_option_it_does_not_come() -> None:

@@ -88,7 +88,7 @@ def test_the_longest_prompt_fits_and_one_token_more_does_not(name: str, max_toke
 def test_a_prompt_that_cannot_fit_is_rejected() -> None:
     state = alone(FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)))
     assert state.ended == (("E", "r0"),)
-    assert state.engine("E").served == ()
+    assert state.engine("E").ghost.served == ()
 
 
 def test_where_it_is_queued_it_never_finishes() -> None:

@@ -1,0 +1,168 @@
+"""Ghost state after an event: a function of the observed states around it and of the event.
+
+It asks no rule of the reference, so a mistake there cannot hide here. An entry of `served` promises
+that a prompt's prefill completed and that nothing was evicted since: the record is cleared when a
+cache entry is lost, and leaves out a prompt that lost one while it was still computed, so it never
+promises too much.
+"""
+
+from collections.abc import Sequence
+
+from kvproof.model import config, history
+from kvproof.model.events import Complete, Event, ResetPrefixCache, ResetRunning
+from kvproof.model.ghost_state import NOT_WHOLE, Ghost, Served
+from kvproof.model.reports import Keys, replayed
+from kvproof.model.state import COUNTS, Cached, Engine, Key, Request
+from kvproof.model.step import Admission, Effects, Step
+
+
+def remembered(cluster: config.Cluster, step: Step) -> Step:
+    """The step with the ghost state of each engine that it changed, and with what was served when
+    each of its admissions looked up the cache."""
+    before, event, effects, state = step
+    looked_up = tuple(
+        a._replace(served=served_at(before.engine(a.engine), a)) for a in effects.admissions
+    )
+    effects = effects._replace(admissions=looked_up)
+    engines = tuple(
+        new if new is old else new._replace(ghost=after(cluster, old, event, effects, new))
+        for old, new in zip(before.engines, state.engines, strict=True)
+    )
+    return Step(before, event, effects, state._replace(engines=engines))
+
+
+def after(
+    cluster: config.Cluster, before: Engine, event: Event, effects: Effects, after: Engine
+) -> Ghost:
+    """The ghost state of an engine after an event, from the one before it."""
+    cfg = cluster.engine(before.name)
+    ours = getattr(event, "engine", cluster.decode.name) == cfg.name
+    lost = history.lost(before.cached, after.cached)
+    admitted = [a for a in effects.admissions if a.engine == cfg.name]
+    return Ghost(
+        _served(before, event if ours else None, bool(lost)),
+        _mirror(before, effects if ours else Effects()),
+        _shared(cfg, before, admitted, lost, after),
+    )
+
+
+def served_at(before: Engine, admission: Admission) -> tuple[Served, ...]:
+    """The prompts served and not evicted when a request looked up the cache, which may be after
+    others have taken blocks in the same step."""
+    lost = history.lost(before.cached, admission.cached)
+    return () if lost else before.ghost.served
+
+
+def _served(before: Engine, event: Event | None, lost: bool) -> tuple[Served, ...]:
+    if lost or _is_reset(before, event):
+        return ()
+    if not isinstance(event, Complete):
+        return before.ghost.served
+    shared = dict(before.ghost.shared)
+    new = {
+        Served(r.prompt, shared.get(r.id, 0))
+        for r in before.requests
+        if not r.output and r.id in _sampled_for(before, event)
+    }
+    whole = {served for served in new if served.shared != NOT_WHOLE}
+    return tuple(sorted({*before.ghost.served, *whole}))
+
+
+def _is_reset(before: Engine, event: Event | None) -> bool:
+    """Whether an event empties the cache: one reset is refused where a block is in use."""
+    idle = len(before.free) == len(before.blocks) - 1
+    return isinstance(event, ResetRunning) or (isinstance(event, ResetPrefixCache) and idle)
+
+
+def _sampled_for(before: Engine, event: Complete) -> set[str]:
+    """The requests that get a token from the step whose output arrives."""
+    oldest = before.steps[0] if before.steps else ()
+    names = {f.request for f in oldest if f.samples and f.fate == COUNTS}
+    for name, _ in before.step or ():
+        request = before.request(name)
+        if request.computed >= len(request.tokens):
+            names.add(name)
+    return names - {event.failed}
+
+
+def _mirror(before: Engine, effects: Effects) -> Keys:
+    """What is told of a cache is told by an event of its engine, never by one of a transfer."""
+    if not effects.reports:
+        return before.ghost.mirror
+    return replayed(before.ghost.mirror, effects.reports)
+
+
+def _shared(
+    cfg: config.Engine,
+    before: Engine,
+    admitted: Sequence[Admission],
+    lost: Sequence[tuple[Key, int]],
+    after: Engine,
+) -> tuple[tuple[str, int], ...]:
+    known = dict(before.ghost.shared)
+    for admission in admitted:
+        known[admission.request] = shared_with(cfg, served_at(before, admission), admission)
+    known = {r.id: known.get(r.id, 0) if any(r.tables) else 0 for r in after.requests}
+    if lost:
+        evicted = [key[1] for key, block in lost if not _still_there(after, key, block)]
+        known = {r.id: _after_loss(r, known[r.id], evicted) for r in after.requests}
+    return tuple(known.items())
+
+
+def _still_there(engine: Engine, key: Key, block: int) -> bool:
+    """Whether another block is cached under the key, or this one under a longer prefix now."""
+    index, tokens = key
+    longer = any(k[0] == index and k[1].startswith(tokens) for k in engine.blocks[block].keys)
+    return longer or bool(engine.blocks_for(key))
+
+
+def _after_loss(request: Request, shared: int, evicted: list[str]) -> int:
+    """Nothing that was served is left to share. What is computed of the prompt may be gone too."""
+    computing = any(request.tables) and not request.output
+    own = any(map(request.prompt.startswith, evicted))
+    return NOT_WHOLE if computing and (own or shared == NOT_WHOLE) else 0
+
+
+def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admission) -> int:
+    """The longest prefix, in whole blocks, that a served prompt has in common with an admitted one;
+    0 where full attention has cached more, or less, than that: then they part elsewhere. 0 also
+    where a store has brought tokens, for it may have carried the request past that point."""
+    tokens = admission.tokens
+    if admission.external and cfg.store:
+        return 0
+    longest = max((history.common_prefix(s.prompt, tokens) for s in served), default=0)
+    # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too.
+    shared = _longest_hit(cfg, longest if cfg.proof else min(longest + 1, len(tokens)))
+    if not shared or shared != _longest_in_full(cfg, admission.cached, tokens):
+        return 0
+    if cfg.partial and cfg.aligned_group is not None:
+        return shared - shared % cfg.aligned_group.block_size
+    return shared
+
+
+def _longest_hit(cfg: config.Engine, tokens: int) -> int:
+    """The longest hit of so many tokens that leaves one to compute, or a block to match."""
+    left = max(tokens - (cfg.proof or 1), 0)
+    return left - left % cfg.hit_unit
+
+
+def _longest_in_full(cfg: config.Engine, cached: Cached, tokens: str) -> int:
+    """The longest hit for which each group of full attention has all blocks; 0 without such."""
+    full = [index for index, group in enumerate(cfg.groups) if group.kind == "full"]
+    keys = {key for key, blocks in cached if blocks}
+    for length in range(_longest_hit(cfg, len(tokens)) if full else 0, 0, -cfg.hit_unit):
+        if all(_has_all(cfg.groups[index], index, keys, tokens, length) for index in full):
+            return length
+    return 0
+
+
+def _has_all(group: config.Group, index: int, keys: set[Key], tokens: str, length: int) -> bool:
+    """Whether a group of full attention has all blocks of a hit cached: the whole ones, one more
+    where a drafter has layers, and one under a longer prefix where the hit ends inside it."""
+    size = group.block_size
+    whole, inside = divmod(length, size)
+    blocks = whole if inside else whole + group.eagle
+    if not all((index, tokens[: n * size]) in keys for n in range(1, blocks + 1)):
+        return False
+    last = min((whole + 1) * size, len(tokens) - 1)
+    return not inside or any((index, tokens[:end]) in keys for end in range(length, last + 1))

@@ -1,0 +1,315 @@
+"""Ghost state is a function of what is observed, and no machine looks at it."""
+
+import ast
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvproof
+from kvproof.model import ghost, pool
+from kvproof.model.cluster import apply, initial, stimuli
+from kvproof.model.config import Cluster, Group, Job
+from kvproof.model.config import Engine as Config
+from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, ResetRunning, Schedule
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.ghost_state import EMPTY, NOT_WHOLE, Ghost, Served
+from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reports import Cleared, Stored
+from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Request, State
+from kvproof.model.step import Admission, Effects, Step
+from kvproof.reports.state_diff import Change
+from kvproof.reports.trace_reader import read
+from kvproof.reports.upgrade_ghost import upgrade
+from kvproof.strategies.replay import record
+
+ROOT = Path(kvproof.__file__).parent
+FINDINGS = sorted((ROOT / "reports" / "findings").glob("*.jsonl"))
+DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
+
+
+def driven(machine: Machine, seed: int, steps: int) -> list[Step]:
+    """A random run."""
+    choose, taken = random.Random(seed), []
+    while len(taken) < steps and (offered := machine.stimuli()):
+        taken.append(machine.take(choose.choice(offered)))
+    return taken
+
+
+def observed(state: State) -> State:
+    return state._replace(engines=tuple(engine.observed for engine in state.engines))
+
+
+def unremembered(step: Step) -> Step:
+    """A step as somebody sees it who has no memory."""
+    admissions = tuple(a._replace(served=()) for a in step.effects.admissions)
+    effects = step.effects._replace(admissions=admissions)
+    return Step(observed(step.before), step.event, effects, observed(step.after))
+
+
+def folded(cluster: Cluster, steps: list[Step]) -> Iterator[Step]:
+    """The steps with ghost states computed again, from the first one on."""
+    ghosts = [EMPTY for _ in cluster.engines]
+    for step in map(unremembered, steps):
+        engines = zip(step.before.engines, ghosts, strict=True)
+        before = State(tuple(e._replace(ghost=g) for e, g in engines), *step.before[1:])
+        again = ghost.remembered(cluster, step._replace(before=before))
+        yield again
+        ghosts = [engine.ghost for engine in again.after.engines]
+
+
+def ghosts_of(steps: list[Step]) -> list[Ghost]:
+    return [engine.ghost for step in steps for engine in step.after.engines]
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_ghost_of_a_run_of_the_model_can_be_computed_afterwards(name: str) -> None:
+    steps = driven(ModelMachine(CLUSTERS[name]), 0, 60)
+    assert list(folded(CLUSTERS[name], steps)) == steps
+
+
+def test_these_runs_have_a_history() -> None:
+    """So that the comparisons above compare something."""
+    found = [g for n in DRIVEN for g in ghosts_of(driven(ModelMachine(CLUSTERS[n]), 0, 60))]
+    assert any(g.served for g in found)
+    assert any(g.mirror for g in found)
+    shared = {tokens for g in found for _, tokens in g.shared}
+    assert {0, 4, NOT_WHOLE} <= shared
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", DRIVEN)
+def test_the_ghost_of_a_live_run_can_be_computed_afterwards(name: str) -> None:
+    from kvproof.live.machine import LiveMachine
+
+    remembered = []
+    for seed in range(3):
+        steps = driven(LiveMachine(CLUSTERS[name]), seed, 60)
+        assert list(folded(CLUSTERS[name], steps)) == steps
+        remembered += ghosts_of(steps)
+    assert any(g.served for g in remembered)
+    assert any(g.mirror for g in remembered) == any(e.kv_events for e in CLUSTERS[name].engines)
+
+
+def behaviour(cluster: Cluster, state: State, event: Event) -> tuple[Any, Any]:
+    """What the model offers in a state, and what it does when it takes an event."""
+    return list(stimuli(cluster, state)), unremembered(apply(cluster, state, event))
+
+
+def reads_the_ghost(cluster: Cluster) -> bool:
+    """Whether the model does in some random run what it would not do without a history."""
+    choose = random.Random(cluster.name)
+    for _ in range(4):
+        state, taken = initial(cluster), 0
+        while taken < 50 and (offered := list(stimuli(cluster, state))):
+            event = choose.choice(offered)
+            if behaviour(cluster, state, event) != behaviour(cluster, observed(state), event):
+                return True
+            state, taken = apply(cluster, state, event).after, taken + 1
+    return False
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_reference_does_not_read_the_ghost(name: str) -> None:
+    assert not reads_the_ghost(CLUSTERS[name])
+
+
+def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = pool.take
+
+    def taking(engine: Engine, count: int, rules: Any) -> tuple[Engine, tuple[int, ...]]:
+        if engine.ghost.served:
+            engine = engine._replace(free=engine.free[::-1])
+        return take(engine, count, rules)
+
+    monkeypatch.setattr(pool, "take", taking)
+    assert reads_the_ghost(CLUSTERS["full-evicting"])
+
+
+def users(does: Callable[[ast.AST], bool]) -> set[str]:
+    """Files of the model and of the adapter in which some piece of syntax does something."""
+    files = [path for room in ("model", "live") for path in sorted((ROOT / room).rglob("*.py"))]
+    trees = {path: ast.walk(ast.parse(path.read_text())) for path in files}
+    return {str(path.relative_to(ROOT)) for path, tree in trees.items() if any(map(does, tree))}
+
+
+def test_one_module_knows_the_ghost_and_two_ask_it() -> None:
+    def touches(node: ast.AST) -> bool:
+        attribute = isinstance(node, ast.Attribute) and node.attr == "ghost"
+        return attribute or (isinstance(node, ast.keyword) and node.arg == "ghost")
+
+    def asks(node: ast.AST) -> bool:
+        return isinstance(node, ast.ImportFrom) and "ghost" in {a.name for a in node.names}
+
+    assert users(touches) == {"model/ghost.py", "model/state.py"}
+    assert users(asks) == {"model/cluster.py", "live/machine.py"}
+
+
+# Examples written by hand: one engine with blocks of two tokens.
+
+CFG = Config("E", (Group("full", 2),), 6)
+HERE = Cluster("here", (CFG,), (Job("r0", "abcd", 1), Job("r1", "abce", 1)))
+AB, ABCD = (0, "ab"), (0, "abcd")
+IDLE = Engine("E", (Block(),) * 6, (1, 2, 3, 4, 5))
+FULL = IDLE._replace(
+    blocks=(Block(), Block(0, AB), Block(0, ABCD), *(Block(),) * 3),
+    cached=((AB, (1,)), (ABCD, (2,))),
+)
+
+
+def computing(prompt: str, output: str = "") -> Request:
+    tokens = len(prompt + output)
+    return Request("r0", RUNNING, prompt, 4, 1, output=output, computed=tokens, tables=((1, 2),))
+
+
+def running(request: Request, remembered: Ghost = EMPTY) -> Engine:
+    """A step that computes the rest of what is known of a request."""
+    return FULL._replace(
+        requests=(request,), running=("r0",), free=(3, 4, 5), step=(("r0", 4),), ghost=remembered
+    )
+
+
+def served_after(before: Engine, after: Engine, event: Event) -> list[str]:
+    return [s.prompt for s in ghost.after(HERE, before, event, Effects(), after).served]
+
+
+def test_a_prompt_is_served_when_its_first_token_is_sampled() -> None:
+    assert served_after(running(computing("abcd")), FULL, Complete("E")) == ["abcd"]
+
+
+def test_a_prompt_is_served_once() -> None:
+    assert served_after(running(computing("abcd", ".")), FULL, Complete("E")) == []
+
+
+def test_a_prompt_is_not_served_by_a_part_of_it() -> None:
+    chunk = computing("abcd")._replace(computed=2)
+    assert served_after(running(chunk), FULL, Complete("E")) == []
+
+
+def test_a_prompt_whose_load_failed_is_not_served() -> None:
+    assert served_after(running(computing("abcd")), FULL, Complete("E", failed="r0")) == []
+
+
+@pytest.mark.parametrize(("fate", "served"), [(COUNTS, ["abcd"]), (LATE, [])])
+def test_where_steps_overlap_the_oldest_one_that_counts_serves(fate: str, served: list) -> None:
+    flight = Flight("r0", 4, samples=True, fate=fate)
+    before = running(computing("abcd"))._replace(step=None, steps=((flight,), (flight,)))
+    assert served_after(before, FULL, Complete("E")) == served
+    behind = before._replace(steps=((flight._replace(request="r1"),), (flight,)))
+    assert served_after(behind, FULL, Complete("E")) == []
+
+
+def test_what_was_served_is_forgotten_when_a_cache_entry_is_lost() -> None:
+    before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
+    blocks = (*FULL.blocks[:2], *(Block(),) * 4)
+    without = before._replace(cached=((AB, (1,)),), blocks=blocks)
+    assert served_after(before, before, Evict("E", 5)) == ["abcd"]
+    assert served_after(before, without, Evict("E", 2)) == []
+
+
+def test_a_copy_that_is_left_is_no_reason_to_lose_a_prompt() -> None:
+    """Nothing is promised of what was served, but the prompt that is computed is whole."""
+    request = computing("abcd")
+    before = running(request, Ghost((Served("abcd", 0),), (), (("r0", 2),)))
+    before = before._replace(cached=((AB, (1, 3)), (ABCD, (2,))))
+    after = before._replace(cached=FULL.cached)
+    assert ghost.after(HERE, before, Evict("E", 3), Effects(), after) == Ghost((), (), (("r0", 0),))
+
+
+def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None:
+    before = running(computing("abcd"), Ghost((), (), (("r0", 2),)))
+    blocks = (*before.blocks[:2], *(Block(),) * 4)
+    after = before._replace(cached=((AB, (1,)),), blocks=blocks)
+    lost = ghost.after(HERE, before, Evict("E", 2), Effects(), after)
+    assert lost.shared == (("r0", NOT_WHOLE),)
+    assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
+
+
+def test_a_reset_that_is_refused_changes_nothing() -> None:
+    remembered = Ghost((Served("abcd", 0),))
+    idle, busy = IDLE._replace(ghost=remembered), IDLE._replace(ghost=remembered, free=(2, 3, 4, 5))
+    assert served_after(idle, idle, ResetPrefixCache("E")) == []
+    assert served_after(busy, busy, ResetPrefixCache("E")) == ["abcd"]
+    assert served_after(busy, busy, ResetRunning("E")) == []
+
+
+def admitted(tokens: str, cached: Any, external: int = 0) -> Admission:
+    return Admission("E", "r0", tokens, "local", 0, external, cached)
+
+
+def test_what_a_prompt_shares_is_what_full_attention_has_of_it() -> None:
+    served = (Served("abcd", 0),)
+    assert ghost.shared_with(CFG, served, admitted("abce", FULL.cached)) == 2
+    assert ghost.shared_with(CFG, (), admitted("abce", FULL.cached)) == 0
+    assert ghost.shared_with(CFG, served, admitted("abce", ())) == 0
+    # It has more of the prompt than they have in common: they part elsewhere.
+    more = (*FULL.cached, ((0, "abce"), (3,)))
+    assert ghost.shared_with(CFG, served, admitted("abcef", more)) == 0
+    # Of a prompt that comes again, the last token is computed.
+    assert ghost.shared_with(CFG, served, admitted("abcd", FULL.cached)) == 2
+    assert ghost.shared_with(CFG, served, admitted("abcdd", FULL.cached)) == 4
+
+
+def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
+    cfg = Config("E", (Group("full", 2, eagle=True),), 9, drafts=1)
+    served = (Served("abcdef", 0),)
+    cached = (*FULL.cached, ((0, "abcdef"), (3,)))
+    assert ghost.shared_with(cfg, served, admitted("abcdefgh", cached)) == 4
+    assert ghost.shared_with(cfg, served, admitted("abcdefgh", FULL.cached)) == 0
+
+
+def test_a_store_may_have_carried_a_request_past_that_point() -> None:
+    cfg = Config("E", (Group("full", 2),), 6, store=True)
+    served = (Served("abcd", 0),)
+    assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached)) == 2
+    assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached, external=2)) == 0
+
+
+def test_an_admission_sees_what_is_left_when_it_looks_up_the_cache() -> None:
+    before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
+    first, second = admitted("abce", FULL.cached), admitted("abce", FULL.cached[:1])
+    whole = State((before,)), State((before._replace(free=(3, 4, 5)),))
+    step = Step(whole[0], Schedule("E", ()), Effects(admissions=(first, second)), whole[1])
+    told = ghost.remembered(HERE, step).effects.admissions
+    assert [a.served for a in told] == [(Served("abcd", 0),), ()]
+
+
+def test_a_listener_hears_its_own_engine() -> None:
+    cluster = CLUSTERS["pd"]
+    said = Effects(reports=(Cleared(), Stored(0, "", "ab", ("ab",))))
+    engines = {name: IDLE._replace(name=name) for name in ("P", "D")}
+    mirrors = {
+        name: ghost.after(cluster, engine, Schedule("P", ()), said, engine).mirror
+        for name, engine in engines.items()
+    }
+    assert mirrors == {"P": (AB,), "D": ()}
+
+
+def test_pointers_of_old_traces_lead_to_the_ghost() -> None:
+    assert upgrade("/engines/P/served") == "/engines/P/ghost/served"
+    assert upgrade("/engines/P/mirror") == "/engines/P/ghost/mirror"
+    assert upgrade("/engines/P/requests/r~10/shared") == "/engines/P/ghost/shared/r~10"
+    for same in ("/engines/P/ghost/served", "/engines/P/requests/served/hit", "/transfers/shared"):
+        assert upgrade(same) == same
+
+
+def history(change: Change) -> tuple[dict[str, Any], set[str]]:
+    """The part of a change that concerns the ghost."""
+    changed = {p: v for p, v in change.changed.items() if "/ghost/" in p}
+    return changed, {p for p in change.removed if "/ghost/" in p}
+
+
+@pytest.mark.parametrize("path", FINDINGS, ids=[path.stem for path in FINDINGS])
+def test_the_history_in_an_old_trace_is_the_one_computed_now(path: Path) -> None:
+    trace = read(path)
+    model = ModelMachine(trace.cluster, rules_with([fault_named(path.stem)]))
+    again = record(model, trace.events)
+    assert again is not None
+    assert trace.changes is not None
+    told = list(map(history, trace.changes))
+    assert list(map(history, again)) == told
+    assert any(changed for changed, _ in told)
