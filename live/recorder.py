@@ -7,7 +7,9 @@ around them, in the vocabulary of `model.events`.
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt, Release
+from kvproof.live.block_notes import BlockNotes
+from kvproof.model import block_lists
+from kvproof.model.events import Admit, Adopt, Choice, Compute, Lists, Preempt, Release
 from kvproof.model.step import Allocation
 
 
@@ -34,7 +36,13 @@ class Recorder:
         self.needy = ""
         self.predicted = (0, 0)
         manager = scheduler.kv_cache_manager
+        self.notes = BlockNotes(manager)
         self._around(manager, "allocate_slots", self._allocate)
+        self._around(manager.coordinator, "remove_skipped_blocks", self.notes.around_skip)
+        self._around(
+            manager.coordinator, "allocate_new_computed_blocks", self.notes.around_admission
+        )
+        self._around(manager.coordinator, "allocate_new_blocks", self.notes.around_growth)
         self._around(manager.coordinator, "get_num_blocks_to_allocate", self._predict)
         self._around(scheduler, "_preempt_request", self._preempt)
         self._around(scheduler, "_update_waiting_for_remote_kv", self._adopt)
@@ -70,29 +78,57 @@ class Recorder:
         name = request.request_id
         hit = kwargs.get("num_new_computed_tokens", 0)
         external = kwargs.get("num_external_computed_tokens", 0)
-        chose: list[Choice] = [Admit(name, hit, external)] if fresh else []
+        chose: list[Admit | Compute] = [Admit(name, hit, external)] if fresh else []
         if num_new_tokens:
             chose.append(Compute(name, num_new_tokens))
         before = self.choices
         self.choices = [*before, *chose]  # what kills the engine was chosen, too
+        self.notes.start()
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
-            self.choices = before if kept == blocks else [*before, Release(name)]
+            self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result
+        self.choices = [*before, *(self._told(choice, not num_new_tokens) for choice in chose)]
         if fresh:
             self.admitted.append(Admitted(name, hit, external, cached))
         predicted, free = self.predicted
         self.allocations.append(Allocation(self.name, name, predicted, free - self._free()))
         return result
 
+    def _told(self, choice: Admit | Compute, loads: bool) -> Choice:
+        """A choice of the last allocation, with its blocks. A load computes nothing yet: what it
+        grows by belongs to the admission."""
+        notes = self.notes
+        if isinstance(choice, Admit):
+            taken = block_lists.both(notes.brought, notes.taken) if loads else notes.brought
+            return choice._replace(hit=notes.hit, taken=taken)
+        return choice._replace(taken=notes.taken, freed=notes.freed)
+
     def _preempt(self, original: Callable[..., Any], request: Any, *args: Any, **kw: Any) -> Any:
-        if self.choices[-1:] == [Release(self.needy)]:
-            self.choices.pop()  # a preemption says it, too
-        self.choices.append(Preempt(request.request_id, self.needy))
-        return original(request, *args, **kw)
+        freed: Lists = ()
+        released = self.choices[-1] if self.choices else None
+        if isinstance(released, Release) and released.request == self.needy:
+            freed = released.freed  # the preemption says it, too
+            self.choices.pop()
+        choice = Preempt(request.request_id, self.needy)
+        self.choices.append(choice)
+        dropped, result = self._dropped(original, request, *args, **kw)
+        self.choices[-1] = choice._replace(freed=block_lists.both(freed, dropped))
+        return result
 
     def _adopt(self, original: Callable[..., Any], request: Any) -> Any:
-        self.choices.append(Adopt(request.request_id))
-        return original(request)
+        choice = Adopt(request.request_id)
+        self.choices.append(choice)
+        dropped, result = self._dropped(original, request)
+        self.choices[-1] = choice._replace(freed=dropped)
+        return result
+
+    def _dropped(
+        self, original: Callable[..., Any], request: Any, *args: Any, **kw: Any
+    ) -> tuple[Lists, Any]:
+        """The blocks that a request loses in a call, and what the call returns."""
+        before = self.notes.tables(request.request_id)
+        result = original(request, *args, **kw)
+        return block_lists.freed(before, self.notes.tables(request.request_id)), result

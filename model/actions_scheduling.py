@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvproof.model import config
+from kvproof.model.events import Lists
 from kvproof.model.state import LATE, PAUSED, Engine, Flight, Request
 
 if TYPE_CHECKING:
     from kvproof.model.coordinator import Hit
     from kvproof.model.greedy import Greedy
+    from kvproof.model.growth import Grown
     from kvproof.model.rules import Rules
     from kvproof.model.scheduler import Scheduling
 
@@ -23,9 +25,9 @@ def connector_brings_states(cfg: config.Engine) -> bool:
     return not cfg.store
 
 
-def begin_load(work: "Scheduling", request: Request, hit: "Hit") -> None:
+def begin_load(work: "Scheduling", request: Request, hit: "Hit", recorded: Lists) -> "Grown | None":
     """A load computes nothing in its step: the align split has nothing to cut (vllm#42554)."""
-    work.load(request, hit)
+    return work.load(request, hit, recorded)
 
 
 def caches_prompt_end(cfg: config.Engine, group: config.Group) -> bool:

@@ -2,39 +2,59 @@
 
 A *stimulus* is an event as the environment gives it. `Schedule` is a stimulus without `chose`;
 the machine fills in what its scheduler chose, and the filled-in event is what a trace holds.
+
+A choice says which blocks it took and freed. A *bare* event leaves that out: it has the decisions
+only (who, how many tokens), and a machine that takes it chooses the blocks by its own policy.
 """
 
 from typing import Any, NamedTuple, TypeAlias
 
-from kvproof.model.errors import UsageError, unknown
+Lists: TypeAlias = tuple[tuple[int, ...], ...]
+"""One list of block ids a group, in order. `()` means: not said."""
+
+BLOCKS = ("hit", "taken", "freed")
+"""The fields of a choice that are lists of blocks."""
 
 
 class Admit(NamedTuple):
-    """Give a waiting request its first blocks: a local hit, and tokens a connector will bring."""
+    """Give a waiting request its first blocks: a local hit, and tokens a connector will bring.
+
+    `hit` are the cached blocks it was given, in table order, null where it needs none; `taken` the
+    free blocks for what the connector brings, in the order taken.
+    """
 
     request: str
     local_hit: int
     external: int
+    hit: Lists = ()
+    taken: Lists = ()
 
 
 class Adopt(NamedTuple):
-    """Take over a finished load: its blocks may be cached now (or are dropped if it failed)."""
+    """Take over a finished load: its blocks may be cached now (or are dropped if it failed).
+    What is dropped is `freed`, in the order released."""
 
     request: str
+    freed: Lists = ()
 
 
 class Compute(NamedTuple):
-    """Schedule the next tokens of a request."""
+    """Schedule the next tokens of a request. It frees the blocks that its computed tokens have left
+    behind, in the order released, then takes those it lacks. A block for a copy is taken, too."""
 
     request: str
     tokens: int
+    taken: Lists = ()
+    freed: Lists = ()
 
 
 class Preempt(NamedTuple):
-    """Take all blocks from a running request, because `needy` does not fit; it starts over."""
+    """Take all blocks from a running request, because `needy` does not fit; it starts over. `freed`
+    are the blocks that `needy` has left behind, then all of the request's, as released."""
 
     request: str
     needy: str
+    freed: Lists = ()
 
 
 class Release(NamedTuple):
@@ -42,6 +62,7 @@ class Release(NamedTuple):
     fit and nobody is preempted for it."""
 
     request: str
+    freed: Lists = ()
 
 
 Choice: TypeAlias = Admit | Adopt | Compute | Preempt | Release
@@ -189,8 +210,43 @@ def stimulus(event: Event) -> Event:
     return event._replace(chose=None) if isinstance(event, Schedule) else event
 
 
+def bare_choice(choice: Choice) -> Choice:
+    """What a choice decided, without the blocks."""
+    unsaid: dict[str, Any] = {name: () for name in BLOCKS if getattr(choice, name, ())}
+    return choice._replace(**unsaid) if unsaid else choice
+
+
+def bare(event: Event) -> Event:
+    """What an event decided, without the blocks."""
+    if not isinstance(event, Schedule) or event.chose is None:
+        return event
+    return event._replace(chose=tuple(map(bare_choice, event.chose)))
+
+
+def told_alike(recorded: Event, event: Event) -> bool:
+    """Whether an event is one that was recorded, as far as that says which blocks were meant."""
+    return recorded == as_told(recorded, event)
+
+
+def as_told(recorded: Event, event: Event) -> Event:
+    """The event without the blocks that a recorded one leaves unsaid."""
+    if not isinstance(event, Schedule) or not isinstance(recorded, Schedule):
+        return event
+    said, chose = recorded.chose or (), event.chose or ()
+    if len(said) != len(chose):
+        return event
+    return event._replace(chose=tuple(map(_choice_as_told, said, chose)))
+
+
+def _choice_as_told(recorded: Choice, choice: Choice) -> Choice:
+    unsaid: dict[str, Any] = {
+        name: () for name in BLOCKS if name in choice._fields and not getattr(recorded, name, ())
+    }
+    return choice._replace(**unsaid)
+
+
 def describe(event: Event | Choice) -> str:
-    """One line a person can read."""
+    """One line a person can read: what was decided. The blocks are seen in what it changed."""
     if isinstance(event, Schedule):
         chose = ", ".join(describe(c) for c in event.chose or ()) or "nothing"
         return f"Schedule({event.engine}): {chose}"
@@ -198,67 +254,5 @@ def describe(event: Event | Choice) -> str:
         drafts = "".join(f", {count} accepted of {name}" for name, count in event.accepted)
         failed = f", load of {event.failed} failed" if event.failed else ""
         return f"Complete({event.engine}{drafts}{failed})"
-    fields = ", ".join(f"{v}" for v in event)
+    fields = ", ".join(f"{v}" for n, v in event._asdict().items() if n not in BLOCKS)
     return f"{type(event).__name__}({fields})"
-
-
-def to_json(event: Event) -> dict[str, Any]:
-    """The event as plain data."""
-    data = {"type": type(event).__name__, **event._asdict()}
-    if isinstance(event, Schedule):
-        data["chose"] = [{"type": type(c).__name__, **c._asdict()} for c in event.chose or ()]
-    if isinstance(event, Complete):
-        data["accepted"] = dict(event.accepted)
-        if not event.accepted:
-            del data["accepted"]
-        if not event.failed:
-            del data["failed"]
-    return data
-
-
-def _build(table: dict[str, Any], what: str, data: Any) -> Any:
-    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
-        raise UsageError(f"{data!r} is not {what}. Write an object with a field type.")
-    kind = table.get(data["type"])
-    if kind is None:
-        raise unknown(what, data["type"], table)
-    fields = {k: v for k, v in data.items() if k != "type"}
-    try:
-        event = kind(**fields)
-    except TypeError as error:
-        raise UsageError(
-            f"The fields of {what} {data['type']} are wrong ({error}). "
-            f"Write {', '.join(kind._fields)}."
-        ) from error
-    for name, value in event._asdict().items():
-        number = name in ("local_hit", "external", "tokens", "block")
-        if name in ("chose", "accepted"):
-            continue
-        if not isinstance(value, int if number else str):
-            raise UsageError(
-                f"The field {name} of {what} {data['type']} is {value!r}. "
-                f"Write {'a whole number' if number else 'a name'}."
-            )
-    return event
-
-
-def from_json(data: Any) -> Event:
-    """An event from plain data. Raises UsageError where it is none."""
-    event: Event = _build(EVENTS, "an event", data)
-    if isinstance(event, Schedule):
-        written: Any = event.chose
-        if not isinstance(written, list):
-            raise UsageError(f"A Schedule chose {event.chose!r}. Write the list of what it chose.")
-        event = event._replace(chose=tuple(_build(CHOICES, "a choice", c) for c in written))
-    if isinstance(event, Complete):
-        event = event._replace(accepted=_accepted(event.accepted or {}))
-    return event
-
-
-def _accepted(written: Any) -> tuple[tuple[str, int], ...]:
-    if not isinstance(written, dict) or not all(type(n) is int for n in written.values()):
-        raise UsageError(
-            f"A Complete accepted {written!r}. Write an object with a whole number of drafts for "
-            "each request."
-        )
-    return tuple(written.items())

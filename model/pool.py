@@ -122,6 +122,15 @@ def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
     return engine._replace(reports=said)
 
 
+def putting_first(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """The engine with these free blocks at the head of the queue, in this order."""
+    first = tuple(dict.fromkeys(blocks))
+    rest = list(engine.free)
+    for block in first:
+        rest.remove(block)
+    return engine._replace(free=(*first, *rest))
+
+
 def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
     """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
     where it has too few."""

@@ -97,7 +97,7 @@ class Rules:
     prompt_tokens_known: Callable[[int, bool], int] = transfer_actions.prompt_tokens_known
     leaves_room: Callable[[int, int], bool] = lambda needed, free: needed <= free
     slots_kept_beside_load: Callable[[int, int], int] = transfer_actions.slots_kept_beside_load
-    begin_load: Callable[..., None] = actions.begin_load
+    begin_load: Callable[..., Any] = actions.begin_load
     keeps_until_loaded: Callable[[Truth], Truth] = transfer_actions.keeps_until_loaded
     free_aborted: Callable[[Engine, Request, "Rules"], Engine] = transfer_actions.free_aborted
     take_repeated_report: Callable[[Engine, str], Engine] = transfer_actions.take_repeated_report

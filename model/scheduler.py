@@ -8,12 +8,14 @@ Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remot
 """
 
 from kvproof.model import (
+    block_lists,
     config,
     connector,
     coordinator,
     counts,
     drafting,
     groups,
+    growth,
     in_flight,
     memory,
     partial,
@@ -23,7 +25,17 @@ from kvproof.model import (
     turns,
 )
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit, Adopt, Choice, Compute, Preempt, Release
+from kvproof.model.events import (
+    BLOCKS,
+    Admit,
+    Adopt,
+    Choice,
+    Compute,
+    Lists,
+    Preempt,
+    Release,
+    bare_choice,
+)
 from kvproof.model.rules import Rules
 from kvproof.model.state import (
     FAILED,
@@ -56,6 +68,7 @@ class Scheduling:
         self.admissions: list[Admission] = []
         self.allocations: list[Allocation] = []
         self.pending: tuple[str, coordinator.Hit] | None = None
+        self.to_bring: Lists = ()
         self.brought: list[str] = []
 
     def rank(self, name: str) -> tuple[int, ...]:
@@ -97,11 +110,14 @@ class Scheduling:
             )
         )
         self.engine = self.engine.having(request)
+        said = choice._replace(hit=(), taken=())
         if choice.external and not self.cfg.store:
-            self.rules.begin_load(self, request, hit)
+            grown = self.rules.begin_load(self, request, hit, choice.taken)
+            if grown is not None:
+                said = said._replace(hit=grown.hit, taken=grown.from_queue)
         else:
-            self.pending = (request.id, hit)
-        self.chose.append(choice)
+            self.pending, self.to_bring = (request.id, hit), choice.taken
+        self.chose.append(said)
 
     def _refuse_states_of_this_step(self, request: Request, hit: coordinator.Hit) -> None:
         """A state cached in this very step is not written before this step reads."""
@@ -126,41 +142,38 @@ class Scheduling:
             ):
                 raise NotAllowed(f"{request.id} hits inside a block that this step is to fill")
 
-    def load(self, request: Request, hit: coordinator.Hit) -> None:
-        """Take blocks for a hit and for the tokens a connector brings, and begin to load."""
+    def load(self, request: Request, hit: coordinator.Hit, recorded: Lists) -> growth.Grown | None:
+        """Take blocks for a hit and for the tokens a connector brings, and begin to load. None
+        where the engine dies of taking them."""
         end = hit.tokens + request.external
-        self._take(request, hit, end)
+        grown = self._take(request, hit, end, recorded)
         name = turns.incoming(self.cluster, self.cfg.name, request.id)
         self.state = connector.start_load(
             self.cluster, self.state.putting(self.engine), name, self.rules
         )
         self.engine = self.state.engine(self.engine.name)
+        return None if grown.engine.dead else grown
 
-    def _take(self, request: Request, hit: coordinator.Hit | None, end: int) -> Request:
-        """Blocks up to `end` tokens, all or nothing. Where the pool has fewer than were predicted
-        the engine dies."""
+    def _take(
+        self, request: Request, hit: coordinator.Hit | None, end: int, recorded: Lists
+    ) -> growth.Grown:
+        """Blocks up to `end` tokens, all or nothing; those recorded, if any are. Where the pool has
+        fewer than were predicted the engine dies."""
         free = len(self.engine.free)
         needed = coordinator.predicted(self.cfg, self.engine, request, hit, end, self.rules)
         if needed > free:
             raise NotAllowed(f"{request.id} needs {needed} blocks and {free} are free")
-        engine = self.engine
         try:
-            if hit is not None:
-                engine, request = coordinator.admit(self.cfg, engine, request, hit, self.rules)
-            loads = end == request.computed
-            if not loads or self.cfg.drafts:
-                engine, request = coordinator.grow(
-                    self.cfg, engine, request, end, self.rules, hit is not None, loads
-                )
+            grown = growth.follow(self.cfg, self.engine, request, hit, end, self.rules, recorded)
         except pool.Exhausted as error:
-            engine = engine._replace(dead=str(error))
-        if engine.dead and not self.engine.dead:
-            self.die(engine.dead)
-            return request
-        self.engine = engine
-        taken = free - len(engine.free)
-        self.allocations.append(Allocation(engine.name, request.id, needed, taken))
-        return request
+            grown = growth.Grown(self.engine._replace(dead=str(error)), request)
+        if grown.engine.dead and not self.engine.dead:
+            self.die(grown.engine.dead)
+            return grown
+        self.engine = grown.engine
+        taken = free - len(grown.engine.free)
+        self.allocations.append(Allocation(grown.engine.name, request.id, needed, taken))
+        return grown
 
     def die(self, why: str) -> None:
         """The scheduler raised: the engine is dead, and nothing of the step reaches the worker."""
@@ -171,6 +184,7 @@ class Scheduling:
     def adopt(self, choice: Adopt) -> None:
         """A load has ended: cache its blocks, or drop them if it failed."""
         request = self.engine.request(choice.request)
+        tables = request.tables
         if request.status == FAILED:
             engine = pool.release_all(self.engine, request, self.rules)
             request = connector.emptied(request)._replace(status=WAITING)
@@ -188,9 +202,12 @@ class Scheduling:
             self.engine = self.engine.having(request)
         else:
             raise NotAllowed(f"{request.id} is {request.status} and its load is adopted")
-        self.chose.append(choice)
         if self.engine.dead:
+            self.chose.append(bare_choice(choice))
             self.die(self.engine.dead)
+            return
+        dropped = block_lists.freed(tables, request.tables)
+        self.chose.append(choice._replace(freed=dropped))
 
     def compute(self, choice: Compute) -> None:
         """Schedule the next tokens of a running, adopted or just admitted request."""
@@ -207,18 +224,24 @@ class Scheduling:
         start = hit.tokens + request.external if hit else request.computed
         limit = self.computable(request, start, admitted or request.status != RUNNING)
         if choice.tokens > limit and self.chunk(request, start, limit, hit) == choice.tokens:
-            self.chose.append(choice)
+            self.chose.append(bare_choice(choice))
             self.die(f"{choice.tokens} tokens are scheduled where {limit} were asked for")
             return
         if not 0 < choice.tokens <= limit:
             raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
         if self.chunk(request, start, choice.tokens, hit) != choice.tokens:
             raise NotAllowed(f"{request.id} gets a chunk that the align split would cut")
+        tables = request.tables
         if not admitted:
             self.engine, request = self._without_skipped(request)
+        freed = block_lists.freed(tables, request.tables) or ((),) * len(self.cfg.groups)
         end = start + choice.tokens
-        request = self._take(request, hit, end)
-        self.chose.append(choice)
+        told = choice.taken
+        if admitted and told:
+            told = block_lists.both(self.to_bring, told)
+        grown = self._take(request, hit, end, told)
+        request = grown.request
+        self.chose.append(bare_choice(choice))
         self.pending = None
         if self.engine.dead:
             return
@@ -237,6 +260,15 @@ class Scheduling:
         self.engine = self.engine.having(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
+        if admitted:
+            self._say_admitted(grown)
+        self.chose[-1] = choice._replace(taken=grown.taken, freed=freed)
+
+    def _say_admitted(self, grown: growth.Grown) -> None:
+        """The admission whose first chunk is scheduled now has got its blocks."""
+        for place, choice in enumerate(self.chose):
+            if isinstance(choice, Admit) and choice.request == grown.request.id:
+                self.chose[place] = choice._replace(hit=grown.hit, taken=grown.brought)
 
     def computable(self, request: Request, start: int, admitted: bool) -> int:
         """Tokens of a request that this step may still compute: known ones, and drafts, or one that
@@ -285,7 +317,9 @@ class Scheduling:
         priority it may be one that is scheduled already, which then is taken out of the step. Where
         nobody runs, it may be a session that waits."""
         needy = self.engine.request(choice.needy)
+        tables = needy.tables
         self.engine, needy = self._without_skipped(needy)
+        skipped = block_lists.freed(tables, needy.tables)
         start = needy.computed
         wanted = self.chunk(needy, start, self.computable(needy, start, False), None)
         needed = coordinator.predicted(
@@ -305,20 +339,22 @@ class Scheduling:
             self._unschedule(victim)
         self.engine = in_flight.let_down(self.engine, victim.id, LATE)
         engine = pool.release_all(self.engine, victim, self.rules)
+        freed = block_lists.both(skipped, block_lists.freed(victim.tables, ()))
         kept = tuple(int(self.rules.counted_after_preemption(c)) for c in victim.counted)
         victim = connector.emptied(victim)._replace(counted=kept if any(kept) else ())
         victim = victim._replace(status=PREEMPTED, preemptions=1)
         running = tuple(r for r in engine.running if r != victim.id)
         self.engine = engine.having(victim)._replace(running=running)
-        self.chose.append(choice)
+        self.chose.append(choice._replace(freed=freed))
 
     def release(self, choice: Release) -> None:
         """A request that waits for blocks keeps none that it needs no more."""
         request = self.engine.request(choice.request)
         if request.status not in (RUNNING, WAITING, PREEMPTED) or not request.tables:
             raise NotAllowed(f"{request.id} is {request.status} and lets go of blocks")
-        self.engine, _ = self._without_skipped(request)
-        self.chose.append(choice)
+        self.engine, kept = self._without_skipped(request)
+        freed = block_lists.freed(request.tables, kept.tables)
+        self.chose.append(choice._replace(freed=freed))
 
     def _unschedule(self, victim: Request) -> None:
         """Take a request out of the step. What it was to compute is not computed."""
@@ -327,7 +363,13 @@ class Scheduling:
         self.engine = self.rules.forget_uncomputed(self.begun, self.engine, victim, self.rules)
 
     def take_choice(self, choice: Choice) -> None:
-        """Carry out one recorded choice."""
+        """Carry out one recorded choice, with the blocks that it says it took."""
+        groups_said = {len(getattr(choice, name, ())) for name in BLOCKS} - {0}
+        if groups_said - {len(self.cfg.groups)}:
+            raise NotAllowed(
+                f"{choice.request} has blocks in {max(groups_said)} groups, and engine "
+                f"{self.cfg.name} has {len(self.cfg.groups)}"
+            )
         if isinstance(choice, Admit):
             self.admit(choice)
         elif isinstance(choice, Adopt):

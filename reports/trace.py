@@ -12,7 +12,7 @@ from typing import Any
 
 import kvproof
 from kvproof.invariants.invariant import Finding
-from kvproof.model import config_json, events
+from kvproof.model import config_json, events_json
 from kvproof.model.cluster import initial
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
@@ -20,7 +20,7 @@ from kvproof.model.events import Event
 from kvproof.reports.new_file import write_new
 from kvproof.reports.state_diff import Change, Flat, flat, patched
 
-SCHEMA = 1
+SCHEMA = 2
 KIND = "kvproof-trace"
 
 
@@ -89,7 +89,7 @@ def records(trace: Trace) -> list[dict[str, Any]]:
     }
     lines = [header]
     for index, event in enumerate(trace.events):
-        line: dict[str, Any] = {"step": index + 1, "event": events.to_json(event)}
+        line: dict[str, Any] = {"step": index + 1, "event": events_json.to_json(event)}
         if trace.changes is not None:
             changed, removed = trace.changes[index]
             line |= {"changed": changed, "removed": list(removed)}

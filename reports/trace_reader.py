@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
-from kvproof.model import config_json, events
+from kvproof.model import config_json, events_json
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.reports.state_diff import Change
 from kvproof.reports.trace import KIND, SCHEMA, Trace
+from kvproof.reports.trace_upgrade import upgraded
 from kvproof.reports.upgrade_ghost import upgrade
 
 WHOLE = "Write a trace file as kvproof left it."
@@ -35,6 +36,7 @@ class _Reader:
         self.path = path
         self.lines = text.split("\n")
         self.number = 0
+        self.schema = SCHEMA
         self.ended = text.endswith("\n")
         if self.ended:
             self.lines.pop()
@@ -57,7 +59,8 @@ class _Reader:
             self.fail("is not JSON")
         if not isinstance(record, dict):
             self.fail("is not a JSON object")
-        return record
+        told: dict[str, Any] = self.parsed(lambda r: upgraded(r, self.schema), record)
+        return told
 
     def field(self, record: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
         """A field of a record, checked."""
@@ -90,7 +93,7 @@ class _Reader:
         while "event" in record:
             if self.field(record, "step", int) != len(taken) + 1:
                 self.fail(f"is step {record['step']} where step {len(taken) + 1} belongs")
-            taken.append(self.parsed(events.from_json, record["event"]))
+            taken.append(self.parsed(events_json.from_json, record["event"]))
             if "changed" in record:
                 changed = self.field(record, "changed", dict)
                 removed = map(upgrade, self.texts(record, "removed"))
@@ -130,6 +133,7 @@ class _Reader:
             )
         if schema < 1:
             self.fail(f"says schema {schema}, which never was")
+        self.schema = schema
         record["config"] = self.parsed(config_json.from_json, self.field(record, "config", dict))
         self.texts(record, "faults")
         self.field(record, "machine", str)

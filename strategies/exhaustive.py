@@ -14,7 +14,7 @@ import networkx as nx
 from kvproof.invariants.invariant import Finding, Invariant, broken
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event, describe
+from kvproof.model.events import Event, bare, describe
 from kvproof.model.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Step
@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 class StateGraph(Protocol):
     """The states a search has reached, and how they follow each other. They are numbered in the
-    order of discovery; 0 is the initial one."""
+    order of discovery; 0 is the initial one. All events are bare (see `filled`)."""
 
     @property
     def states(self) -> Sequence[State]:
@@ -119,20 +119,21 @@ def search(
             finding = next(broken(cluster, step, invariants), None)
             if finding is not None:
                 reached.finding = finding
-                reached.events = (*reached.trace(index), step.event)
+                reached.events = (*reached.trace(index), bare(step.event))
                 return reached
+            event = bare(step.event)
             target = known.get(step.after)
             if target is None:
                 target = len(reached.states)
                 known[step.after] = target
                 reached.states.append(step.after)
-                reached.parents.append((index, step.event))
+                reached.parents.append((index, event))
                 reached.depths.append(reached.depths[index] + 1)
                 queue.append(target)
             if target != index:
-                reached.edges.append((index, target, step.event))
+                reached.edges.append((index, target, event))
             else:
-                reached.self_loops.append((index, step.event))
+                reached.self_loops.append((index, event))
         if progress and index % 500 == 0:
             progress(len(reached.states), len(queue))
         if len(reached.states) > states_max:

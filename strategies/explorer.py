@@ -23,6 +23,7 @@ from kvproof.model.events import describe
 from kvproof.model.rules import SPEC, Rules
 from kvproof.strategies import checkpoint
 from kvproof.strategies.fairness import no_progress
+from kvproof.strategies.filled import filled
 from kvproof.strategies.packed import PackedSearch
 from kvproof.strategies.reached import Reached
 from kvproof.strategies.tie import ties
@@ -101,6 +102,7 @@ def explored(
     if whole is not None:
         coverage["renamings"] = whole.size
     if finding is not None:
+        events = filled(cluster, rules, events)
         return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds), reached
     if reason:
         return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds), reached

@@ -13,7 +13,7 @@ from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.sometimes import reached_goals
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event
+from kvproof.model.events import Event, bare
 from kvproof.model.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Effects, Step
@@ -47,6 +47,7 @@ class Local(NamedTuple):
     it reaches (see `sometimes`), None where that too needs the whole step."""
 
     event: Event
+    bare: Event
     effects: Effects
     engine: int
     between: Parts
@@ -56,8 +57,8 @@ class Local(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A step from one state: the event as resolved, the state after it, whether a check of the
-    step fails, and the goals it reaches."""
+    """A step from one state: the bare event as resolved, the state after it, whether a check of
+    the step fails, and the goals it reaches."""
 
     event: Event
     parts: Parts
@@ -85,7 +86,7 @@ class LocalSteps:
             step = model.apply(self.cluster, self.collapse.state(parts), event, self.rules)
             breaks = next(broken(self.cluster, step, self.of_step), None) is not None
             goals = tuple(reached_goals(self.cluster, step))
-            return Taken(step.event, self.collapse.parts(step.after), breaks, goals)
+            return Taken(bare(step.event), self.collapse.parts(step.after), breaks, goals)
         count = self.collapse.engines
         after = (*parts[:place], local.engine, *parts[place + 1 : count], *local.between)
         breaks = local.breaks
@@ -95,7 +96,7 @@ class LocalSteps:
             step = Step(states[0], local.event, local.effects, states[1])
             breaks = breaks or next(broken(self.cluster, step, local.whole), None) is not None
             goals = tuple(reached_goals(self.cluster, step))
-        return Taken(local.event, after, breaks, goals)
+        return Taken(local.bare, after, breaks, goals)
 
     def _local(self, parts: Parts, event: Event, place: int) -> Local | None:
         """The step as far as one engine knows it; None where it must see the others."""
@@ -127,6 +128,7 @@ class LocalSteps:
             goals = None
         return Local(
             step.event,
+            bare(step.event),
             step.effects,
             self.collapse.number(step.after.engines[place]),
             tuple(map(self.collapse.number, step.after[1:])),

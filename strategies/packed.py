@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event
+from kvproof.model.events import Event, bare
 from kvproof.model.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.collapse import Parts
@@ -128,4 +128,4 @@ class PackedSearch:
         step = model.apply(self.cluster, state, event, self.rules)
         finding = next(broken(self.cluster, step, self.invariants))
         self.reached.finding = finding
-        self.reached.events = (*self.reached.trace(origin), step.event)
+        self.reached.events = (*self.reached.trace(origin), bare(step.event))

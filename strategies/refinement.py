@@ -102,7 +102,7 @@ class Shadowed:
             if any(e.dead for e in own.after.engines):
                 self.expected = set(broken(self.cluster, step, INVARIANTS.values()))
             return step
-        for part in ("after", "effects"):
+        for part in ("after", "effects", "event"):
             for path, ours, theirs in differences(getattr(own, part), getattr(step, part)):
                 self._differ(step, f"{path} is {theirs!r} where the model has {ours!r}")
         self.expected = set(broken(self.cluster, own, INVARIANTS.values()))

@@ -11,7 +11,16 @@ from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS, invariant_named
 from kvproof.model.cluster import initial
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Event, describe, stimulus
+from kvproof.model.events import (
+    BLOCKS,
+    Event,
+    Schedule,
+    as_told,
+    bare,
+    describe,
+    stimulus,
+    told_alike,
+)
 from kvproof.model.machine import Machine
 from kvproof.model.rules import SPEC
 from kvproof.model.step import Step
@@ -94,7 +103,7 @@ def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | 
             step = machine.take(offered(machine, event))
         except NotAllowed:
             return None
-        if step.event != event:
+        if not told_alike(event, step.event):
             return None
         after = flat(step.after)
         changes.append(diff(last, after))
@@ -123,9 +132,21 @@ def _steps(machine: Machine, trace: Trace) -> Iterator[tuple[Difference | None, 
 
 
 def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Difference | None:
-    if step.event == recorded:
+    if told_alike(recorded, step.event):
         return None
-    return Difference(*at, "event", describe(recorded), describe(step.event))
+    if bare(step.event) != bare(recorded):
+        return Difference(*at, "event", describe(recorded), describe(step.event))
+    return next(_blocks_differ(at, recorded, as_told(recorded, step.event)))
+
+
+def _blocks_differ(at: tuple[int, str], recorded: Event, event: Event) -> Iterator[Difference]:
+    """The lists of blocks that differ in two events which decide the same."""
+    if isinstance(recorded, Schedule) and isinstance(event, Schedule):
+        for said, choice in zip(recorded.chose or (), event.chose or (), strict=True):
+            for name in BLOCKS:
+                was, now = getattr(said, name, ()), getattr(choice, name, ())
+                if was != now:
+                    yield Difference(*at, f"{name} of {describe(said)}", was, now)
 
 
 def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Difference | None:

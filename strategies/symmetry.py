@@ -149,7 +149,7 @@ def renamed(state: State, by: Renaming) -> State:
 
 
 def renamed_event(event: Event, by: Renaming) -> Event:
-    """An event with jobs renamed."""
+    """A bare event with jobs renamed."""
     data = event._asdict()
     for name in ("request", "needy"):
         if name in data:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kvproof.invariants.invariant import Finding, broken
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event
+from kvproof.model.events import Event, bare
 from kvproof.model.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.orbits import Orbits
@@ -143,7 +143,7 @@ class Unfolded:
             else:
                 raise UnsoundSymmetry("a renamed state has no like step")
             state = step.after
-            events.append(step.event)
+            events.append(bare(step.event))
         return state, tuple(events)
 
     def violation(self, search: PackedSearch) -> tuple[Finding, tuple[Event, ...]]:
@@ -153,5 +153,5 @@ class Unfolded:
             step = model.apply(self.cluster, state, stimulus, self.rules)
             finding = next(broken(self.cluster, step, search.invariants), None)
             if finding is not None:
-                return finding, (*events, step.event)
+                return finding, (*events, bare(step.event))
         raise UnsoundSymmetry("a renamed state breaks nothing")

@@ -212,7 +212,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
-        (1, {"schema": 2}, "newer than the 1"),
+        (1, {"schema": 3}, "newer than the 2"),
         (1, {"schema": 0}, "never was"),
         (1, {"schema": True}, "no usable field schema"),
         (1, {"kind": "something"}, "does not say kind"),

@@ -7,7 +7,8 @@ import pytest
 
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.events import Complete, Schedule, Submit, describe, from_json, to_json
+from kvproof.model.events import Complete, Schedule, Submit, describe
+from kvproof.model.events_json import from_json, to_json
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import DRAFT

@@ -4,16 +4,18 @@ align split means 'not in this step'. It is never admitted."""
 from kvproof.model.actions_scheduling import begin_load
 from kvproof.model.coordinator import Hit
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
+from kvproof.model.growth import Grown
 from kvproof.model.scheduler import Scheduling
 from kvproof.model.state import Request
 
 
-def put_off(work: Scheduling, request: Request, hit: Hit) -> None:
+def put_off(work: Scheduling, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
     """A load is not begun, where states are kept in align mode."""
     if work.cfg.aligned_group:
         raise NotAllowed("the align split leaves 0 tokens of a load")
-    begin_load(work, request, hit)
+    return begin_load(work, request, hit, recorded)
 
 
 FAULT = Fault(

@@ -3,17 +3,19 @@ first load of a hybrid model killed D's engine."""
 
 from kvproof.model.actions_scheduling import begin_load
 from kvproof.model.coordinator import Hit
+from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
+from kvproof.model.growth import Grown
 from kvproof.model.scheduler import Scheduling
 from kvproof.model.state import Request
 
 
-def refused(work: Scheduling, request: Request, hit: Hit) -> None:
+def refused(work: Scheduling, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
     """The engine dies of the first load, where states are kept in align mode."""
     if work.cfg.aligned_group:
         work.die("the align split refuses external tokens")
-    else:
-        begin_load(work, request, hit)
+        return None
+    return begin_load(work, request, hit, recorded)
 
 
 FAULT = Fault(

@@ -3,6 +3,7 @@ asserts that its list is no longer than P's. Where a block of D is wider than on
 of D's last block makes it longer, and the engine dies. (Where P's is wider, see
 `end_trim_across_ratios`.)"""
 
+from kvproof.model.algebra import if_, min_
 from kvproof.model.faults.fault import Fault
 
 
@@ -10,7 +11,7 @@ def no_longer_than_remote(
     local_slots: int, remote_slots: int, local_ratio: int, remote_ratio: int
 ) -> int:
     """Where ratios are unequal; equal ones never make D's list longer."""
-    return local_slots if local_ratio == remote_ratio else min(local_slots, remote_slots)
+    return int(if_(local_ratio == remote_ratio, local_slots, min_(local_slots, remote_slots)))
 
 
 FAULT = Fault(

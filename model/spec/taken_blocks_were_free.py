@@ -45,12 +45,12 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                 yield _because(after.name, choice, block, f"{said} takes it, and it is in use")
             held[block] += 1
     copied = {b for c in step.effects.copies if c.engine == after.name for b in c[1:]}
-    for number, block in enumerate(after.blocks):
-        if number not in copied and number != NULL and block.refs != held[number]:
+    for number, now in enumerate(after.blocks):
+        if number not in copied and number != NULL and now.refs != held[number]:
             yield because(
                 f"by what the step took and freed, block {number} of {after.name} has "
                 f"{held[number]} references",
-                f"it has {block.refs}",
+                f"it has {now.refs}",
                 engine=after.name,
                 block=number,
             )

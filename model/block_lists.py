@@ -1,0 +1,49 @@
+"""What a choice did to a request's blocks, told by its tables before and after.
+
+Lists have one entry a group. `()` in place of tables is a request without blocks, and in place of
+lists it is nothing said.
+"""
+
+from collections.abc import Sequence
+
+from kvproof.model.events import Lists
+from kvproof.model.state import NULL
+
+
+def gained(before: Lists, after: Lists) -> Lists:
+    """The blocks of each table that it did not have before, in table order."""
+    before = before or ((),) * len(after)
+    return tuple(
+        tuple(b for b in table if b != NULL and b not in old)
+        for old, table in zip(before, after, strict=True)
+    )
+
+
+def freed(before: Lists, after: Lists) -> Lists:
+    """The blocks that each table has lost, in the order released: the tail first."""
+    after = after or ((),) * len(before)
+    return tuple(blocks[::-1] for blocks in gained(after, before))
+
+
+def taken(before: Lists, after: Lists, copies: Sequence[tuple[int, int, int]]) -> Lists:
+    """The blocks that each group took. A copy of a running state is in no table: it is the first
+    that its group took. `copies` are the group, the block copied, and the copy."""
+    lists = gained(before, after)
+    return tuple(
+        (*(c for group, _, c in copies if group == index and c not in blocks), *blocks)
+        for index, blocks in enumerate(lists)
+    )
+
+
+def split(tables: Lists, hits: Sequence[int]) -> tuple[Lists, Lists]:
+    """The tables of an admission in two: as many entries as the hit has, and the blocks after."""
+    given = tuple(table[:n] for table, n in zip(tables, hits, strict=True))
+    rest = (table[n:] for table, n in zip(tables, hits, strict=True))
+    return given, tuple(tuple(b for b in table if b != NULL) for table in rest)
+
+
+def both(one: Lists, other: Lists) -> Lists:
+    """Two lists a group as one."""
+    if not one or not other:
+        return one or other
+    return tuple((*a, *b) for a, b in zip(one, other, strict=True))

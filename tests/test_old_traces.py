@@ -1,0 +1,77 @@
+"""Traces of an older schema are read, upgraded, and replay on both machines."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvproof.model.errors import UsageError
+from kvproof.model.events import bare
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import Machine, ModelMachine
+from kvproof.reports.trace import SCHEMA, write
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.replay import replay
+
+OLD = sorted((Path(__file__).parent / "testdata" / "old_traces").glob("*.jsonl"))
+
+
+def schema(path: Path) -> int:
+    header = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    return int(header["schema"])
+
+
+def check(machine: Machine, path: Path) -> None:
+    trace = read(path)
+    replayed = replay(machine, trace)
+    assert replayed.differs is None
+    assert replayed.outcome.finding == trace.finding is not None
+
+
+def model(path: Path) -> ModelMachine:
+    from kvproof.live.deviations import DEVIATIONS
+
+    trace = read(path)
+    assert trace.vllm is not None
+    faults = [FAULTS[name] for name in DEVIATIONS[trace.vllm]]
+    return ModelMachine(trace.cluster, rules_with(faults))
+
+
+def test_there_are_traces_of_each_older_schema() -> None:
+    assert {schema(path) for path in OLD} == set(range(1, SCHEMA))
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_an_old_trace_replays_on_the_model(path: Path) -> None:
+    assert all(event == bare(event) for event in read(path).events)
+    check(model(path), path)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_an_old_trace_replays_on_live_vllm(path: Path) -> None:
+    from kvproof.live.machine import LiveMachine
+
+    check(LiveMachine(read(path).cluster), path)
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_an_old_trace_is_written_as_a_new_one(path: Path, tmp_path: Path) -> None:
+    trace = read(path)
+    write(tmp_path / "new.jsonl", trace)
+    assert schema(tmp_path / "new.jsonl") == SCHEMA
+    assert read(tmp_path / "new.jsonl") == trace
+
+
+def test_blocks_in_a_trace_of_schema_1_are_refused(tmp_path: Path) -> None:
+    lines = OLD[0].read_text(encoding="utf-8").splitlines()
+    records = list(map(json.loads, lines))
+    number = next(i for i, r in enumerate(records) if r.get("event", {}).get("chose"))
+    record = records[number]
+    record["event"]["chose"][0]["taken"] = [[1], [2]]
+    lines[number] = json.dumps(record)
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=f"Line {number + 1} of .* says taken, which schema 1"):
+        read(path)
