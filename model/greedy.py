@@ -119,7 +119,7 @@ class Greedy(Scheduling):
 
     def _begun(self, request: Request) -> bool:
         """Whether a request holds blocks and has its first token still to come."""
-        loads = request.status in (LOADING, LOADED, FAILED) and self._kept_slots() > 0
+        loads = request.status in (LOADING, LOADED, FAILED)
         return bool(request.tables) and (request.computed < len(request.tokens) or loads)
 
     def _lookahead(self) -> int:
