@@ -16,7 +16,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
     if not isinstance(event, ResetPrefixCache | ResetRunning):
         return
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
-    refused = isinstance(event, ResetPrefixCache) and after == before
+    refused = isinstance(event, ResetPrefixCache) and not step.effects.resets and after == before
     if after.cached and not refused:
         yield (
             f"the cache of {event.engine} was reset",

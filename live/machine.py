@@ -311,10 +311,11 @@ class LiveMachine:
     def _evict(self, event: Evict) -> None:
         self.nodes[event.engine].scheduler.kv_cache_manager.evict_blocks({event.block})
 
-    def _reset(self, event: ResetPrefixCache) -> None:
-        node = self.nodes[event.engine]
-        node.scheduler.reset_prefix_cache()
+    def _reset(self, event: ResetPrefixCache) -> Effects:
+        done = self.nodes[event.engine].scheduler.reset_prefix_cache()
+        return Effects(resets=(event.engine,) if done else ())
 
-    def _reset_running(self, event: ResetRunning) -> None:
-        node = self.nodes[event.engine]
-        node.scheduler.reset_prefix_cache(reset_running_requests=True)
+    def _reset_running(self, event: ResetRunning) -> Effects:
+        scheduler = self.nodes[event.engine].scheduler
+        done = scheduler.reset_prefix_cache(reset_running_requests=True)
+        return Effects(resets=(event.engine,) if done else ())

@@ -273,6 +273,8 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     else:
         resolved, effects = event, Effects()
         after = SIMPLE[type(event)](cluster, rules, state, event)
+    if isinstance(event, ResetPrefixCache | ResetRunning) and after is not state:
+        effects = Effects(resets=(event.engine,))
     if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
         before, ran = state.engine(event.engine), after.engine(event.engine)
         ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)

@@ -2,14 +2,14 @@
 
 It asks no rule of the reference, so a mistake there cannot hide here. An entry of `served` promises
 that a prompt's prefill completed and that nothing was evicted since: the record is cleared when a
-cache entry is lost, and leaves out a prompt that lost one while it was still computed, so it never
-promises too much.
+cache entry is lost or the cache is reset, and leaves out a prompt that lost one while it was still
+computed, so it never promises too much.
 """
 
 from collections.abc import Sequence
 
 from kvproof.model import config, history
-from kvproof.model.events import Complete, Event, ResetPrefixCache, ResetRunning
+from kvproof.model.events import Complete, Event
 from kvproof.model.ghost_state import NOT_WHOLE, Ghost, Served
 from kvproof.model.reports import Keys, replayed
 from kvproof.model.state import COUNTS, Cached, Engine, Key, Request
@@ -40,7 +40,7 @@ def after(
     lost = history.lost(before.cached, after.cached)
     admitted = [a for a in effects.admissions if a.engine == cfg.name]
     return Ghost(
-        _served(before, event if ours else None, bool(lost)),
+        () if lost or cfg.name in effects.resets else _served(before, event if ours else None),
         _mirror(before, effects if ours else Effects()),
         _shared(cfg, before, admitted, lost, after),
     )
@@ -53,9 +53,7 @@ def served_at(before: Engine, admission: Admission) -> tuple[Served, ...]:
     return () if lost else before.ghost.served
 
 
-def _served(before: Engine, event: Event | None, lost: bool) -> tuple[Served, ...]:
-    if lost or _is_reset(before, event):
-        return ()
+def _served(before: Engine, event: Event | None) -> tuple[Served, ...]:
     if not isinstance(event, Complete):
         return before.ghost.served
     shared = dict(before.ghost.shared)
@@ -66,12 +64,6 @@ def _served(before: Engine, event: Event | None, lost: bool) -> tuple[Served, ..
     }
     whole = {served for served in new if served.shared != NOT_WHOLE}
     return tuple(sorted({*before.ghost.served, *whole}))
-
-
-def _is_reset(before: Engine, event: Event | None) -> bool:
-    """Whether an event empties the cache: one reset is refused where a block is in use."""
-    idle = len(before.free) == len(before.blocks) - 1
-    return isinstance(event, ResetRunning) or (isinstance(event, ResetPrefixCache) and idle)
 
 
 def _sampled_for(before: Engine, event: Complete) -> set[str]:

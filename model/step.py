@@ -56,13 +56,15 @@ class Copy(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What happened during one event, in order."""
+    """What happened during one event, in order. `resets` are the engines that said they have reset
+    their cache."""
 
     reads: tuple[Read, ...] = ()
     admissions: tuple[Admission, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     reports: tuple[Report, ...] = ()
     copies: tuple[Copy, ...] = ()
+    resets: tuple[str, ...] = ()
 
 
 class Step(NamedTuple):

@@ -13,7 +13,7 @@ from kvproof.model import ghost, pool
 from kvproof.model.cluster import apply, initial, stimuli
 from kvproof.model.config import Cluster, Group, Job
 from kvproof.model.config import Engine as Config
-from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, ResetRunning, Schedule
+from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, Schedule
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.ghost_state import EMPTY, NOT_WHOLE, Ghost, Served
@@ -229,12 +229,10 @@ def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None
     assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
 
 
-def test_a_reset_that_is_refused_changes_nothing() -> None:
-    remembered = Ghost((Served("abcd", 0),))
-    idle, busy = IDLE._replace(ghost=remembered), IDLE._replace(ghost=remembered, free=(2, 3, 4, 5))
-    assert served_after(idle, idle, ResetPrefixCache("E")) == []
-    assert served_after(busy, busy, ResetPrefixCache("E")) == ["abcd"]
-    assert served_after(busy, busy, ResetRunning("E")) == []
+def test_a_reset_clears_the_record_though_nothing_was_cached() -> None:
+    idle, event = IDLE._replace(ghost=Ghost((Served("a", 0),))), ResetPrefixCache("E")
+    assert ghost.after(HERE, idle, event, Effects(resets=("E",)), idle) == EMPTY
+    assert served_after(idle, idle, event) == ["a"]  # it was refused
 
 
 def admitted(tokens: str, cached: Any, external: int = 0) -> Admission:
