@@ -4,8 +4,8 @@ right and the whole hand-over was for nothing; nothing but the latency tells."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, turns
-from kvproof.model.config import Cluster
+from kvproof.invariants.parties import coming_to, giver, goes_back, taker
+from kvproof.model.config import Cluster, Engine
 from kvproof.model.step import Step
 
 
@@ -15,21 +15,28 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     for admission in step.effects.admissions:
         if admission.route == "local":
             continue
-        name = turns.incoming(cluster, admission.engine, admission.request)
+        name = coming_to(cluster, admission.engine, admission.request)
         transfer = step.before.transfer(name)
         if transfer is None or transfer.phase != "offered":
             continue
-        source, sent, sink, _ = turns.parties(cluster, name)
+        (source, sent), sink = giver(cluster, name), taker(cluster, name).engine
         offered = transfer.tokens
-        if turns.is_back(name):
-            whole = all(g.kind == "full" for g in sink.groups)
-            offered = counts.held_tokens_loaded(offered, len(admission.tokens), whole)
+        if goes_back(name):
+            offered = _usable(sink, offered, len(admission.tokens))
         if admission.hit + admission.external < offered:
             yield (
                 f"{source.name} offers {offered} tokens of {sent}",
                 f"{sink.name} hits {admission.hit}, loads {admission.external} and computes the "
                 "rest again",
             )
+
+
+def _usable(sink: Engine, offered: int, prompt: int) -> int:
+    """Tokens that P can use of those D has. Where D went further than this prompt, full attention
+    has the KV of each token still; a window or a state has moved on, and nothing is of use."""
+    if all(g.kind == "full" for g in sink.groups):
+        return min(offered, prompt)
+    return offered if offered < prompt else 0
 
 
 INVARIANT = Invariant(

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
-from kvproof.model import turns
+from kvproof.invariants.parties import giver, taker
 from kvproof.model.config import Cluster
 from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
 
@@ -26,7 +26,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     for transfer in state.transfers:
         if transfer.phase not in ("registered", "reading", "overdue"):
             continue
-        source, sent, sink, taken = turns.parties(cluster, transfer.request)
+        source, sent = giver(cluster, transfer.request)
+        sink, taken = taker(cluster, transfer.request)
         lost = _held(state, sink.name, taken, (LOADING, ABORTED), transfer.local)
         if lost:
             yield (
