@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import whole_blocks
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
 
@@ -50,6 +51,7 @@ INVARIANT = Invariant(
     id="counter_counts_only_cached",
     name="the cached-block counter counts only what is hashed or was skipped by a hit",
     born_of="vllm#42547",
+    severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
     margin=margin,
     teeth="null_blocks_counted_as_cached",

@@ -8,6 +8,7 @@ A prefix that ends inside a block is told by the tokens since the last one that 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.reports import Removed, Stored
 from kvproof.model.step import Step
@@ -51,6 +52,7 @@ INVARIANT = Invariant(
     id="events_tell_their_tokens",
     name="a KV event carries the tokens of the blocks it names, after a parent that is known",
     born_of="vllm#44451",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="report_spans_skipped_blocks",
 )

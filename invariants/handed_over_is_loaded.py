@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.invariants.parties import coming_to, giver, goes_back, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.step import Step
 
@@ -43,6 +44,7 @@ INVARIANT = Invariant(
     id="handed_over_is_loaded",
     name="D hits or loads every token that P hands over",
     born_of="kvproof, vLLM 0.32.0",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="full_hit_gives_up_load",
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.hits import missing
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Step
 
@@ -27,6 +28,7 @@ INVARIANT = Invariant(
     id="hit_holds_in_every_group",
     name="a prefix hit holds in every group, or the connector brings what is missing",
     born_of="vllm#46453",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="deepest_group_wins",
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.hits import has_room, may_end_at, missing
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Admission, Step
 
@@ -40,6 +41,7 @@ INVARIANT = Invariant(
     id="hit_is_the_longest",
     name="a prefix hit is as long as the longest that holds in every group",
     born_of="vllm#51771",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="hit_collapses_with_three_groups",
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
 from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
 
@@ -46,6 +47,7 @@ INVARIANT = Invariant(
     id="nothing_reused_under_transfer",
     name="no block is let go while a transfer still reads or writes it",
     born_of="vllm#32255",
+    severity=Severity.WRONG_TOKENS,
     check=EachState(check),
     teeth="abort_frees_under_load",
 )

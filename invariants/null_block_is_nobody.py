@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
 from kvproof.model.step import Step
@@ -65,6 +66,7 @@ INVARIANT = Invariant(
     id="null_block_is_nobody",
     name="the null block is never cached, free, transferred or read",
     born_of="vllm#42547",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     margin=margin,
     teeth="null_blocks_registered",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
 from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Table
 from kvproof.model.step import Step
@@ -47,6 +48,7 @@ INVARIANT = Invariant(
     id="paired_offsets_are_equal",
     name="local and remote blocks are paired at equal token offsets in every attention group",
     born_of="vllm#50558",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="front_trim",
 )

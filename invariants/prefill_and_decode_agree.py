@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
 from kvproof.invariants.parties import giver, goes_back, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import State
 
@@ -33,6 +34,7 @@ INVARIANT = Invariant(
     id="prefill_and_decode_agree",
     name="P and D agree on N-1: the tokens P delivers are those D counts as computed",
     born_of="vllm#37310",
+    severity=Severity.WRONG_TOKENS,
     check=EachState(check),
     teeth="decode_loads_whole_prompt",
 )

@@ -5,6 +5,7 @@ to one that could wait."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Adopt, Compute, Preempt, Release, Schedule
 from kvproof.model.state import FAILED, LATE, LOADED, PREEMPTED, WAITING, Engine
@@ -73,6 +74,7 @@ INVARIANT = Invariant(
     id="priority_is_kept",
     name="the job of the lowest priority number is served first, and preempted last",
     born_of="vllm#19057",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="priority_is_reversed",
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import in_common
 from kvproof.invariants.hits import has_room, longest, proof
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Admission, Step
 
@@ -68,6 +69,7 @@ INVARIANT = Invariant(
     id="repeated_prompt_hits",
     name="a repeated prompt hits as much as its groups can give",
     born_of="vllm#43587",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="state_only_at_last_boundary",
 )

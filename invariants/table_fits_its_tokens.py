@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -37,6 +38,7 @@ INVARIANT = Invariant(
     id="table_fits_its_tokens",
     name="a block table has no more entries than the tokens it holds need",
     born_of="vllm#46892",
+    severity=Severity.LEAK,
     check=EachEngine(check),
     teeth="placeholders_predicted",
 )
