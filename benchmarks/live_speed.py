@@ -32,7 +32,7 @@ EVENTS = 60
 class Watching(Run):
     """A run that goes on after a finding: the listed ones are found again here."""
 
-    def fail(self, finding: Finding) -> None:
+    def fail(self, *findings: Finding) -> None:
         """Do nothing."""
 
 

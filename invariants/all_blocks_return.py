@@ -4,6 +4,7 @@ and #46283): the pool shrinks until nobody is admitted."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -22,6 +23,7 @@ INVARIANT = Invariant(
     id="all_blocks_return",
     name="after all requests end, every block is free again",
     born_of="vllm#46283",
+    severity=Severity.LEAK,
     check=EachEngine(check),
     teeth="aborted_load_never_frees",
 )

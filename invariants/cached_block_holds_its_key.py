@@ -4,6 +4,7 @@ hashed as the state of the whole block (#43559): every later hit starts from a p
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster, Group
 from kvproof.model.state import Engine, Key
 
@@ -37,6 +38,7 @@ INVARIANT = Invariant(
     id="cached_block_holds_its_key",
     name="a cached block holds exactly what its key says",
     born_of="vllm#51113",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     teeth="no_align_split",
 )

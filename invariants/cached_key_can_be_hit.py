@@ -5,6 +5,7 @@ in the wider block too, though no lookup there ends inside a block (see vllm#491
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -26,6 +27,7 @@ INVARIANT = Invariant(
     id="cached_key_can_be_hit",
     name="what is cached is where a hit can end",
     born_of="kvproof, vLLM 0.32.0",
+    severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),
     teeth="end_of_prompt_cached_in_wider_block",
 )

@@ -4,8 +4,9 @@ the load then found nothing left to do."""
 
 from collections.abc import Iterator
 
+from kvproof.invariants.arithmetic import whole_blocks
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.model import counts
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
 
@@ -20,7 +21,7 @@ def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, 
         tokens = request.hit if loading else held
         for index, counted in enumerate(request.counted):
             size = cluster.engine(engine.name).groups[index].block_size
-            yield request, index, counted, int(counts.full_blocks(tokens, size)), loading
+            yield request, index, counted, whole_blocks(tokens, size), loading
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
@@ -50,6 +51,7 @@ INVARIANT = Invariant(
     id="counter_counts_only_cached",
     name="the cached-block counter counts only what is hashed or was skipped by a hit",
     born_of="vllm#42547",
+    severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
     margin=margin,
     teeth="null_blocks_counted_as_cached",

@@ -4,6 +4,7 @@ split asserted that no tokens are external (#42554)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.step import Step
@@ -23,6 +24,7 @@ INVARIANT = Invariant(
     id="engine_survives",
     name="no event kills an engine",
     born_of="vllm#42554",
+    severity=Severity.CRASH,
     check=check,
     teeth="align_split_refuses_external",
 )

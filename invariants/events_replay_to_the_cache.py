@@ -5,6 +5,7 @@ sent: the router takes for lost what the next request would hit."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -31,6 +32,7 @@ INVARIANT = Invariant(
     id="events_replay_to_the_cache",
     name="replaying the KV events gives exactly the cached keys",
     born_of="vllm#55092",
+    severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),
     teeth="removal_of_one_copy_told",
 )

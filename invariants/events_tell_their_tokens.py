@@ -8,8 +8,9 @@ A prefix that ends inside a block is told by the tokens since the last one that 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
-from kvproof.model.reports import Stored, replayed
+from kvproof.model.reports import Removed, Stored
 from kvproof.model.step import Step
 
 
@@ -20,7 +21,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
         return
     # Blocks enter and leave a cache by an event of their engine, never by one of a transfer.
     engine = cluster.engine(getattr(step.event, "engine", cluster.decode.name))
-    known = step.before.engine(engine.name).ghost.mirror
+    known = set(step.before.engine(engine.name).ghost.mirror or ())
     for report in step.effects.reports:
         if isinstance(report, Stored):
             size = engine.groups[report.group].block_size
@@ -39,13 +40,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
                     f"{engine.name} tells of blocks stored after {report.parent!r}",
                     "that prefix is not told to be cached",
                 )
-        known = replayed(known, (report,))
+        if isinstance(report, Stored):
+            known.update((report.group, prefix) for prefix in report.prefixes)
+        elif isinstance(report, Removed):
+            known.discard((report.group, report.prefix))
+        else:
+            known.clear()
 
 
 INVARIANT = Invariant(
     id="events_tell_their_tokens",
     name="a KV event carries the tokens of the blocks it names, after a parent that is known",
     born_of="vllm#44451",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="report_spans_skipped_blocks",
 )

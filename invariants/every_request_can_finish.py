@@ -6,6 +6,7 @@ not; a sampled run is driven to its end and must get there.
 """
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Step
 
@@ -19,6 +20,7 @@ INVARIANT = Invariant(
     id="every_request_can_finish",
     name="every submitted request can still finish",
     born_of="vllm#42554",
+    severity=Severity.HANG,
     check=check,
     teeth="align_split_during_load",
     kind="eventually",

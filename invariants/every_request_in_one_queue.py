@@ -5,6 +5,7 @@ one that waits and keeps blocks takes them from those that could use them."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import ASTRAY, PREEMPTED, RUNNING, WAITING, Engine, Request
 
@@ -41,6 +42,7 @@ INVARIANT = Invariant(
     id="every_request_in_one_queue",
     name="every unfinished request is in exactly one queue, and waits with blocks for a reason",
     born_of="vllm-ascend#10545",
+    severity=Severity.HANG,
     check=EachEngine(check),
     teeth="finished_still_runs",
 )

@@ -4,8 +4,9 @@ right and the whole hand-over was for nothing; nothing but the latency tells."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, turns
-from kvproof.model.config import Cluster
+from kvproof.invariants.parties import coming_to, giver, goes_back, taker
+from kvproof.invariants.severity import Severity
+from kvproof.model.config import Cluster, Engine
 from kvproof.model.step import Step
 
 
@@ -15,15 +16,14 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     for admission in step.effects.admissions:
         if admission.route == "local":
             continue
-        name = turns.incoming(cluster, admission.engine, admission.request)
+        name = coming_to(cluster, admission.engine, admission.request)
         transfer = step.before.transfer(name)
         if transfer is None or transfer.phase != "offered":
             continue
-        source, sent, sink, _ = turns.parties(cluster, name)
+        (source, sent), sink = giver(cluster, name), taker(cluster, name).engine
         offered = transfer.tokens
-        if turns.is_back(name):
-            whole = all(g.kind == "full" for g in sink.groups)
-            offered = counts.held_tokens_loaded(offered, len(admission.tokens), whole)
+        if goes_back(name):
+            offered = _usable(sink, offered, len(admission.tokens))
         if admission.hit + admission.external < offered:
             yield (
                 f"{source.name} offers {offered} tokens of {sent}",
@@ -32,10 +32,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             )
 
 
+def _usable(sink: Engine, offered: int, prompt: int) -> int:
+    """Tokens that P can use of those D has. Where D went further than this prompt, full attention
+    has the KV of each token still; a window or a state has moved on, and nothing is of use."""
+    if all(g.kind == "full" for g in sink.groups):
+        return min(offered, prompt)
+    return offered if offered < prompt else 0
+
+
 INVARIANT = Invariant(
     id="handed_over_is_loaded",
     name="D hits or loads every token that P hands over",
     born_of="kvproof, vLLM 0.32.0",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="full_hit_gives_up_load",
 )

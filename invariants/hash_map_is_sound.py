@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, Engine
 
@@ -27,6 +28,7 @@ INVARIANT = Invariant(
     id="hash_map_is_sound",
     name="a key leads to a block exactly if that block carries the key",
     born_of="vllm#49125",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     teeth="evicted_key_stays",
 )

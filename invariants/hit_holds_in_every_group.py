@@ -3,8 +3,9 @@ computed because a Mamba state behind them survived (#46453)."""
 
 from collections.abc import Iterator
 
+from kvproof.invariants.hits import missing
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import groups
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Step
 
@@ -12,23 +13,22 @@ from kvproof.model.step import Step
 def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     """Every group holds what the hit needs, or the connector brings it."""
     for admission in step.effects.admissions:
-        cached = dict(admission.cached)
-        for index, group in enumerate(cluster.engine(admission.engine).groups):
-            if admission.external and group.kind != "full":
+        engine = cluster.engine(admission.engine)
+        keys = {key for key, blocks in admission.cached if blocks}
+        for index, prefix in missing(engine, keys, admission.tokens, admission.hit):
+            if admission.external and engine.groups[index].kind != "full":
                 continue
-            for position in groups.blocks_matched(group, admission.hit):
-                prefixes = groups.prefixes_for(group, admission.tokens, admission.hit, position)
-                if not any(cached.get((index, prefix)) for prefix in prefixes):
-                    yield (
-                        f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
-                        f"group {index} has no block for prefix {prefixes[-1]!r}",
-                    )
+            yield (
+                f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
+                f"group {index} has no block for prefix {prefix!r}",
+            )
 
 
 INVARIANT = Invariant(
     id="hit_holds_in_every_group",
     name="a prefix hit holds in every group, or the connector brings what is missing",
     born_of="vllm#46453",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="deepest_group_wins",
 )

@@ -3,8 +3,9 @@ useless. Nothing fails, only the hit rate."""
 
 from collections.abc import Iterator
 
+from kvproof.invariants.hits import has_room, may_end_at, missing
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import capacity, counts, groups
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Admission, Step
 
@@ -15,16 +16,11 @@ def longest(cluster: Cluster, admission: Admission) -> int:
     cfg = cluster.engine(admission.engine)
     tokens = admission.tokens
     keys = {key for key, blocks in admission.cached if blocks}
-    top = counts.longest_hit_tokens(len(tokens), cfg.hit_unit, cfg.proof)
-    for length in range(top, 0, -cfg.hit_unit):
-        if cfg.partial and not capacity.has_room_for_hit(cfg, length, len(tokens)):
+    for hit in range(len(tokens) - 1, 0, -1):
+        if not may_end_at(cfg, hit) or any(missing(cfg, keys, tokens, hit)):
             continue
-        if all(
-            any((i, prefix) in keys for prefix in groups.prefixes_for(g, tokens, length, p))
-            for i, g in enumerate(cfg.groups)
-            for p in groups.blocks_matched(g, length)
-        ):
-            return length
+        if not cfg.partial or has_room(cfg, hit, len(tokens)):
+            return hit
     return 0
 
 
@@ -45,6 +41,7 @@ INVARIANT = Invariant(
     id="hit_is_the_longest",
     name="a prefix hit is as long as the longest that holds in every group",
     born_of="vllm#51771",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="hit_collapses_with_three_groups",
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
@@ -62,13 +63,15 @@ class Invariant:
     """One invariant.
 
     `name` is a sentence that must be true. `kind` is `always` (checked after every step) or
-    `eventually` (checked on runs and graphs, by `strategies`). `teeth` names a fault that breaks
-    it.
+    `eventually` (checked on runs and graphs, by `strategies`). `severity` is None where nobody can
+    say what a user would feel; of the invariants in the registry everybody can. `teeth` names a
+    fault that breaks it.
     """
 
     id: str
     name: str
     born_of: str
+    severity: Severity | None
     check: Check
     teeth: str
     kind: str = "always"

@@ -4,6 +4,7 @@ first owner still reads it."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -24,6 +25,7 @@ INVARIANT = Invariant(
     id="no_block_free_and_held",
     name="no block is both free and in a block table",
     born_of="vllm#33775",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     teeth="untouched_hits",
 )

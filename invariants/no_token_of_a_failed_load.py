@@ -4,6 +4,7 @@ already, and its token was kept, though it was computed on KV that was never the
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete
 from kvproof.model.state import COUNTS, Engine
@@ -43,6 +44,7 @@ INVARIANT = Invariant(
     id="no_token_of_a_failed_load",
     name="no token is kept that was computed on a load that has failed",
     born_of="vllm#45138",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="poisoned_step_counts",
 )

@@ -5,6 +5,7 @@ and a repeated prompt is such a request."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import State
 
@@ -31,6 +32,7 @@ INVARIANT = Invariant(
     id="nothing_kept_for_nobody",
     name="P keeps blocks for D only while D may still load them",
     born_of="kvproof, vLLM 0.32.0",
+    severity=Severity.LEAK,
     check=EachState(check),
     teeth="unneeded_prefill_is_not_told",
 )

@@ -4,7 +4,8 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
-from kvproof.model import turns
+from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
 
@@ -26,7 +27,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     for transfer in state.transfers:
         if transfer.phase not in ("registered", "reading", "overdue"):
             continue
-        source, sent, sink, taken = turns.parties(cluster, transfer.request)
+        source, sent = giver(cluster, transfer.request)
+        sink, taken = taker(cluster, transfer.request)
         lost = _held(state, sink.name, taken, (LOADING, ABORTED), transfer.local)
         if lost:
             yield (
@@ -45,6 +47,7 @@ INVARIANT = Invariant(
     id="nothing_reused_under_transfer",
     name="no block is let go while a transfer still reads or writes it",
     born_of="vllm#32255",
+    severity=Severity.WRONG_TOKENS,
     check=EachState(check),
     teeth="abort_frees_under_load",
 )

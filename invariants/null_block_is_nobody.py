@@ -3,8 +3,10 @@ something: #42547 registered it under hashes so that lookups would go through.""
 
 from collections.abc import Iterator
 
+from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, groups, turns
+from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
 from kvproof.model.step import Step
@@ -23,11 +25,11 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             yield (f"the null block of {engine.name} can never be given away", "it is free")
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
-            source, _, sink, _ = turns.parties(cluster, transfer.request)
-            ratios = (sink.physical_per_logical, source.physical_per_logical)
+            parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
+            ratios = [party.engine.physical_per_logical for party in parties]
             state = not cluster.decode.groups[group].attention
             sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
-            logical = (counts.logical_block(b, ratio)[0] for side, ratio in sides for b in side)
+            logical = (kernel_block // ratio for side, ratio in sides for kernel_block in side)
             if NULL in logical:
                 yield (
                     f"{transfer.request} transfers {list(remote)} to {list(local)} "
@@ -55,7 +57,7 @@ def margin(cluster: Cluster, state: State) -> int | None:
             ):
                 null = next((i for i, block in enumerate(table) if block != NULL), len(table))
                 if null:
-                    needed = groups.skipped_tokens(group, request.computed)
+                    needed = first_token_read(group, request.computed)
                     found.append(needed - null * group.block_size)
     return min(found, default=None)
 
@@ -64,6 +66,7 @@ INVARIANT = Invariant(
     id="null_block_is_nobody",
     name="the null block is never cached, free, transferred or read",
     born_of="vllm#42547",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     margin=margin,
     teeth="null_blocks_registered",

@@ -5,6 +5,7 @@ the whole list (its review)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import State
 
@@ -25,6 +26,7 @@ INVARIANT = Invariant(
     id="paired_lists_are_equal",
     name="local and remote block lists are equally long in every group after trimming",
     born_of="vllm#42554",
+    severity=Severity.CRASH,
     check=EachState(check),
     teeth="ssm_placeholders_not_trimmed",
 )

@@ -4,7 +4,8 @@ with the last of D (#50558, #48633)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import counts, turns
+from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Table
 from kvproof.model.step import Step
@@ -12,7 +13,7 @@ from kvproof.model.step import Step
 
 def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
     """Token offset of a kernel block in its request, None where it is not of it."""
-    logical, part = map(int, counts.logical_block(block, ratio))
+    logical, part = divmod(block, ratio)
     return (table.index(logical) * ratio + part) * width if logical in table else None
 
 
@@ -21,7 +22,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     for transfer in step.after.transfers:
         if transfer == step.before.transfer(transfer.request) or not transfer.pairs:
             continue
-        p, sent, d, taken = turns.parties(cluster, transfer.request)
+        p, sent = giver(cluster, transfer.request)
+        d, taken = taker(cluster, transfer.request)
         ours = step.after.engine(d.name).find(taken)
         theirs = step.after.engine(p.name).find(sent)
         if ours is None or theirs is None:
@@ -46,6 +48,7 @@ INVARIANT = Invariant(
     id="paired_offsets_are_equal",
     name="local and remote blocks are paired at equal token offsets in every attention group",
     born_of="vllm#50558",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="front_trim",
 )

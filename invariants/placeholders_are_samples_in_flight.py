@@ -6,6 +6,7 @@ were cut and the placeholders were not: the request stayed one token off for eve
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import COUNTS, SENDING, Engine, Request
 
@@ -49,6 +50,7 @@ INVARIANT = Invariant(
     id="placeholders_are_samples_in_flight",
     name="placeholders are the tokens that steps in flight sample, and no token is computed beyond",
     born_of="vllm#48245",
+    severity=Severity.CRASH,
     check=EachEngine(check),
     teeth="late_output_takes_placeholder",
 )

@@ -4,6 +4,7 @@ than it has, and dies much later in `get_new_blocks`, far from the culprit."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, Engine, State
 
@@ -33,6 +34,7 @@ INVARIANT = Invariant(
     id="pool_adds_up",
     name="free + referenced + null blocks are all blocks, and the queue holds each free block once",
     born_of="vllm#42571",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     margin=margin,
     teeth="double_free",

@@ -5,6 +5,7 @@ that would fit waits or preempts another."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Step
 
@@ -24,6 +25,7 @@ INVARIANT = Invariant(
     id="predicted_is_taken",
     name="a request takes exactly the blocks it was predicted to take",
     born_of="vllm#46892",
+    severity=Severity.BOOKKEEPING,
     check=check,
     teeth="prediction_forgets_hits",
 )

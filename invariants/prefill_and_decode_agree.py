@@ -4,7 +4,8 @@ loaded. One too many or too few on either side is a token applied twice or lost 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant, Reasons
-from kvproof.model import turns
+from kvproof.invariants.parties import giver, goes_back, taker
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import State
 
@@ -13,14 +14,15 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
     """Tokens P has computed = tokens D counts as computed after the load. Of what D hands back P
     may take a part, if the groups are all of full attention."""
     for transfer in state.transfers:
-        source, sent, sink, taken = turns.parties(cluster, transfer.request)
         if transfer.phase not in ("reading", "overdue"):
             continue
+        source, sent = giver(cluster, transfer.request)
+        sink, taken = taker(cluster, transfer.request)
         request = state.engine(sink.name).find(taken)
         if request is None:
             continue
         loaded = request.hit + request.external
-        divisible = turns.is_back(transfer.request) and all(g.kind == "full" for g in sink.groups)
+        divisible = goes_back(transfer.request) and all(g.kind == "full" for g in sink.groups)
         if loaded > transfer.tokens or (loaded < transfer.tokens and not divisible):
             yield (
                 f"{source.name} hands over the KV and states of {transfer.tokens} tokens of {sent}",
@@ -32,6 +34,7 @@ INVARIANT = Invariant(
     id="prefill_and_decode_agree",
     name="P and D agree on N-1: the tokens P delivers are those D counts as computed",
     born_of="vllm#37310",
+    severity=Severity.WRONG_TOKENS,
     check=EachState(check),
     teeth="decode_loads_whole_prompt",
 )

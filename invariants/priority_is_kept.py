@@ -5,10 +5,10 @@ to one that could wait."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import in_flight
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Adopt, Compute, Preempt, Release, Schedule
-from kvproof.model.state import FAILED, LOADED, PREEMPTED, WAITING
+from kvproof.model.state import FAILED, LATE, LOADED, PREEMPTED, WAITING, Engine
 from kvproof.model.step import Step
 
 READY = (WAITING, PREEMPTED, LOADED, FAILED)
@@ -28,7 +28,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     rank = {r.id: (cluster.job(r.id).priority, n) for n, r in enumerate(engine.requests)}
     holds = {r.id: bool(r.tables) for r in engine.requests}
     ready = (r.id for r in engine.requests if r.status in READY)
-    waiting = [name for name in ready if not in_flight.is_late(engine, name)]
+    waiting = [name for name in ready if not _output_is_to_come(engine, name)]
     running = list(engine.running)
     for choice in event.chose or ():
         name = choice.request
@@ -52,6 +52,11 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             running.append(name)
 
 
+def _output_is_to_come(engine: Engine, name: str) -> bool:
+    """Whether a token that was sampled before a request was preempted has not arrived."""
+    return any(flight.fate == LATE for flight in engine.flights(name))
+
+
 def _open(cluster: Cluster, one: str, other: str) -> bool:
     """Whether either of two jobs may be served first: equals, of which one is a session."""
     a, b = cluster.job(one), cluster.job(other)
@@ -69,6 +74,7 @@ INVARIANT = Invariant(
     id="priority_is_kept",
     name="the job of the lowest priority number is served first, and preempted last",
     born_of="vllm#19057",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="priority_is_reversed",
 )

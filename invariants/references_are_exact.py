@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, Engine
 
@@ -26,6 +27,7 @@ INVARIANT = Invariant(
     id="references_are_exact",
     name="the reference count of a block is the number of table entries that name it",
     born_of="vllm#44409",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     teeth="untouched_hits",
 )

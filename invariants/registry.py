@@ -1,5 +1,7 @@
 """All invariants. A new one is a file and a line here."""
 
+from collections.abc import Iterable
+
 from kvproof.invariants import (
     all_blocks_return,
     cached_block_holds_its_key,
@@ -37,7 +39,8 @@ from kvproof.invariants import (
     truncated_at_most_once,
     writer_is_alone,
 )
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.severity import Severity
 from kvproof.model.errors import unknown
 
 INVARIANTS: dict[str, Invariant] = {
@@ -87,3 +90,25 @@ def invariant_named(name: str) -> Invariant:
     if name not in INVARIANTS:
         raise unknown("invariant", name, INVARIANTS)
     return INVARIANTS[name]
+
+
+def severity_of(finding: Finding) -> Severity | None:
+    """How grave a finding is; None where it is of no invariant: a refuted obligation, or a step
+    that the proofs or the model do not know. Nobody knows what a user would feel of that."""
+    known = INVARIANTS.get(finding.invariant)
+    return None if known is None else known.severity
+
+
+def gravest(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of one step, the gravest first, and those alike in the order of the registry.
+    One whose severity nobody knows comes after a leak: what has a name tells more, and what only
+    costs time must not hide it."""
+    order = list(INVARIANTS)
+
+    def rank(finding: Finding) -> tuple[float, int]:
+        severity = severity_of(finding)
+        if severity is None:
+            return Severity.LEAK + 0.5, len(order)
+        return severity, order.index(finding.invariant)
+
+    return sorted(findings, key=rank)

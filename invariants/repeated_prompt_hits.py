@@ -8,8 +8,10 @@ from the third on the shared part must hit (#37898). Eviction clears the record.
 
 from collections.abc import Iterator
 
+from kvproof.invariants.arithmetic import in_common
+from kvproof.invariants.hits import has_room, longest, proof
 from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.model import capacity, counts, history
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.step import Admission, Step
 
@@ -17,7 +19,8 @@ from kvproof.model.step import Admission, Step
 def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     """Tokens this admission must find in the local cache."""
     cfg = cluster.engine(admission.engine)
-    limit = counts.longest_hit_tokens(len(admission.tokens), cfg.hit_unit, cfg.proof)
+    known = len(admission.tokens)
+    limit = longest(cfg, known, known)
     everywhere = all(g.kind == "full" for g in cfg.groups)
     if cluster.sessions and cfg.retention is not None and not everywhere:
         return 0  # of a session is kept what its first part would resume at, sent by itself
@@ -30,18 +33,17 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
         if any(g.kind == "window" for g in cfg.groups) or not admission.external:
             return 0
         everywhere = True  # P brings the state, after at least one token of D's cache
-        limit = min(limit, counts.longest_hit_tokens(transfer.tokens, cfg.hit_unit))
+        limit = min(limit, longest(cfg, transfer.tokens, known))
     best = 0
     for served in admission.served:
-        common = history.common_prefix(served.prompt, admission.tokens)
+        common = in_common(served.prompt, admission.tokens)
         if everywhere:
-            matched = common if cfg.proof else common + 1
-            kept = min(counts.longest_hit_tokens(matched, cfg.hit_unit, cfg.proof), limit)
+            kept = min(longest(cfg, known, common), limit)
         elif common == len(served.prompt):
-            kept = counts.longest_hit_tokens(common, cfg.hit_unit, cfg.proof)
+            kept = longest(cfg, common, common)
         else:
-            kept = served.shared if common >= served.shared + cfg.proof else 0
-        roomy = not cfg.partial or capacity.has_room_for_hit(cfg, kept, len(admission.tokens))
+            kept = served.shared if common >= served.shared + proof(cfg) else 0
+        roomy = not cfg.partial or has_room(cfg, kept, known)
         best = max(best, kept if kept <= limit and roomy else 0)
     return best
 
@@ -67,6 +69,7 @@ INVARIANT = Invariant(
     id="repeated_prompt_hits",
     name="a repeated prompt hits as much as its groups can give",
     born_of="vllm#43587",
+    severity=Severity.LOST_PERFORMANCE,
     check=check,
     teeth="state_only_at_last_boundary",
 )

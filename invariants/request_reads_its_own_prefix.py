@@ -4,6 +4,7 @@ address: no counter notices, the tokens are wrong (#48633, C3)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
@@ -26,6 +27,7 @@ INVARIANT = Invariant(
     id="request_reads_its_own_prefix",
     name="a request attends only to the KV of its own prefix",
     born_of="vllm#48633",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="front_trim",
 )

@@ -4,6 +4,7 @@ later prompts hit it, and nothing says so (the class of #57727)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.step import Step
@@ -34,6 +35,7 @@ INVARIANT = Invariant(
     id="reset_is_whole",
     name="a reset leaves nothing in the cache, or is refused and changes nothing",
     born_of="vllm#57727",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="reset_under_load",
 )

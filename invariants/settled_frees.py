@@ -5,6 +5,7 @@ those of a request that ended went to a load, which wrote them while a step stil
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import COUNTS, Engine
 
@@ -35,6 +36,7 @@ INVARIANT = Invariant(
     id="settled_frees",
     name="no block is let go while a dispatched step still reads or writes it",
     born_of="vllm#47728",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     teeth="window_let_go_in_flight",
 )

@@ -7,7 +7,8 @@ Each entry is about one kind of event, so that a step is asked only what may be 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from kvproof.model import counts, history, turns
+from kvproof.invariants.hits import longest
+from kvproof.invariants.parties import coming_to, giver
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Abort,
@@ -48,7 +49,7 @@ def _hits(cluster: Cluster, step: Step) -> Iterator[bool]:
         if admission.hit:
             cfg = cluster.engine(admission.engine)
             known = len(admission.tokens)
-            yield admission.hit == counts.longest_hit_tokens(known, cfg.hit_unit, cfg.proof)
+            yield admission.hit == longest(cfg, known, known)
 
 
 def _hits_partly(cluster: Cluster, step: Step, _event: Schedule) -> bool:
@@ -61,16 +62,19 @@ def _hits_fully(cluster: Cluster, step: Step, _event: Schedule) -> bool:
 
 def _evicts(_cluster: Cluster, step: Step, event: Schedule) -> bool:
     before, after = step.before.engine(event.engine).cached, step.after.engine(event.engine).cached
-    return before != after and bool(history.lost(before, after))
+    if before == after:
+        return False
+    kept = {(key, block) for key, blocks in after for block in blocks}
+    return any((key, block) not in kept for key, blocks in before for block in blocks)
 
 
 def _trims(cluster: Cluster, step: Step, _event: Schedule) -> bool:
     for admission in step.effects.admissions:
-        name = turns.incoming(cluster, admission.engine, admission.request)
+        name = coming_to(cluster, admission.engine, admission.request)
         transfer = step.after.transfer(name) if admission.external else None
         if transfer is None:
             continue
-        p = turns.parties(cluster, name).source
+        p = giver(cluster, name).engine
         for group, remote, (_, theirs) in zip(
             p.groups, transfer.remote, transfer.pairs, strict=False
         ):

@@ -4,6 +4,7 @@ token is applied twice: "The capital of France is is Paris" (#37310)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
@@ -26,6 +27,7 @@ INVARIANT = Invariant(
     id="state_read_is_state_at_computed",
     name="a Mamba state is read only as the state of exactly the computed tokens",
     born_of="vllm#37310",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="embeddings_not_truncated",
 )

@@ -9,6 +9,7 @@ going. On P and D it may wait for the other side, and the question is one about 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Release, Schedule
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
@@ -39,6 +40,7 @@ INVARIANT = Invariant(
     id="step_makes_progress",
     name="where nothing is in flight and a request waits, a step schedules or rejects one",
     born_of="vllm#39734",
+    severity=Severity.HANG,
     check=check,
     teeth="impossible_fit_waits",
 )

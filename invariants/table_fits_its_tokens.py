@@ -3,8 +3,9 @@ many (the class of vllm#46892). Proved of the spec for all sizes as a claim of t
 
 from collections.abc import Iterator
 
+from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.model import counts
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -24,7 +25,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
         for index, table in enumerate(request.tables):
             group = cfg.groups[index]
             ahead, scratch = (cfg.lookahead, 0) if group.attention else (0, cfg.drafts)
-            most = int(counts.blocks_for_tokens(held + ahead, group.block_size)) + scratch
+            most = blocks_begun(held + ahead, group.block_size) + scratch
             if len(table) > most:
                 yield (
                     f"{request.id} on {engine.name} holds {held} tokens, which need {most} blocks "
@@ -37,6 +38,7 @@ INVARIANT = Invariant(
     id="table_fits_its_tokens",
     name="a block table has no more entries than the tokens it holds need",
     born_of="vllm#46892",
+    severity=Severity.LEAK,
     check=EachEngine(check),
     teeth="placeholders_predicted",
 )

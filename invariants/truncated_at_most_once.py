@@ -4,6 +4,7 @@ guard it loses another token each time (#37310, review)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.state import Engine
 
@@ -24,6 +25,7 @@ INVARIANT = Invariant(
     id="truncated_at_most_once",
     name="a prompt is truncated at most once, whatever preemption does",
     born_of="vllm#37310",
+    severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     teeth="truncation_without_guard",
 )

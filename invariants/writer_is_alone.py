@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.cached_block_holds_its_key import promised
 from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.severity import Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Schedule
 from kvproof.model.state import NULL, Engine
@@ -65,6 +66,7 @@ INVARIANT = Invariant(
     id="writer_is_alone",
     name="a step writes only into blocks that one request holds and that are not cached yet",
     born_of="vllm#57605",
+    severity=Severity.WRONG_TOKENS,
     check=check,
     teeth="lookahead_not_reserved",
 )

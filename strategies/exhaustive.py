@@ -12,6 +12,7 @@ from typing import Protocol
 import networkx as nx
 
 from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.registry import gravest
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare, describe
@@ -116,9 +117,9 @@ def search(
             reached.generated += 1
             if on_step:
                 on_step(step)
-            finding = next(broken(cluster, step, invariants), None)
-            if finding is not None:
-                reached.finding = finding
+            findings = gravest(broken(cluster, step, invariants))
+            if findings:
+                reached.finding = findings[0]
                 reached.events = (*reached.trace(index), bare(step.event))
                 return reached
             event = bare(step.event)

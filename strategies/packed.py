@@ -12,6 +12,7 @@ and the graph of all states back.
 from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
+from kvproof.invariants.registry import gravest
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
@@ -124,8 +125,7 @@ class PackedSearch:
         return self.judge.breaks(parts, collapse.state(parts))
 
     def _fail(self, origin: int, state: State, event: Event) -> None:
-        """Take the step again as it is, and note what breaks first."""
+        """Take the step again as it is, and note the gravest of what breaks."""
         step = model.apply(self.cluster, state, event, self.rules)
-        finding = next(broken(self.cluster, step, self.invariants))
-        self.reached.finding = finding
+        self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
 from kvproof.model.machine import Machine
@@ -11,11 +12,19 @@ from kvproof.strategies.tie import ties
 
 
 class Violated(Exception):
-    """An invariant does not hold. Carries the run that shows it."""
+    """An invariant does not hold. Carries the run that shows it, and the `others` that do not hold
+    at the same event and are no graver."""
 
-    def __init__(self, finding: Finding, cluster: Cluster, steps: tuple[Step, ...]) -> None:
+    def __init__(
+        self,
+        finding: Finding,
+        cluster: Cluster,
+        steps: tuple[Step, ...],
+        others: tuple[Finding, ...] = (),
+    ) -> None:
         super().__init__(finding.invariant)
         self.finding = finding
+        self.others = others
         self.cluster = cluster
         self.steps = steps
 
@@ -57,7 +66,7 @@ class Run:
     def take(self, event: Event) -> None:
         """Take one event, and then the output of the step it started, if it can be but one.
 
-        Raises Violated with the first invariant that does not hold. What else the machine raises
+        Raises Violated with the gravest invariant that does not hold. What else the machine raises
         is an error of the machine, and passes with the events before it.
         """
         self.take_one(event)
@@ -74,12 +83,13 @@ class Run:
             raise
         self.steps.append(step)
         self.stimuli = self.machine.stimuli()
-        for finding in broken(self.machine.cluster, step, (*self.invariants, *self.ties)):
-            self.fail(finding)
+        self.fail(*broken(self.machine.cluster, step, (*self.invariants, *self.ties)))
 
-    def fail(self, finding: Finding) -> None:
-        """Raise Violated for a finding about this run, unless the machine expects it."""
+    def fail(self, *findings: Finding) -> None:
+        """Raise Violated for the gravest of findings at this point of the run, leaving out those
+        that the machine expects."""
         expects = getattr(self.machine, "expects", None)
-        if expects is not None and expects(finding):
-            return
-        raise Violated(finding, self.machine.cluster, tuple(self.steps))
+        news = [f for f in findings if expects is None or not expects(f)]
+        if news:
+            first, *others = gravest(news)
+            raise Violated(first, self.machine.cluster, tuple(self.steps), tuple(others))

@@ -34,6 +34,7 @@ def _tie(project: Projection, rules: Rules) -> Invariant:
         id=TIE,
         name="every step, in counts, is one of the relation that is proved for all sizes",
         born_of="the proofs themselves",
+        severity=None,
         check=check,
         teeth="",
     )

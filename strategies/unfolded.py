@@ -7,6 +7,7 @@ keeps its name: among representatives alone, two requests that take turns could 
 from collections.abc import Sequence
 
 from kvproof.invariants.invariant import Finding, broken
+from kvproof.invariants.registry import gravest
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
@@ -151,7 +152,7 @@ class Unfolded:
         state, events = self.run(self.base.expanded - 1)
         for stimulus in model.stimuli(self.cluster, state, self.rules):
             step = model.apply(self.cluster, state, stimulus, self.rules)
-            finding = next(broken(self.cluster, step, search.invariants), None)
-            if finding is not None:
-                return finding, (*events, bare(step.event))
+            findings = gravest(broken(self.cluster, step, search.invariants))
+            if findings:
+                return findings[0], (*events, bare(step.event))
         raise UnsoundSymmetry("a renamed state breaks nothing")

@@ -1,0 +1,40 @@
+"""Who gives and who takes in a KV transfer, from the roles of the engines and its name."""
+
+from typing import NamedTuple
+
+from kvproof.model.config import BACK, Cluster, Engine
+
+
+class Side(NamedTuple):
+    """An engine that has a part in a transfer, and its request; empty where there is none yet."""
+
+    engine: Engine
+    request: str
+
+
+def goes_back(transfer: str) -> bool:
+    """Whether a transfer of this name goes from D to P, for the next turn of a conversation."""
+    return transfer.endswith(BACK)
+
+
+def giver(cluster: Cluster, transfer: str) -> Side:
+    """The engine whose blocks are read: P, and of what goes back D."""
+    engine = cluster.decode if goes_back(transfer) else cluster.prefill
+    return Side(engine, transfer.removesuffix(BACK))
+
+
+def taker(cluster: Cluster, transfer: str) -> Side:
+    """The engine whose blocks are written: D for the same request, or P for the one after it."""
+    if not goes_back(transfer):
+        return Side(cluster.decode, transfer)
+    earlier = transfer.removesuffix(BACK)
+    return Side(cluster.prefill, next((j.name for j in cluster.jobs if j.follows == earlier), ""))
+
+
+def coming_to(cluster: Cluster, engine: str, request: str) -> str:
+    """The name of the transfer whose tokens a request on this engine may take; empty where there
+    is none."""
+    if engine == cluster.decode.name:
+        return request
+    follows = cluster.job(request).follows
+    return follows + BACK if follows else ""
