@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kvproof.cli.parser import Setup
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.invariants.severity import Severity
+from kvproof.model.severity import Severity
 from kvproof.strategies.tie import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 

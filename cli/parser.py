@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import invariant_named
-from kvproof.invariants.severity import FAIL_ON, Severity
+from kvproof.invariants.registry import check_named
 from kvproof.live.releases import default_cache
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError, unknown
@@ -15,6 +14,7 @@ from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.presets import cluster_named
 from kvproof.model.rules import Rules
+from kvproof.model.severity import FAIL_ON, Severity
 
 CLUSTER = "pd-default"
 """The cluster where none is named and no fault says in which it shows."""
@@ -50,7 +50,7 @@ class Setup(NamedTuple):
 def setup(args: argparse.Namespace) -> Setup:
     """The cluster, rules and invariants asked for. Raises UsageError for unknown names."""
     faults = tuple(fault_named(name) for name in args.fault)
-    chosen = [invariant_named(name) for name in args.invariant]
+    chosen = [check_named(name) for name in args.invariant]
     return Setup(_cluster(args.config, faults), faults, rules_with(faults), chosen or None)
 
 

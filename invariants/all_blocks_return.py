@@ -3,19 +3,21 @@ and #46283): the pool shrinks until nobody is admitted."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """An engine that holds no request, and has no step in flight, has every block free but the null
     block."""
     if not engine.requests and not engine.steps and len(engine.free) != len(engine.blocks) - 1:
-        yield (
+        yield because(
             f"no request is left on {engine.name}",
             f"{len(engine.free)} of {len(engine.blocks) - 1} blocks are free",
+            engine=engine.name,
         )
 
 

@@ -3,9 +3,10 @@ hashed as the state of the whole block (#43559): every later hit starts from a p
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster, Group
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
 
 
@@ -18,7 +19,7 @@ def promised(group: Group, key: Key) -> tuple[str, ...]:
     return tuple(prefix[: end + 1] for end in range(first, len(prefix)))
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Every cached block holds exactly what its key says."""
     groups = cluster.engine(engine.name).groups
     for key, blocks in engine.cached:
@@ -27,10 +28,14 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
             content = engine.memory[block]
             held = content.slots if content and content.group == key[0] else ()
             if held[: len(expected)] != expected:
-                yield (
+                yield because(
                     f"block {block} of {engine.name} is cached as prefix {key[1]!r} of group "
                     f"{key[0]} and must hold {list(expected)}",
                     f"it holds {list(held) or 'nothing of this group'}",
+                    engine=engine.name,
+                    group=key[0],
+                    block=block,
+                    prefix=key[1],
                 )
 
 

@@ -4,22 +4,26 @@ in the wider block too, though no lookup there ends inside a block (see vllm#491
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Every cached prefix is a whole number of its group's blocks, or of the units at which hits
     inside a block may end."""
     cfg = cluster.engine(engine.name)
     for index, prefix in (key for key, _ in engine.cached):
         size = cfg.hash_unit if cfg.partial else cfg.groups[index].block_size
         if len(prefix) % size:
-            yield (
+            yield because(
                 f"prefix {prefix!r} of group {index} is cached on {engine.name}",
                 f"a hit in blocks of {size} tokens never ends there",
+                engine=engine.name,
+                group=index,
+                prefix=prefix,
             )
 
 

@@ -5,9 +5,10 @@ the load then found nothing left to do."""
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import whole_blocks
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
 
 
@@ -24,14 +25,17 @@ def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, 
             yield request, index, counted, whole_blocks(tokens, size), loading
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """No counter is more than it may be."""
     for request, index, counted, most, loading in _counters(cluster, engine):
         if counted > most:
             what = "its local hit has" if loading else "the tokens it holds fill"
-            yield (
+            yield because(
                 f"{request.id} on {engine.name} counts {counted} blocks of group {index} as cached",
                 f"{what} {most}",
+                engine=engine.name,
+                request=request.id,
+                group=index,
             )
 
 

@@ -4,27 +4,34 @@ sent: the router takes for lost what the next request would hit."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Whoever replayed all events knows exactly the keys that are cached."""
     if engine.reports is None:
         return
     believed, cached = set(engine.ghost.mirror), {key for key, blocks in engine.cached if blocks}
     for group, prefix in sorted(cached - believed):
-        yield (
+        yield because(
             f"prefix {prefix!r} of group {group} is cached on {engine.name}",
             "the events, replayed, say that it is not",
+            engine=engine.name,
+            group=group,
+            prefix=prefix,
         )
     for group, prefix in sorted(believed - cached):
-        yield (
+        yield because(
             f"the events of {engine.name}, replayed, say that prefix {prefix!r} of group {group} "
             "is cached",
             "it is not",
+            engine=engine.name,
+            group=group,
+            prefix=prefix,
         )
 
 

@@ -7,14 +7,15 @@ A prefix that ends inside a block is told by the tokens since the last one that 
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.reports import Removed, Stored
+from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """The tokens of a report, cut into blocks after its parent, are the prefixes it names; and the
     parent, where it is not the start, is known to whoever heard all reports before."""
     if not step.effects.reports:
@@ -30,15 +31,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             whole = report.parent + report.tokens
             ends = range(len(report.parent) + size, len(whole) + 1, size)
             if report.prefixes != tuple(whole[:end] for end in ends):
-                yield (
+                yield because(
                     f"{engine.name} tells of {list(report.prefixes)} stored in group "
                     f"{report.group}, in blocks of {size} tokens",
                     f"the tokens told are {report.tokens!r} after {report.parent!r}",
+                    engine=engine.name,
+                    group=report.group,
                 )
             if report.parent and report.parent not in {prefix for _, prefix in known}:
-                yield (
+                yield because(
                     f"{engine.name} tells of blocks stored after {report.parent!r}",
                     "that prefix is not told to be cached",
+                    engine=engine.name,
+                    group=report.group,
                 )
         if isinstance(report, Stored):
             known.update((report.group, prefix) for prefix in report.prefixes)

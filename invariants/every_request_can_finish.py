@@ -5,13 +5,14 @@ This is about runs, not steps: the explorer asks whether a state is reachable fr
 not; a sampled run is driven to its end and must get there.
 """
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
-def check(_cluster: Cluster, _step: Step) -> tuple[Reasons, ...]:
+def check(_cluster: Cluster, _step: Step) -> tuple[Because, ...]:
     """A single step cannot break it."""
     return ()
 

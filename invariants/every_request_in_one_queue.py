@@ -4,33 +4,51 @@ one that waits and keeps blocks takes them from those that could use them."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import ASTRAY, PREEMPTED, RUNNING, WAITING, Engine, Request
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Who runs is in the running queue once, and nobody else is. Who does not run is where its
     status says, and holds blocks only for what it loaded into them, or as a session."""
     for request in engine.requests:
         times = engine.running.count(request.id)
         if times != (request.status == RUNNING):
-            yield (
+            yield because(
                 f"{request.id} is {request.status} on {engine.name}",
                 f"it is in the running queue {times} times",
+                engine=engine.name,
+                request=request.id,
             )
         if request.status == ASTRAY:
-            yield f"{request.id} is unfinished on {engine.name}", "no queue has it, or several have"
+            yield because(
+                f"{request.id} is unfinished on {engine.name}",
+                "no queue has it, or several have",
+                engine=engine.name,
+                request=request.id,
+            )
         if (
             request.status in (WAITING, PREEMPTED)
             and request.tables
             and not _kept(cluster, request)
         ):
-            yield f"{request.id} only waits on {engine.name}", "it keeps its blocks"
+            yield because(
+                f"{request.id} only waits on {engine.name}",
+                "it keeps its blocks",
+                engine=engine.name,
+                request=request.id,
+            )
     for name in engine.running:
         if engine.find(name) is None:
-            yield f"{name} is in the running queue of {engine.name}", "it has left the engine"
+            yield because(
+                f"{name} is in the running queue of {engine.name}",
+                "it has left the engine",
+                engine=engine.name,
+                request=name,
+            )
 
 
 def _kept(cluster: Cluster, request: Request) -> bool:

@@ -3,14 +3,15 @@ right and the whole hand-over was for nothing; nothing but the latency tells."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import coming_to, giver, goes_back, taker
-from kvproof.invariants.severity import Severity
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster, Engine
+from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """D hits or loads every token that P hands over, and P those that D hands back for the next
     turn and its groups can use."""
     for admission in step.effects.admissions:
@@ -25,10 +26,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
         if goes_back(name):
             offered = _usable(sink, offered, len(admission.tokens))
         if admission.hit + admission.external < offered:
-            yield (
+            yield because(
                 f"{source.name} offers {offered} tokens of {sent}",
                 f"{sink.name} hits {admission.hit}, loads {admission.external} and computes the "
                 "rest again",
+                engine=sink.name,
+                request=admission.request,
             )
 
 

@@ -2,25 +2,34 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """The map and the keys on the blocks say the same (the null block is another invariant's)."""
     mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
     carried = {(key, i) for i, b in enumerate(engine.blocks) if i != NULL for key in b.keys}
     for key, block in sorted(mapped - carried):
-        yield (
+        yield because(
             f"the map of {engine.name} sends prefix {key[1]!r} of group {key[0]} to {block}",
             f"block {block} carries {list(engine.blocks[block].keys) or None}",
+            engine=engine.name,
+            group=key[0],
+            block=block,
+            prefix=key[1],
         )
     for key, block in sorted(carried - mapped):
-        yield (
+        yield because(
             f"block {block} of {engine.name} carries prefix {key[1]!r} of group {key[0]}",
             "the map does not know it",
+            engine=engine.name,
+            group=key[0],
+            block=block,
+            prefix=key[1],
         )
 
 

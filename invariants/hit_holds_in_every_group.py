@@ -4,13 +4,14 @@ computed because a Mamba state behind them survived (#46453)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.hits import missing
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Every group holds what the hit needs, or the connector brings it."""
     for admission in step.effects.admissions:
         engine = cluster.engine(admission.engine)
@@ -18,9 +19,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
         for index, prefix in missing(engine, keys, admission.tokens, admission.hit):
             if admission.external and engine.groups[index].kind != "full":
                 continue
-            yield (
+            yield because(
                 f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
                 f"group {index} has no block for prefix {prefix!r}",
+                engine=admission.engine,
+                request=admission.request,
+                group=index,
             )
 
 

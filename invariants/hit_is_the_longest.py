@@ -4,9 +4,10 @@ useless. Nothing fails, only the hit rate."""
 from collections.abc import Iterator
 
 from kvproof.invariants.hits import has_room, may_end_at, missing
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.step import Admission, Step
 
 
@@ -24,16 +25,18 @@ def longest(cluster: Cluster, admission: Admission) -> int:
     return 0
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """No admission hits less than all groups hold."""
     for admission in step.effects.admissions:
         if not cluster.engine(admission.engine).prefix_caching:
             continue
         best = longest(cluster, admission)
         if admission.hit < best:
-            yield (
+            yield because(
                 f"all groups of {admission.engine} hold {best} tokens of {admission.request}",
                 f"it hits {admission.hit}",
+                engine=admission.engine,
+                request=admission.request,
             )
 
 

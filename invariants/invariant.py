@@ -1,23 +1,24 @@
 """What an invariant is, and how it is checked."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from kvproof.invariants.severity import Severity
+from kvproof.model.because import About, Because, Reasons
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
-Reasons: TypeAlias = tuple[str, ...]
-"""Facts that contradict each other, in the order in which a reader should hear them."""
 
-
-class Finding(NamedTuple):
-    """An invariant that does not hold, and why."""
+@dataclass(frozen=True)
+class Finding:
+    """A check that does not hold, and why. `invariant` is the id of an invariant or of a guard. Two
+    findings are equal that say the same; `about` tells it once more, as data."""
 
     invariant: str
     reasons: Reasons
+    about: About = field(default=About(), compare=False)
 
     @property
     def sentence(self) -> str:
@@ -25,7 +26,7 @@ class Finding(NamedTuple):
         return ", yet ".join(("; ".join(self.reasons[:-1]) or "so", self.reasons[-1]))
 
 
-Check: TypeAlias = Callable[[Cluster, Step], Iterable[Reasons]]
+Check: TypeAlias = Callable[[Cluster, Step], Iterable[Because]]
 """Yields the reasons for each way in which the invariant does not hold after a step."""
 
 
@@ -34,9 +35,9 @@ class EachEngine:
     """The check of something that every engine must keep by itself. A search asks it once of each
     distinct engine."""
 
-    judge: Callable[[Cluster, Engine], Iterable[Reasons]]
+    judge: Callable[[Cluster, Engine], Iterable[Because]]
 
-    def __call__(self, cluster: Cluster, step: Step) -> Iterator[Reasons]:
+    def __call__(self, cluster: Cluster, step: Step) -> Iterator[Because]:
         """Ask it of the engines after a step."""
         for engine in step.after.engines:
             yield from self.judge(cluster, engine)
@@ -47,9 +48,9 @@ class EachState:
     """The check of something that can be seen of a state. A search asks it once of each distinct
     state; any other check is asked of every step."""
 
-    judge: Callable[[Cluster, State], Iterable[Reasons]]
+    judge: Callable[[Cluster, State], Iterable[Because]]
 
-    def __call__(self, cluster: Cluster, step: Step) -> Iterable[Reasons]:
+    def __call__(self, cluster: Cluster, step: Step) -> Iterable[Because]:
         """Ask it of the state after a step."""
         return self.judge(cluster, step.after)
 
@@ -81,5 +82,5 @@ class Invariant:
 def broken(cluster: Cluster, step: Step, invariants: Iterable[Invariant]) -> Iterator[Finding]:
     """The findings after one step."""
     for invariant in invariants:
-        for reasons in invariant.check(cluster, step):
-            yield Finding(invariant.id, reasons)
+        for reasons, about in invariant.check(cluster, step):
+            yield Finding(invariant.id, reasons, about)

@@ -3,21 +3,26 @@ first owner still reads it."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """No block of a table is in the free queue."""
     free = set(engine.free)
     for request in engine.requests:
         for group, table in enumerate(request.tables):
             for block in free.intersection(table):
-                yield (
+                yield because(
                     f"{request.id} holds block {block} of {engine.name} in group {group}",
                     "the block is in the free queue",
+                    engine=engine.name,
+                    request=request.id,
+                    group=group,
+                    block=block,
                 )
 
 

@@ -3,10 +3,11 @@ already, and its token was kept, though it was computed on KV that was never the
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete
+from kvproof.model.severity import Severity
 from kvproof.model.state import COUNTS, Engine
 from kvproof.model.step import Step
 
@@ -22,7 +23,7 @@ def _emits(engine: Engine, name: str, output: str) -> Iterator[str]:
         yield "the token of a step dispatched behind it will be kept"
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """When a load is known to have failed, neither the token of its step nor one of the steps
     dispatched since is kept. By policy the request has ended, and otherwise it has not."""
     event = step.event
@@ -31,12 +32,14 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     failed = f"the load of {event.failed} on {event.engine} has failed"
     before, after = (s.engine(event.engine) for s in (step.before, step.after))
     for how in _emits(after, event.failed, before.request(event.failed).output):
-        yield failed, how
+        yield because(failed, how, engine=event.engine, request=event.failed)
     goes_on = after.find(event.failed) is not None
     if goes_on != (cluster.load_failure == "recompute"):
-        yield (
+        yield because(
             f"{failed}, and the policy is {cluster.load_failure}",
             ("it goes on" if goes_on else "it has ended"),
+            engine=event.engine,
+            request=event.failed,
         )
 
 

@@ -4,13 +4,14 @@ and a repeated prompt is such a request."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachState, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachState, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import State
 
 
-def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
+def check(cluster: Cluster, state: State) -> Iterator[Because]:
     """What P offers, a living D has not begun to serve without it, and has not ended."""
     decode = state.engine(cluster.decode.name)
     if decode.dead:
@@ -21,10 +22,12 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
         request = decode.find(transfer.request)
         served = request is not None and bool(request.tables)
         if served or (decode.name, transfer.request) in state.ended:
-            yield (
+            yield because(
                 f"{decode.name} {'serves' if served else 'has ended'} {transfer.request} "
                 "and loads nothing",
                 f"P keeps blocks {[list(blocks) for blocks in transfer.remote]} for it, untold",
+                engine=decode.name,
+                request=transfer.request,
             )
 
 

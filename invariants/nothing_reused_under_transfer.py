@@ -3,10 +3,11 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachState, Invariant, Reasons
+from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver, taker
-from kvproof.invariants.severity import Severity
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
 
 
@@ -21,7 +22,7 @@ def _held(
     return blocks - {b for table in held.tables for b in table}
 
 
-def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
+def check(cluster: Cluster, state: State) -> Iterator[Because]:
     """While a transfer reads and writes, both requests keep its blocks. D keeps those it has
     registered too: P may begin to write them at any time."""
     for transfer in state.transfers:
@@ -31,15 +32,19 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
         sink, taken = taker(cluster, transfer.request)
         lost = _held(state, sink.name, taken, (LOADING, ABORTED), transfer.local)
         if lost:
-            yield (
+            yield because(
                 f"a transfer still writes blocks {sorted(lost)} of {taken} on {sink.name}",
                 "the request has let them go",
+                engine=sink.name,
+                request=taken,
             )
         lost = _held(state, source.name, sent, (SENDING,), transfer.remote)
         if lost:
-            yield (
+            yield because(
                 f"a transfer still reads blocks {sorted(lost)} of {sent} on {source.name}",
                 "the request has let them go",
+                engine=source.name,
+                request=sent,
             )
 
 

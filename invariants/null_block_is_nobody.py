@@ -4,25 +4,30 @@ something: #42547 registered it under hashes so that lookups would go through.""
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import first_token_read
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, taker
-from kvproof.invariants.severity import Severity
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """The null block is never cached, free, transferred or read."""
     for engine in step.after.engines:
         for key, blocks in engine.cached:
             if NULL in blocks:
-                yield (
+                yield because(
                     f"prefix {key[1]!r} of group {key[0]} is cached on {engine.name}",
                     "its block is the null block, which holds nothing",
+                    engine=engine.name,
+                    group=key[0],
+                    prefix=key[1],
                 )
         if NULL in engine.free:
-            yield (f"the null block of {engine.name} can never be given away", "it is free")
+            said = f"the null block of {engine.name} can never be given away"
+            yield because(said, "it is free", engine=engine.name)
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
@@ -31,16 +36,22 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
             logical = (kernel_block // ratio for side, ratio in sides for kernel_block in side)
             if NULL in logical:
-                yield (
+                yield because(
                     f"{transfer.request} transfers {list(remote)} to {list(local)} "
                     f"in group {group}",
                     "one of them is the null block, which holds nothing",
+                    engine=parties[0].engine.name,
+                    request=transfer.request,
+                    group=group,
                 )
     for read in step.effects.reads:
         if read.block == NULL:
-            yield (
+            yield because(
                 f"{read.request} needs prefix {read.expected!r} in group {read.group}",
                 f"its table on {read.engine} has the null block there",
+                engine=read.engine,
+                request=read.request,
+                group=read.group,
             )
 
 

@@ -4,21 +4,25 @@ the whole list (its review)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachState, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachState, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import State
 
 
-def check(_cluster: Cluster, state: State) -> Iterator[Reasons]:
+def check(cluster: Cluster, state: State) -> Iterator[Because]:
     """After trimming, both sides name equally many blocks in every group."""
     for transfer in state.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             if len(local) != len(remote):
-                yield (
+                yield because(
                     f"D fills {len(local)} blocks {list(local)} of {transfer.request} "
                     f"in group {group}",
                     f"P sends {len(remote)}: {list(remote)}",
+                    engine=cluster.decode.name,
+                    request=transfer.request,
+                    group=group,
                 )
 
 

@@ -3,10 +3,11 @@ with the last of D (#50558, #48633)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, taker
-from kvproof.invariants.severity import Severity
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Table
 from kvproof.model.step import Step
 
@@ -17,7 +18,7 @@ def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
     return (table.index(logical) * ratio + part) * width if logical in table else None
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Each pair of attention blocks is at the same token offset on both sides."""
     for transfer in step.after.transfers:
         if transfer == step.before.transfer(transfer.request) or not transfer.pairs:
@@ -36,11 +37,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
                 to = offset(ours.tables[group], here, d.physical_per_logical, width)
                 origin = offset(theirs.tables[group], there, p.physical_per_logical, width)
                 if to != origin:
-                    yield (
+                    yield because(
                         f"{d.name}'s block {here} of {taken} is for tokens from {to} on "
                         f"in group {group}",
                         f"it is filled from {p.name}'s block {there}, whose tokens start at "
                         f"{origin}",
+                        engine=d.name,
+                        request=taken,
+                        group=group,
+                        block=here,
                     )
 
 

@@ -3,25 +3,29 @@ than it has, and dies much later in `get_new_blocks`, far from the culprit."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine, State
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Free + referenced + null = all, and the walk of the queue agrees with the counts."""
     unreferenced = {i for i, b in enumerate(engine.blocks) if b.refs == 0 and i != NULL}
     negative = [i for i, b in enumerate(engine.blocks) if b.refs < 0 and i != NULL]
     if negative:
-        yield (
+        yield because(
             f"block {negative[0]} of {engine.name} was referenced by nobody any more",
             f"its count is {engine.blocks[negative[0]].refs}",
+            engine=engine.name,
+            block=negative[0],
         )
     elif len(engine.free) != len(unreferenced) or set(engine.free) != unreferenced:
-        yield (
+        yield because(
             f"the queue of {engine.name} walks {list(engine.free)}",
             f"the blocks without references are {sorted(unreferenced)}",
+            engine=engine.name,
         )
 
 

@@ -4,20 +4,23 @@ that would fit waits or preempts another."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     """What left the free queue is what was predicted."""
     for allocation in step.effects.allocations:
         if allocation.predicted != allocation.taken:
-            yield (
+            yield because(
                 f"{allocation.request} was predicted to take {allocation.predicted} blocks of "
                 f"{allocation.engine}",
                 f"it took {allocation.taken}",
+                engine=allocation.engine,
+                request=allocation.request,
             )
 
 

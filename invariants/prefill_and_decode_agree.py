@@ -3,14 +3,15 @@ loaded. One too many or too few on either side is a token applied twice or lost 
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachState, Invariant, Reasons
+from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver, goes_back, taker
-from kvproof.invariants.severity import Severity
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import State
 
 
-def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
+def check(cluster: Cluster, state: State) -> Iterator[Because]:
     """Tokens P has computed = tokens D counts as computed after the load. Of what D hands back P
     may take a part, if the groups are all of full attention."""
     for transfer in state.transfers:
@@ -24,9 +25,11 @@ def check(cluster: Cluster, state: State) -> Iterator[Reasons]:
         loaded = request.hit + request.external
         divisible = goes_back(transfer.request) and all(g.kind == "full" for g in sink.groups)
         if loaded > transfer.tokens or (loaded < transfer.tokens and not divisible):
-            yield (
+            yield because(
                 f"{source.name} hands over the KV and states of {transfer.tokens} tokens of {sent}",
                 f"{sink.name} counts {loaded} tokens as computed after the load",
+                engine=sink.name,
+                request=taken,
             )
 
 

@@ -4,10 +4,11 @@ to one that could wait."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Adopt, Compute, Preempt, Release, Schedule
+from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LATE, LOADED, PREEMPTED, WAITING, Engine
 from kvproof.model.step import Step
 
@@ -15,7 +16,7 @@ READY = (WAITING, PREEMPTED, LOADED, FAILED)
 """Statuses of requests that a step may admit."""
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Whoever is preempted comes last of those that run. Whoever is admitted comes first of those
     that wait, with blocks or without, as he does: those with blocks are served before the others.
     Whose output is still to come, from a step before he was preempted, cannot be admitted yet.
@@ -37,15 +38,22 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             holders = [r for r in waiting if holds[r] and r != choice.needy]
             last = max(running or holders, key=rank.__getitem__)
             if name != last and not _open(cluster, name, last):
-                yield f"{name} is preempted", f"{last} runs, of priority {_told(rank, last, name)}"
+                yield because(
+                    f"{name} is preempted",
+                    f"{last} runs, of priority {_told(rank, last, name)}",
+                    engine=engine.name,
+                    request=name,
+                )
             holds[name] = False
             running = [r for r in running if r != name]
         elif name in waiting and not isinstance(choice, (Adopt, Release)):
             first = min((r for r in waiting if holds[r] == holds[name]), key=rank.__getitem__)
             if name != first and not _open(cluster, name, first):
-                yield (
+                yield because(
                     f"{name} is admitted",
                     f"{first} waits, of priority {_told(rank, first, name)}",
+                    engine=engine.name,
+                    request=name,
                 )
             waiting.remove(name)
         if isinstance(choice, Compute) and name not in running:

@@ -40,8 +40,9 @@ from kvproof.invariants import (
     writer_is_alone,
 )
 from kvproof.invariants.invariant import Finding, Invariant
-from kvproof.invariants.severity import Severity
 from kvproof.model.errors import unknown
+from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.model.spec.registry import GUARDS
 
 INVARIANTS: dict[str, Invariant] = {
     module.INVARIANT.id: module.INVARIANT
@@ -85,30 +86,51 @@ INVARIANTS: dict[str, Invariant] = {
 }
 
 
-def invariant_named(name: str) -> Invariant:
-    """The invariant of this id. Raises UsageError with the nearest id."""
-    if name not in INVARIANTS:
-        raise unknown("invariant", name, INVARIANTS)
-    return INVARIANTS[name]
+CHECKS: dict[str, Invariant] = INVARIANTS | {
+    guard.id: Invariant(
+        id=guard.id,
+        name=guard.name,
+        born_of=guard.part,
+        severity=guard.severity,
+        check=guard.check,
+        teeth="",
+        kind="guard",
+    )
+    for guard in GUARDS.values()
+}
+"""All that a step is asked of: the invariants, and the guards of the spec (see `model.spec`)."""
+
+
+def check_named(name: str) -> Invariant:
+    """The invariant or guard of this id. Raises UsageError with the nearest id."""
+    if name not in CHECKS:
+        raise unknown("invariant", name, CHECKS)
+    return CHECKS[name]
 
 
 def severity_of(finding: Finding) -> Severity | None:
-    """How grave a finding is; None where it is of no invariant: a refuted obligation, or a step
-    that the proofs or the model do not know. Nobody knows what a user would feel of that."""
-    known = INVARIANTS.get(finding.invariant)
+    """How grave a finding is; None where it is of no check: a refuted obligation, or a step that
+    the proofs do not know. What a user would feel of that cannot be said."""
+    known = CHECKS.get(finding.invariant)
     return None if known is None else known.severity
 
 
 def gravest(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of one step, the gravest first, and those alike in the order of the registry.
-    One whose severity nobody knows comes after a leak: what has a name tells more, and what only
-    costs time must not hide it."""
-    order = list(INVARIANTS)
+    """The findings of one step, the one to be told first in front.
 
-    def rank(finding: Finding) -> tuple[float, int]:
+    What is a leak or graver comes before what is not. Of each half invariants come before guards,
+    for they say what is wrong, and guards how it came about; then the gravest, and those alike in
+    the order of the registry. One of no severity comes after a leak: what has a name tells more,
+    and what only costs time must not hide it.
+    """
+    order = list(CHECKS)
+
+    def rank(finding: Finding) -> tuple[float, ...]:
         severity = severity_of(finding)
         if severity is None:
-            return Severity.LEAK + 0.5, len(order)
-        return severity, order.index(finding.invariant)
+            return 1, 0, 0, 0
+        later = 0 if severity <= FAIL_ON else 2
+        guard = CHECKS[finding.invariant].kind == "guard"
+        return later, guard, severity, order.index(finding.invariant)
 
     return sorted(findings, key=rank)

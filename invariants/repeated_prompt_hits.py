@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import in_common
 from kvproof.invariants.hits import has_room, longest, proof
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.step import Admission, Step
 
 
@@ -48,7 +49,7 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     return best
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """The local hit is at least what is owed."""
     for admission in step.effects.admissions:
         if not cluster.engine(admission.engine).prefix_caching:
@@ -58,10 +59,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
             continue  # evicted earlier in this step: nothing is owed
         due = owed(cluster, step, admission)
         if admission.hit < due:
-            yield (
+            yield because(
                 f"{len(admission.served)} prompts were served on {admission.engine} and nothing "
                 f"was evicted, so {due} tokens of {admission.request} are owed",
                 f"{admission.hit} are hit",
+                engine=admission.engine,
+                request=admission.request,
             )
 
 

@@ -3,23 +3,28 @@ address: no counter notices, the tokens are wrong (#48633, C3)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Every KV slot a request attends to holds the prefix of that request."""
     for read in step.effects.reads:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if attention and read.block != NULL and read.found != read.expected:
-            yield (
+            yield because(
                 f"{read.request} attends to the KV of prefix {read.expected!r} on {read.engine}",
                 f"slot {read.slot} of block {read.block} holds {read.found!r}"
                 if read.found
                 else f"block {read.block} was never written there",
+                engine=read.engine,
+                request=read.request,
+                group=read.group,
+                block=read.block,
             )
 
 

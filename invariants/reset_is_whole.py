@@ -3,14 +3,15 @@ later prompts hit it, and nothing says so (the class of #57727)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     """A reset leaves no cache entry, or it is refused and changes nothing. One that preempts what
     runs is never refused, and nobody keeps what was computed before."""
     event = step.event
@@ -19,15 +20,18 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Reasons]:
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
     refused = isinstance(event, ResetPrefixCache) and not step.effects.resets and after == before
     if after.cached and not refused:
-        yield (
+        yield because(
             f"the cache of {event.engine} was reset",
             f"{len(after.cached)} of {len(before.cached)} entries are left",
+            engine=event.engine,
         )
     for request in after.requests:
         if request.computed and not refused:
-            yield (
+            yield because(
                 f"the cache of {event.engine} was reset",
                 f"{request.id} keeps {request.computed} tokens that were computed before",
+                engine=event.engine,
+                request=request.id,
             )
 
 

@@ -4,13 +4,14 @@ those of a request that ended went to a load, which wrote them while a step stil
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import COUNTS, Engine
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """A request that runs holds all blocks that its steps in flight read or write. On an engine
     with a connector, which fills blocks beside the steps, those of a request that is gone are kept
     until its steps have ended. Without one, steps run in order: the next owner writes after
@@ -25,10 +26,12 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
         held = {b for table in request.tables for b in table} if request else set()
         lost = set(flight.blocks) - (held if runs else held | waiting)
         if lost:
-            yield (
+            yield because(
                 f"a step in flight on {engine.name} uses blocks {sorted(lost)} for "
                 f"{flight.request}",
                 "they were let go",
+                engine=engine.name,
+                request=flight.request,
             )
 
 

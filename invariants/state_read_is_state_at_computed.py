@@ -3,23 +3,28 @@ token is applied twice: "The capital of France is is Paris" (#37310)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """The state a request continues from is the state of exactly its computed tokens."""
     for read in step.effects.reads:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if not attention and read.block != NULL and read.found != read.expected:
-            yield (
+            yield because(
                 f"{read.request} has computed {len(read.expected)} tokens on {read.engine}",
                 f"block {read.block} holds the state of {len(read.found)} tokens ({read.found!r})"
                 if read.found
                 else f"block {read.block} holds no state",
+                engine=read.engine,
+                request=read.request,
+                group=read.group,
+                block=read.block,
             )
 
 

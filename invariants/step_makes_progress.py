@@ -8,15 +8,16 @@ going. On P and D it may wait for the other side, and the question is one about 
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Release, Schedule
+from kvproof.model.severity import Severity
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Where no step is in flight and a request is there, a step schedules something."""
     event = step.event
     if not isinstance(event, Schedule) or cluster.engine(event.engine).connected:
@@ -28,11 +29,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
     ready = all(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests)
     in_flight = before.step is not None or before.steps
     if waiting and ready and not in_flight and not after.dead:
-        yield (
+        yield because(
             f"no step of {event.engine} is in flight and no transfer, "
             f"{len(before.free)} of {len(before.blocks) - 1} blocks are free, and "
             f"{', '.join(f'{r.id} ({r.status})' for r in waiting)} could be scheduled or rejected",
             "the step does neither",
+            engine=event.engine,
         )
 
 

@@ -4,13 +4,14 @@ many (the class of vllm#46892). Proved of the spec for all sizes as a claim of t
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """A table is no longer than the tokens computed, or brought by a hit and a load, need. With a
     drafter there are also the drafts that were taken back, of each step in flight, what it may
     write ahead, and a state after each draft. Where a store's load may fail, a request may be
@@ -27,10 +28,13 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
             ahead, scratch = (cfg.lookahead, 0) if group.attention else (0, cfg.drafts)
             most = blocks_begun(held + ahead, group.block_size) + scratch
             if len(table) > most:
-                yield (
+                yield because(
                     f"{request.id} on {engine.name} holds {held} tokens, which need {most} blocks "
                     f"of group {index}",
                     f"its table has {len(table)}",
+                    engine=engine.name,
+                    request=request.id,
+                    group=index,
                 )
 
 

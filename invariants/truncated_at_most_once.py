@@ -3,21 +3,24 @@ guard it loses another token each time (#37310, review)."""
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import EachEngine, Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
 
-def check(_cluster: Cluster, engine: Engine) -> Iterator[Reasons]:
+def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """A prompt is as long as it was sent, or one token shorter."""
     for request in engine.requests:
         lost = request.asked - len(request.prompt)
         if lost not in (0, 1):
-            yield (
+            yield because(
                 f"{request.id} was sent to {engine.name} with {request.asked} prompt tokens"
                 f"{' and preempted' if request.preemptions else ''}",
                 f"{len(request.prompt)} are left",
+                engine=engine.name,
+                request=request.id,
             )
 
 

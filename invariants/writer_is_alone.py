@@ -11,10 +11,11 @@ the step. Attention that is cached up to a slot may be written behind it.
 from collections.abc import Iterator
 
 from kvproof.invariants.cached_block_holds_its_key import promised
-from kvproof.invariants.invariant import Invariant, Reasons
-from kvproof.invariants.severity import Severity
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Schedule
+from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
 
@@ -35,7 +36,7 @@ def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
     return old == new
 
 
-def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Each block whose content changes is held by one request, and is not cached already."""
     if isinstance(step.event, Complete) and step.event.failed:
         return
@@ -47,19 +48,20 @@ def check(cluster: Cluster, step: Step) -> Iterator[Reasons]:
         # A step writes into what it has taken; what else writes may end its request.
         holding = after if scheduled else before
         for block in _written(before, after):
-            said = f"block {block} of {after.name} is written"
-            if block == NULL:
-                yield said, "it is the null block, which is nobody's"
-                continue
             old, new = before.blocks[block].key, after.blocks[block].key
-            if old is not None and old == new and not _kept(cluster, before, after, block):
-                yield said, f"it is cached as prefix {old[1]!r} of group {old[0]} all the while"
-                continue
             owners = [r.id for r in holding.requests if any(block in t for t in r.tables)]
-            if not owners and (after.name, block) not in copied:
-                yield said, "no request holds it"
+            how = ""
+            if block == NULL:
+                how = "it is the null block, which is nobody's"
+            elif old is not None and old == new and not _kept(cluster, before, after, block):
+                how = f"it is cached as prefix {old[1]!r} of group {old[0]} all the while"
+            elif not owners and (after.name, block) not in copied:
+                how = "no request holds it"
             elif len(owners) > 1 and new in (old, None):
-                yield said, f"{', '.join(owners)} hold it"
+                how = f"{', '.join(owners)} hold it"
+            if how:
+                said = f"block {block} of {after.name} is written"
+                yield because(said, how, engine=after.name, block=block)
 
 
 INVARIANT = Invariant(

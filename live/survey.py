@@ -89,7 +89,7 @@ class Surveyor:
         }
 
     def _broken(self, name: str, broken: Broken, survey: Survey) -> dict[str, Any]:
-        invariant, reasons = broken.finding
+        invariant, reasons = broken.finding.invariant, broken.finding.reasons
         path = trace_file.fresh_path(self.traces, f"{name.replace('/', '-')}-{invariant}")
         cluster, events, finding = broken.cluster, broken.events, broken.finding
         kept = Trace(cluster, events, None, finding, machine="live", vllm=self.version)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model.events import describe
+from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.reports.new_file import write_new
 from kvproof.strategies.verdict import Outcome, Verdict
 

@@ -95,7 +95,7 @@ def records(trace: Trace) -> list[dict[str, Any]]:
             line |= {"changed": changed, "removed": list(removed)}
         lines.append(line)
     if trace.finding is not None:
-        invariant, reasons = trace.finding
-        lines.append({"finding": {"invariant": invariant, "reasons": list(reasons)}})
+        found = {"invariant": trace.finding.invariant, "reasons": list(trace.finding.reasons)}
+        lines.append({"finding": found})
     lines.append({"end": {"steps": len(trace.events)}})
     return lines

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model import config_json
 from kvproof.model.config import Cluster
+from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.strategies.verdict import Outcome, Verdict
 
 

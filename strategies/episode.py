@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model import goal, turns
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
@@ -50,7 +50,7 @@ class Target:
 
     make_machine: MakeMachine
     cluster: Cluster
-    invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(INVARIANTS.values()))
+    invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
     use_jobs: bool = False
     ended: Callable[[Run], None] = lambda _run: None
 

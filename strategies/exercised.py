@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.machine import Machine
@@ -71,7 +71,7 @@ def directed_steps(
     first that is not possible for it. Raises Violated where an invariant breaks on the way."""
     seen: Counter[str] = Counter()
     machine = make(cluster.carrying())
-    run = Run(machine, INVARIANTS.values())
+    run = Run(machine, CHECKS.values())
     run.add_jobs(cluster.jobs)
     try:
         for event in trace:

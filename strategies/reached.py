@@ -80,7 +80,7 @@ class Reached:
     def saved(self) -> dict[str, Any]:
         """All of it as plain data and types of the model."""
         data = {name: getattr(self, name) for name in self.FIELDS}
-        finding = self.finding and tuple(self.finding)
+        finding = self.finding and (self.finding.invariant, self.finding.reasons)
         arrays = {name: getattr(self, name).tobytes() for name in self.ARRAYS}
         return {**data, **arrays, "finding": finding, "components": self.collapse.components}
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS, invariant_named
-from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model.cluster import initial
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -24,6 +23,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import Machine
 from kvproof.model.rules import SPEC
+from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.reports.state_diff import Change, Flat, diff, flat
 from kvproof.reports.trace import Trace

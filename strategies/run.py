@@ -87,9 +87,11 @@ class Run:
 
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the gravest of findings at this point of the run, leaving out those
-        that the machine expects."""
-        expects = getattr(self.machine, "expects", None)
-        news = [f for f in findings if expects is None or not expects(f)]
+        that are known of the machine."""
+        unexplained = getattr(self.machine, "unexplained", None)
+        news = list(findings)
+        if unexplained is not None:
+            news = unexplained(self.steps[-1], findings)
         if news:
             first, *others = gravest(news)
             raise Violated(first, self.machine.cluster, tuple(self.steps), tuple(others))

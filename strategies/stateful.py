@@ -13,7 +13,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.strategies.episode import CacheMachine, MakeMachine, Target
@@ -64,7 +64,7 @@ def check_machine(
 ) -> None:
     """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides how
     many. Raises Violated with the smallest failing run, or as it was found without `shrink`."""
-    chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
+    chosen = tuple(CHECKS.values() if invariants is None else invariants)
     target = Target(make_machine, cluster, chosen)
     unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
     settings = hypothesis.settings(
@@ -124,7 +124,7 @@ def sample(
     """
     _check("The number of examples", examples)
     _check("The number of steps", steps)
-    chosen = tuple(INVARIANTS.values() if invariants is None else invariants)
+    chosen = tuple(CHECKS.values() if invariants is None else invariants)
     tally = Tally(examples, progress)
 
     def add(run: Run) -> None:

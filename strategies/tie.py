@@ -10,7 +10,8 @@ tied where D pulls.
 import functools
 from collections.abc import Iterable
 
-from kvproof.invariants.invariant import Invariant, Reasons
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because
 from kvproof.model.config import Cluster
 from kvproof.model.rules import Rules
 from kvproof.model.step import Step
@@ -27,8 +28,8 @@ def ties(rules: Rules) -> tuple[Invariant, ...]:
 
 
 def _tie(project: Projection, rules: Rules) -> Invariant:
-    def check(cluster: Cluster, step: Step) -> Iterable[Reasons]:
-        return strays(project, cluster, rules, step)
+    def check(cluster: Cluster, step: Step) -> Iterable[Because]:
+        return (Because(reasons) for reasons in strays(project, cluster, rules, step))
 
     return Invariant(
         id=TIE,

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import severity_of
-from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
+from kvproof.model.severity import FAIL_ON, Severity
 
 
 class Verdict(Enum):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.invariants.invariant import Finding
-from kvproof.invariants.registry import invariant_named
+from kvproof.invariants.registry import check_named
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
@@ -38,6 +38,6 @@ def witnesses() -> Iterator[Witness]:
     for fault in FAULTS.values():
         for cluster in map(cluster_named, (fault.cluster, *ELSEWHERE.get(fault.name, ()))):
             for name in fault.breaks:
-                found = explore(cluster, rules_with([fault]), [invariant_named(name)])
+                found = explore(cluster, rules_with([fault]), [check_named(name)])
                 if found.finding is not None and found.finding.invariant == name:
                     yield Witness(fault, cluster, found.events, found.finding)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.severity import Severity
 from kvproof.model.cluster import apply, initial, stimuli
 from kvproof.model.config import Cluster
 from kvproof.model.events import Evict, Schedule
@@ -16,6 +15,7 @@ from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.rules import SPEC, Rules
+from kvproof.model.severity import Severity
 from kvproof.reports.state_diff import diff, flat, nested, parts, patched
 from kvproof.reports.trace import Trace, fresh_path, records, write
 from kvproof.reports.trace_reader import read
