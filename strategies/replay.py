@@ -3,12 +3,13 @@
 `record` makes the trace of a violation in the first place; it is a replay that notes the states.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kvproof.invariants.invariant import Invariant, broken
-from kvproof.invariants.registry import INVARIANTS, invariant_named
+from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.model.cluster import initial
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -58,18 +59,21 @@ class Difference(NamedTuple):
 class Replayed:
     """What a replay found.
 
-    Where `differs` is None, `outcome` is VIOLATED (the same finding again) or SAMPLED (a trace
-    without a finding, all equal). Where it is set, the trace was not reproduced, and that is an
-    answer of its own: it says nothing about the invariants, and its exit code is 1.
+    `outcome` is VIOLATED where the finding of the trace was shown again: the same words, or after
+    another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
+    none, and UNKNOWN where the finding was not shown and the machine could not take all events.
+    `differs` says where the run first went another way; None where all was equal.
     """
 
     outcome: Outcome
     differs: Difference | None = None
 
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
-        """0 equal, 1 reproduced or different. A finding that is less grave than `fail_on` gives 0
-        when it is reproduced."""
-        return 1 if self.differs else self.outcome.exit_code(fail_on)
+        """1 where the finding was shown again, unless it is less grave than `fail_on`, and where a
+        run without a finding differs; 3 where the machine could not follow; else 0."""
+        if self.differs and self.outcome.finding is None and self.outcome.verdict.exit_code == 0:
+            return 0 if self.outcome.coverage["finding"] else 1
+        return self.outcome.exit_code(fail_on)
 
 
 def offered(machine: Machine, event: Event) -> Event:
@@ -78,21 +82,96 @@ def offered(machine: Machine, event: Event) -> Event:
 
 
 def replay(machine: Machine, trace: Trace) -> Replayed:
-    """Feed the events of a trace to a fresh machine; stop at the first difference.
+    """Feed the events of a trace to a fresh machine.
 
-    Compared are the event as it was resolved, every field of the state after it (where the trace
-    has states), and the finding. Raises UsageError where the trace names an engine, request or
-    invariant that does not exist.
+    As long as all is equal, compared are the event as it was resolved, every field of the state
+    after it (where the trace has states), and the finding. After the first difference the machine
+    takes what it can of the rest, and is asked for the finding after each event. Raises UsageError
+    where the trace names an engine, request or invariant that does not exist.
     """
-    taken: list[Event] = []
-    differs: Difference | None = None
-    for difference, event in _steps(machine, trace):
-        taken.append(event)
-        differs = difference
-    finding = None if differs else trace.finding
-    verdict = Verdict.SAMPLED if finding is None else Verdict.VIOLATED
-    coverage = {"examples": 1, "steps": len(taken)}
-    return Replayed(Outcome(verdict, coverage, tuple(taken), finding), differs)
+    following = _Following(machine, trace)
+    for index, event in enumerate(trace.events):
+        following.take(index, event)
+    return following.end()
+
+
+class _Following:
+    """A machine that follows a trace."""
+
+    def __init__(self, machine: Machine, trace: Trace) -> None:
+        self.machine, self.trace = machine, trace
+        self.states = trace.states()
+        self.taken: list[Event] = []
+        self.differs: Difference | None = None
+        self.shown: Finding | None = None
+        self.missed = 0
+
+    def take(self, index: int, recorded: Event) -> None:
+        """Take one event, or leave it out where it is not possible here."""
+        at = (index + 1, describe(recorded))
+        equal, last = self.differs is None, index + 1 == len(self.trace.events)
+        if self.shown or any(engine.dead for engine in self.machine.state.engines):
+            return
+        try:
+            step = self._step(recorded, equal)
+        except NotAllowed as error:
+            self.missed += 1
+            self.differs = self.differs or Difference(
+                *at, "event", "taken", f"not allowed: {error}"
+            )
+            return
+        self.taken.append(step.event)
+        if equal:
+            self.differs = _event_differs(at, recorded, step)
+        if equal and not self.differs and self.states:
+            self.differs = _state_differs(at, self.states[index + 1], flat(step.after))
+        self._judge(at, step, last)
+
+    def _step(self, recorded: Event, equal: bool) -> Step:
+        """The step of an event. After a difference the model may choose by itself."""
+        if equal or self.machine.name != "model":
+            return self.machine.take(offered(self.machine, recorded))
+        for event in (recorded, bare(recorded)):
+            with contextlib.suppress(NotAllowed):
+                return self.machine.take(event)
+        return self.machine.take(stimulus(recorded))
+
+    def _judge(self, at: tuple[int, str], step: Step, last: bool) -> None:
+        """Look for the finding. A trace without one differs where any check does not hold."""
+        wanted = self.trace.finding
+        if wanted is None:
+            for finding in broken(self.machine.cluster, step, CHECKS.values()):
+                self.differs = self.differs or Difference(*at, "finding", "none", finding.sentence)
+            return
+        asked = _asked(self.machine, wanted.invariant)
+        if (self.differs is None and not last) or asked[0].kind == "eventually":
+            return
+        findings = list(broken(self.machine.cluster, step, asked))
+        if findings:
+            self.shown = wanted if wanted in findings else findings[0]
+        if self.shown != wanted and self.differs is None:
+            now = findings[0].sentence if findings else "none"
+            self.differs = Difference(*at, "finding", wanted.sentence, now)
+
+    def end(self) -> Replayed:
+        """What was found. An `eventually` invariant is judged by driving the machine on."""
+        wanted, end = self.trace.finding, (len(self.trace.events), "the end")
+        asked = _asked(self.machine, wanted.invariant) if wanted and not self.shown else ()
+        if wanted and asked and asked[0].kind == "eventually":
+            if _stuck(self.machine, wanted.invariant):
+                self.shown = wanted
+            elif self.differs is None:
+                how = "all requests finish from here"
+                self.differs = Difference(*end, "finding", wanted.sentence, how)
+        verdict, reason = Verdict.SAMPLED, ""
+        if self.shown:
+            verdict = Verdict.VIOLATED
+        elif wanted and self.missed:
+            verdict = Verdict.UNKNOWN
+            reason = f"{self.missed} of {len(self.trace.events)} events are not possible here"
+        coverage = {"examples": 1, "steps": len(self.taken), "finding": wanted is not None}
+        outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
+        return Replayed(outcome, self.differs)
 
 
 def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:
@@ -110,26 +189,6 @@ def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | 
         changes.append(diff(last, after))
         last = after
     return tuple(changes)
-
-
-def _steps(machine: Machine, trace: Trace) -> Iterator[tuple[Difference | None, Event]]:
-    """Take the events one by one, up to and with the first that differs."""
-    states = trace.states()
-    for index, recorded in enumerate(trace.events):
-        at = (index + 1, describe(recorded))
-        try:
-            step = machine.take(offered(machine, recorded))
-        except NotAllowed as error:
-            yield Difference(*at, "event", "taken", f"not allowed: {error}"), recorded
-            return
-        difference = (
-            _event_differs(at, recorded, step)
-            or (_state_differs(at, states[index + 1], flat(step.after)) if states else None)
-            or _finding_differs(at, machine, step, trace, index + 1 == len(trace.events))
-        )
-        yield difference, step.event
-        if difference:
-            return
 
 
 def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Difference | None:
@@ -158,32 +217,9 @@ def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Differen
     return None
 
 
-def _finding_differs(
-    at: tuple[int, str], machine: Machine, step: Step, trace: Trace, last: bool
-) -> Difference | None:
-    """With a finding in the trace, its invariant breaks at the last event as recorded; with none,
-    no invariant breaks at all. An `eventually` invariant is judged by driving the machine on."""
-    if trace.finding is None:
-        for finding in broken(machine.cluster, step, INVARIANTS.values()):
-            return Difference(*at, "finding", "none", finding.sentence)
-        return None
-    if not last:
-        return None
-    asked = _asked(machine, trace.finding.invariant)
-    if asked[0].kind == "eventually":
-        if _stuck(machine, trace.finding.invariant):
-            return None
-        return Difference(*at, "finding", trace.finding.sentence, "all requests finish from here")
-    findings = list(broken(machine.cluster, step, asked))
-    if trace.finding in findings:
-        return None
-    now = findings[0].sentence if findings else "none"
-    return Difference(*at, "finding", trace.finding.sentence, now)
-
-
 def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
     rules = getattr(machine, "rules", SPEC)
-    return ties(rules) if name == TIE else (invariant_named(name),)
+    return ties(rules) if name == TIE else (check_named(name),)
 
 
 def _stuck(machine: Machine, invariant: str) -> bool:

@@ -116,6 +116,10 @@ class Surveyed:
         if close is not None:
             close()
 
+    def believe(self, state: State) -> None:
+        """Go on from this state."""
+        self.machine.believe(state)
+
 
 def sampled(
     make_machine: MakeMachine, cluster: Cluster, seed: int, episodes: int, steps: int
