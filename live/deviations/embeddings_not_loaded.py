@@ -1,0 +1,21 @@
+"""Of a prompt that is sent as embeddings D counts the token ids, of which there are none."""
+
+from kvproof.live.deviations.facts import admission, seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """The prompt is sent as embeddings, and nothing is loaded."""
+    admitted = admission(step, about)
+    return cluster.job(about.request).embeds and admitted is not None and not admitted.external
+
+
+DEVIATION = Deviation(
+    name="embeddings_not_loaded",
+    says="of a prompt sent as embeddings D loads nothing",
+    signatures=seen("handed_over_is_loaded", "Schedule"),
+    at_work=at_work,
+)

@@ -1,0 +1,29 @@
+"""Where a block of P has more kernel blocks than one of D, the lists are cut to one length from the
+end, though they do not end at the same token."""
+
+from kvproof.live.deviations.facts import loaded, on_decode, seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """Blocks of D that P's wider blocks were read into, and what is read or cached of them."""
+    wider = cluster.prefill.physical_per_logical > cluster.decode.physical_per_logical
+    return on_decode(cluster, about) and wider and loaded(step, about)
+
+
+DEVIATION = Deviation(
+    name="end_trim_across_ratios",
+    says=(
+        "lists of unequal kernel blocks are trimmed from the end, so that D's blocks get other "
+        "tokens"
+    ),
+    signatures=(
+        seen("paired_offsets_are_equal", "Schedule", on=("full", "window"))
+        | seen("request_reads_its_own_prefix", "Schedule", on=("full", "window"))
+        | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("full", "window"))
+    ),
+    at_work=at_work,
+)

@@ -1,0 +1,108 @@
+"""What the circumstances of deviations are made of: plain questions about one step."""
+
+from kvproof.model.because import About
+from kvproof.model.config import BACK, Cluster
+from kvproof.model.events import Choice, Complete, Schedule
+from kvproof.model.signature import Signature
+from kvproof.model.state import Engine, Request, Transfer
+from kvproof.model.step import Admission, Allocation, Step
+
+GROUPS = ("full", "window", "mamba")
+
+
+def seen(check: str, *events: str, on: tuple[str, ...] = ("",)) -> frozenset[Signature]:
+    """The signatures of a check after events of these kinds, on groups of these kinds."""
+    return frozenset(Signature(check, event, kind) for event in events for kind in on)
+
+
+HANGS = frozenset[Signature]().union(
+    *(
+        seen(
+            "every_request_can_finish",
+            *("Submit", "Schedule", "Complete", "Abort", "Continue", "LeaseExpire"),
+            *("TransferDone", "TransferFail", "TransferLost", "StrayReport"),
+            *("Evict", "ResetPrefixCache", "ResetRunning"),
+        ),
+    )
+)
+"""That a run does not come to its end, whatever its last event is."""
+
+
+def after(step: Step, about: About) -> Engine:
+    """The engine that a finding is about, after the step."""
+    return step.after.engine(about.engine)
+
+
+def request(step: Step, about: About) -> Request | None:
+    """The request that a finding is about, after the step or, where it is gone, before."""
+    if not about.engine or not about.request:
+        return None
+    return after(step, about).find(about.request) or step.before.engine(about.engine).find(
+        about.request
+    )
+
+
+def holders(step: Step, about: About) -> list[Request]:
+    """The requests that hold the block a finding is about, before the step or after it."""
+    engines = step.before.engine(about.engine), step.after.engine(about.engine)
+    return [r for e in engines for r in e.requests if any(about.block in t for t in r.tables)]
+
+
+def loaded(step: Step, about: About) -> bool:
+    """Whether the request, or one that holds the block, has loaded tokens by its connector."""
+    known = request(step, about)
+    concerned = [known] if known is not None else holders(step, about)
+    return any(r.external for r in concerned)
+
+
+def on_decode(cluster: Cluster, about: About) -> bool:
+    """Whether a finding is about D."""
+    return cluster.disaggregated and about.engine == cluster.decode.name
+
+
+def on_prefill(cluster: Cluster, about: About) -> bool:
+    """Whether a finding is about P."""
+    return cluster.disaggregated and about.engine == cluster.prefill.name
+
+
+def admission(step: Step, about: About) -> Admission | None:
+    """The admission of the request that a finding is about, in this step."""
+    for each in step.effects.admissions:
+        if (each.engine, each.request) == (about.engine, about.request):
+            return each
+    return None
+
+
+def allocation(step: Step, about: About) -> Allocation | None:
+    """The last allocation of blocks for the request that a finding is about, in this step."""
+    found = [a for a in step.effects.allocations if a[:2] == (about.engine, about.request)]
+    return found[-1] if found else None
+
+
+def choices(step: Step) -> tuple[Choice, ...]:
+    """The choices of a scheduler step; of other events none."""
+    return (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
+
+
+def failed_load(step: Step) -> str:
+    """The request whose load this event reports as failed; empty where none is."""
+    return step.event.failed if isinstance(step.event, Complete) else ""
+
+
+def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
+    """The transfer that the request a finding is about may load by, before the step."""
+    name = about.request
+    if on_prefill(cluster, about):
+        name = cluster.job(about.request).follows + BACK
+    return step.before.transfer(name)
+
+
+def covered(cluster: Cluster, found: Admission, tokens: int) -> bool:
+    """Whether full attention has cached the first `tokens` of an admitted prompt, all of them that
+    fill blocks."""
+    keys = {key for key, blocks in found.cached if blocks}
+    for index, group in enumerate(cluster.engine(found.engine).groups):
+        ends = range(group.block_size, tokens + 1, group.block_size)
+        if group.kind == "full" and any((index, found.tokens[:e]) not in keys for e in ends):
+            return False
+    return True

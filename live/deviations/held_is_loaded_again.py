@@ -1,0 +1,31 @@
+"""P asks again for what D keeps, after it has asked once: nothing answers a second time."""
+
+from kvproof.live.deviations.facts import HANGS, offer, on_prefill, seen
+from kvproof.model.because import About
+from kvproof.model.config import BACK, Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.state import LOADING
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """P begins to load from a transfer that is over, or somebody on P waits for such a load."""
+    if not cluster.turns:
+        return False
+    if about.request:
+        asked = offer(cluster, step, about)
+        over = asked is None or asked.phase in ("taken", "abandoned", "reading", "refused")
+        return on_prefill(cluster, about) and over
+    loading = [
+        r.id for r in step.after.engine(cluster.prefill.name).requests if r.status == LOADING
+    ]
+    transfers = (step.after.transfer(cluster.job(r).follows + BACK) for r in loading)
+    return any(t is None or t.phase in ("taken", "abandoned") for t in transfers)
+
+
+DEVIATION = Deviation(
+    name="held_is_loaded_again",
+    says="P asks a second time for what D kept, and waits for a read that does not begin",
+    signatures=seen("load_is_offered", "Schedule") | HANGS,
+    at_work=at_work,
+)

@@ -1,0 +1,25 @@
+"""P takes the list that D keeps for one that ends where its own does, though D has computed
+further."""
+
+from kvproof.live.deviations.facts import loaded, on_prefill, seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """P loads what D keeps of an earlier turn."""
+    return cluster.turns and on_prefill(cluster, about) and loaded(step, about)
+
+
+DEVIATION = Deviation(
+    name="held_list_ends_with_prompt",
+    says="P pairs the list that D keeps from its end, though it goes on behind P's prompt",
+    signatures=(
+        seen("paired_offsets_are_equal", "Schedule", on=("full", "window"))
+        | seen("request_reads_its_own_prefix", "Schedule", on=("full", "window"))
+        | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("full", "window"))
+    ),
+    at_work=at_work,
+)

@@ -1,0 +1,26 @@
+"""P loads the state that D keeps as if it were that of P's prompt, though it is the state after D's
+answer."""
+
+from kvproof.live.deviations.facts import loaded, on_prefill, seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """P loads what D keeps of an earlier turn, states among it."""
+    states = any(group.kind == "mamba" for group in cluster.prefill.groups)
+    return cluster.turns and states and on_prefill(cluster, about) and loaded(step, about)
+
+
+DEVIATION = Deviation(
+    name="held_state_is_of_the_prompt",
+    says="P goes on from the state after D's answer as if it were the state of its own prompt",
+    signatures=(
+        seen("prefill_and_decode_agree", "Schedule")
+        | seen("state_read_is_state_at_computed", "Schedule", on=("mamba",))
+        | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("mamba",))
+    ),
+    at_work=at_work,
+)

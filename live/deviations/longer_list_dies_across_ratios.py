@@ -1,0 +1,23 @@
+"""Where a block of D has more kernel blocks than one of P, D's list is longer than P's by padding,
+and the worker asserts that it is not."""
+
+from kvproof.live.deviations.facts import after, on_decode, seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """D has wider blocks, no Mamba group, and died of an assertion as it began to load."""
+    wider = cluster.prefill.physical_per_logical < cluster.decode.physical_per_logical
+    died = after(step, about).dead.startswith("AssertionError")
+    return on_decode(cluster, about) and wider and died and not cluster.decode.has_state
+
+
+DEVIATION = Deviation(
+    name="longer_list_dies_across_ratios",
+    says="D dies on an assertion where its list of kernel blocks is longer than P's",
+    signatures=seen("engine_survives", "Schedule"),
+    at_work=at_work,
+)

@@ -1,0 +1,27 @@
+"""After a load the count of cached blocks starts at the length of the table, its null blocks
+included."""
+
+from kvproof.live.deviations.facts import request, seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.state import NULL
+from kvproof.model.step import Step
+
+
+def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
+    """A load has left null blocks in front of the table, and no more than these are counted."""
+    known = request(step, about)
+    if known is None or about.group is None or not known.external or not known.tables:
+        return False
+    table = known.tables[about.group]
+    nulls = next((n for n, block in enumerate(table) if block != NULL), len(table))
+    return 0 < known.counted[about.group] <= nulls
+
+
+DEVIATION = Deviation(
+    name="null_blocks_counted_as_cached",
+    says="null blocks in front of a load are counted among the cached blocks",
+    signatures=seen("counter_counts_only_cached", "Schedule", on=("window", "mamba")),
+    at_work=at_work,
+)

@@ -1,0 +1,27 @@
+"""An event carries the tokens of all blocks that were looked at, and names those that were
+cached."""
+
+from kvproof.live.deviations.facts import seen
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.reports import Stored
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, about: About) -> bool:
+    """A group that does not cache each block reports more tokens than its named blocks have."""
+    size = cluster.engine(about.engine).groups[about.group or 0].block_size
+    return any(
+        report.group == about.group and len(report.tokens) > len(report.prefixes) * size
+        for report in step.effects.reports
+        if isinstance(report, Stored)
+    )
+
+
+DEVIATION = Deviation(
+    name="report_spans_skipped_blocks",
+    says="a KV event carries the tokens of blocks that it does not name",
+    signatures=seen("events_tell_their_tokens", "Schedule", "Complete", on=("window", "mamba")),
+    at_work=at_work,
+)

@@ -1,0 +1,30 @@
+"""D waits without a limit for P's write, though P has no such request any more, or its write
+failed."""
+
+from kvproof.live.deviations.facts import HANGS
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.state import ABORTED, LOADING
+from kvproof.model.step import Step
+
+
+def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
+    """D keeps blocks for a write, and P has no such request, or its write failed."""
+    if not cluster.pushes:
+        return False
+    d, p = (step.after.engine(e.name) for e in (cluster.decode, cluster.prefill))
+    for request in d.requests:
+        transfer = step.after.transfer(request.id)
+        failed = transfer is None or transfer.phase == "abandoned"
+        if request.status in (LOADING, ABORTED) and (failed or p.find(request.id) is None):
+            return True
+    return False
+
+
+DEVIATION = Deviation(
+    name="write_awaited_for_ever",
+    says="D waits for ever for a write that will not come",
+    signatures=HANGS,
+    at_work=at_work,
+)
