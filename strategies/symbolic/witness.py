@@ -31,7 +31,7 @@ from kvproof.strategies.symbolic.sketch import Sketch, clusters, near
 from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Outcome, Verdict
 
-SKETCHES_MAX = 300
+SKETCHES_MAX = 500
 """Sketches looked at: the one of the numbers, and those nearest to it."""
 
 STATES_MAX = 1_000
