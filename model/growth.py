@@ -62,7 +62,7 @@ def follow(
     """The same, with the blocks that a recorded choice took, where it says so. Raises NotAllowed
     where they are other in number, or not free."""
     own = grow(cfg, engine, request, hit, end, rules)
-    if not recorded or own.engine.dead or own.from_queue == recorded:
+    if not recorded or own.engine.dead != engine.dead or own.from_queue == recorded:
         return own
     for index, (ours, theirs) in enumerate(zip(own.from_queue, recorded, strict=True)):
         if len(ours) != len(theirs):

@@ -146,13 +146,15 @@ class Scheduling:
         """Take blocks for a hit and for the tokens a connector brings, and begin to load. None
         where the engine dies of taking them."""
         end = hit.tokens + request.external
+        doomed = self.engine.dead
         grown = self._take(request, hit, end, recorded)
+        died = self.engine.dead != doomed
         name = turns.incoming(self.cluster, self.cfg.name, request.id)
         self.state = connector.start_load(
             self.cluster, self.state.putting(self.engine), name, self.rules
         )
         self.engine = self.state.engine(self.engine.name)
-        return None if grown.engine.dead else grown
+        return None if died else grown
 
     def _take(
         self, request: Request, hit: coordinator.Hit | None, end: int, recorded: Lists
@@ -239,11 +241,14 @@ class Scheduling:
         told = choice.taken
         if admitted and told:
             told = block_lists.both(self.to_bring, told)
+        doomed = self.engine.dead
         grown = self._take(request, hit, end, told)
         request = grown.request
         self.chose.append(bare_choice(choice))
         self.pending = None
         if self.engine.dead:
+            if doomed:  # a load was its death, and the scheduler went on
+                self._say(choice._replace(taken=grown.taken, freed=freed), grown, admitted)
             return
         if hit and request.external:
             self.brought.append(request.id)
@@ -260,15 +265,17 @@ class Scheduling:
         self.engine = self.engine.having(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
-        if admitted:
-            self._say_admitted(grown)
-        self.chose[-1] = choice._replace(taken=grown.taken, freed=freed)
+        self._say(choice._replace(taken=grown.taken, freed=freed), grown, admitted)
 
-    def _say_admitted(self, grown: growth.Grown) -> None:
-        """The admission whose first chunk is scheduled now has got its blocks."""
-        for place, choice in enumerate(self.chose):
-            if isinstance(choice, Admit) and choice.request == grown.request.id:
+    def _say(self, computed: Compute, grown: growth.Grown, admitted: bool) -> None:
+        """The last choice says its blocks, and so does the admission that it is the first chunk
+        of."""
+        self.chose[-1] = computed
+        for place in reversed(range(len(self.chose) if admitted else 0)):
+            choice = self.chose[place]
+            if isinstance(choice, Admit) and choice.request == computed.request:
                 self.chose[place] = choice._replace(hit=grown.hit, taken=grown.brought)
+                break
 
     def computable(self, request: Request, start: int, admitted: bool) -> int:
         """Tokens of a request that this step may still compute: known ones, and drafts, or one that

@@ -112,7 +112,7 @@ def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> Non
     for event in (Submit("E", "r0"), schedule, schedule, Submit("E", "r1"), complete, schedule):
         machine.take(event)
     machine.take(complete)
-    assert machine.take(schedule).event == Schedule("E", (Release("r0"),))
+    assert machine.take(schedule).event == Schedule("E", (Release("r0", ((), (2,))),))
 
 
 def test_drafts_thrown_away_by_a_reset_leave_the_length_of_who_comes_back() -> None:
