@@ -20,10 +20,11 @@ def remembered(cluster: config.Cluster, step: Step) -> Step:
     """The step with the ghost state of each engine that it changed, and with what was served when
     each of its admissions looked up the cache."""
     before, event, effects, state = step
-    looked_up = tuple(
-        a._replace(served=served_at(before.engine(a.engine), a)) for a in effects.admissions
-    )
-    effects = effects._replace(admissions=looked_up)
+    if effects.admissions:
+        looked_up = (
+            a._replace(served=served_at(before.engine(a.engine), a)) for a in effects.admissions
+        )
+        effects = effects._replace(admissions=tuple(looked_up))
     engines = tuple(
         new if new is old else new._replace(ghost=after(cluster, old, event, effects, new))
         for old, new in zip(before.engines, state.engines, strict=True)
@@ -56,11 +57,11 @@ def served_at(before: Engine, admission: Admission) -> tuple[Served, ...]:
 def _served(before: Engine, event: Event | None) -> tuple[Served, ...]:
     if not isinstance(event, Complete):
         return before.ghost.served
-    shared = dict(before.ghost.shared)
+    shared, sampled = dict(before.ghost.shared), _sampled_for(before, event)
     new = {
         Served(r.prompt, shared.get(r.id, 0))
         for r in before.requests
-        if not r.output and r.id in _sampled_for(before, event)
+        if not r.output and r.id in sampled
     }
     whole = {served for served in new if served.shared != NOT_WHOLE}
     return tuple(sorted({*before.ghost.served, *whole}))
@@ -91,6 +92,8 @@ def _shared(
     lost: Sequence[tuple[Key, int]],
     after: Engine,
 ) -> tuple[tuple[str, int], ...]:
+    if not admitted and not lost and after.requests is before.requests:
+        return before.ghost.shared
     known = dict(before.ghost.shared)
     for admission in admitted:
         known[admission.request] = shared_with(cfg, served_at(before, admission), admission)
