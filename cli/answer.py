@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvproof.cli.graver import told
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.reports.terminal import show
@@ -59,15 +60,17 @@ def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcom
                 machine=maker.name,
                 seed=args.seed,
                 trace=kept.path if kept else None,
+                fail_on=args.fail_on,
             )
         )
-        return outcome.verdict.exit_code
+        return outcome.exit_code(args.fail_on)
     if kept is not None:
         show(sys.stdout, kept.trace, kept.path)
         print()
     print(summary(outcome, setup))
+    print(told(outcome, args.fail_on), end="")
     print(known(maker, outcome), end="")
-    return outcome.verdict.exit_code
+    return outcome.exit_code(args.fail_on)
 
 
 def known(maker: Maker, outcome: Outcome) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
+from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
@@ -25,6 +26,7 @@ HELP = "visit every reachable state of a cluster, and check all invariants in ea
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
+    options.add_fail_on(parser)
     options.add_states_max(parser)
     options.add_endurance(parser)
     options.add_traces(parser)
@@ -51,6 +53,12 @@ def run(args: argparse.Namespace) -> int:
         if args.graph.suffix in graph.DRAWN:
             _check_small(args.graph, setup, limits, args.symmetry)
     outcome, reached = exhausted(setup, limits, _checkpoint(args), args.symmetry)
+    outcome = with_graver(
+        outcome,
+        setup,
+        args.fail_on,
+        lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
+    )
     more = {
         "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
         "memory_mib": memory_mib(),

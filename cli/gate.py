@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kvproof.cli import parser as options
 from kvproof.cli.answer import keep, known, print_json
 from kvproof.cli.explore import exhausted
+from kvproof.cli.graver import told, with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
@@ -40,6 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
     options.add_sampling(parser)
+    options.add_fail_on(parser)
     options.add_states_max(parser)
     options.add_traces(parser)
     options.add_release(parser)
@@ -52,7 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the parts, and print one line each. The exit code is that of the worst."""
+    """Run the parts, and print one line each. The exit code is that of the worst that is no less
+    grave than --fail-on."""
     setup = options.setup(args)
     borrow(args.release, args.cache, live=not args.without_live)
     parts = _parts(setup, args)
@@ -68,21 +71,24 @@ def run(args: argparse.Namespace) -> int:
                 machine=part.maker.name,
                 seed=args.seed,
                 trace=kept.path if kept else None,
+                fail_on=args.fail_on,
             )
         )
         if not args.json:
             print(_line(part, kept.path if kept else None))
+            print(textwrap.indent(told(part.outcome, args.fail_on), " " * 13), end="")
             print(textwrap.indent(known(part.maker, part.outcome), " " * 13), end="")
     if args.junit is not None:
-        cases = [junit.Case(part.name, part.outcome) for part in parts]
+        cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
         junit.write(args.junit, "kvproof gate", cases)
     verdict = _worst([part.outcome for part in parts])
+    code = _exit_code([part.outcome.exit_code(args.fail_on) for part in parts])
     if args.json:
         print_json(
             {
                 "command": "gate",
                 "verdict": verdict.value,
-                "exit_code": verdict.exit_code,
+                "exit_code": code,
                 "seed": args.seed,
                 "seconds": round(sum(part.outcome.seconds for part in parts), 3),
                 "parts": records,
@@ -90,14 +96,16 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         print(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
-    return verdict.exit_code
+        if verdict.exit_code and not code:
+            print(f"Nothing of it is as grave as {args.fail_on.words}, so that the exit code is 0.")
+    return code
 
 
 def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
     """All parts, one after the other. After an interruption the rest is not run, and says so."""
     model = maker("model", setup.rules)
     searches: dict[str, Callable[[], tuple[Maker, Outcome]]] = {
-        "explore": lambda: (model, exhausted(setup, Limits(args.states_max))[0]),
+        "explore": lambda: (model, _explored(setup, args)),
         "prove": lambda: (model, proved(setup.rules, None, PROOF_TIMEOUT_S)[0]),
     }
     if not args.without_live:
@@ -117,7 +125,14 @@ def _live(setup: options.Setup, args: argparse.Namespace) -> tuple[Maker, Outcom
     except UsageError as error:
         reason = f"not run: {error}"
         return maker("model", setup.rules), Outcome(Verdict.UNKNOWN, reason=reason)
-    return live, sampled(setup, live, args)
+    found = sampled(setup, live, args)
+    return live, with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args))
+
+
+def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:
+    limits = Limits(args.states_max)
+    found = exhausted(setup, limits)[0]
+    return with_graver(found, setup, args.fail_on, lambda graver: exhausted(graver, limits)[0])
 
 
 def _worst(outcomes: list[Outcome]) -> Verdict:
@@ -132,11 +147,18 @@ def _worst(outcomes: list[Outcome]) -> Verdict:
     return min((outcome.verdict for outcome in outcomes), key=order.index)
 
 
+def _exit_code(codes: list[int]) -> int:
+    """The exit code of the gate: that of a violation before that of an unknown."""
+    violated = Verdict.VIOLATED.exit_code
+    return violated if violated in codes else max(codes)
+
+
 def _line(part: Part, trace: Path | None) -> str:
     outcome = part.outcome
     said = f"{part.name:12} {outcome.verdict.value:10} ({outcome.seconds:.1f} s)"
     if outcome.finding is not None:
-        said += f" {outcome.finding.invariant}: {outcome.finding.sentence}"
+        grave = f" ({outcome.severity.words})" if outcome.severity else ""
+        said += f" {outcome.finding.invariant}{grave}: {outcome.finding.sentence}"
     if outcome.reason:
         said += f" {outcome.reason}"
     return said + (f"\n{'':12} trace {trace}" if trace else "")

@@ -5,7 +5,7 @@ import argparse
 from kvproof.cli.answer import print_json
 from kvproof.invariants.registry import INVARIANTS
 
-HELP = "list the invariants, what earned each, and the fault that breaks it"
+HELP = "list the invariants, how grave a breach is, what earned each, and the fault that breaks it"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,7 @@ def run(args: argparse.Namespace) -> int:
             "id": each.id,
             "name": each.name,
             "kind": each.kind,
+            "severity": each.severity.words if each.severity else None,
             "born_of": each.born_of,
             "teeth": each.teeth,
         }
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"command": "invariants", "exit_code": 0, "invariants": rows})
         return 0
     for row in rows:
-        print(f"{row['id']} ({row['kind']}, {row['born_of']})")
+        print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['born_of']})")
         print(f"    {row['name']}")
         print(f"    teeth: kvproof explore --fault {row['teeth']}")
     return 0

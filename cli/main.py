@@ -1,6 +1,7 @@
 """The program: finds the command, runs it, and turns every end into an exit code.
 
-0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run.
+0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A violation that is less grave
+than --fail-on says gives 0.
 """
 
 import os
@@ -50,7 +51,9 @@ def parser() -> Parser:
     top = Parser(
         prog="kvproof",
         description=kvproof.__doc__,
-        epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run.",
+        epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A "
+        "violation that is less grave than --fail-on says (by default: lost performance and "
+        "bookkeeping) is told, and gives 0.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")

@@ -7,9 +7,10 @@ from typing import NamedTuple, NoReturn
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import invariant_named
+from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.live.releases import default_cache
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.presets import cluster_named
@@ -124,6 +125,27 @@ def add_fault(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="switch a historical mistake on (repeatable)",
+    )
+
+
+def severity(text: str) -> Severity:
+    """A severity given on the command line."""
+    for one in Severity:
+        if text == one.option:
+            return one
+    raise unknown("severity", text, (one.option for one in Severity))
+
+
+def add_fail_on(parser: argparse.ArgumentParser) -> None:
+    """From which severity on a violation fails the run."""
+    names = ", ".join(one.option for one in Severity)
+    parser.add_argument(
+        "--fail-on",
+        type=severity,
+        default=FAIL_ON,
+        metavar="SEVERITY",
+        help=f"exit with 1 for a violation that is at least so grave, of {names} "
+        f"(default {FAIL_ON.option}); a lesser one is told, and the exit code is 0",
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
+from kvproof.cli.graver import told
 from kvproof.cli.machines import borrow, maker, running
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
@@ -25,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
     options.add_machine(parser)
     options.add_release(parser)
+    options.add_fail_on(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(_object(args, trace, replayed))
     else:
         print(_sentence(args, trace, replayed))
-    return replayed.exit_code
+        print(told(replayed.outcome, args.fail_on), end="")
+    return replayed.exit_code(args.fail_on)
 
 
 def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str:
@@ -65,8 +68,10 @@ def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[
         machine=args.machine,
         seed=trace.seed,
         trace=args.trace,
+        fail_on=args.fail_on,
     )
     if replayed.differs is not None:
         differs = replayed.differs._asdict()
-        record |= {"verdict": DIFFERS, "exit_code": replayed.exit_code, "differs": differs}
+        code = replayed.exit_code(args.fail_on)
+        record |= {"verdict": DIFFERS, "exit_code": code, "differs": differs}
     return record

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
+from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.progress import progress
 from kvproof.strategies.verdict import Outcome
@@ -21,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_scope(parser)
     options.add_machine(parser)
     options.add_release(parser)
+    options.add_fail_on(parser)
     options.add_sampling(parser)
     options.add_traces(parser)
 
@@ -30,7 +32,13 @@ def run(args: argparse.Namespace) -> int:
     setup = options.setup(args)
     borrow(args.release, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.rules)
-    return answer(args, setup, machine, sampled(setup, machine, args))
+    outcome = with_graver(
+        sampled(setup, machine, args),
+        setup,
+        args.fail_on,
+        lambda graver: sampled(graver, machine, args),
+    )
+    return answer(args, setup, machine, outcome)
 
 
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:

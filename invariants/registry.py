@@ -93,16 +93,16 @@ def invariant_named(name: str) -> Invariant:
 
 
 def severity_of(finding: Finding) -> Severity | None:
-    """How grave a finding is; None where it is of no invariant: a refuted obligation, or a step that
-    the proofs or the model do not know. Nobody knows what a user would feel of that."""
+    """How grave a finding is; None where it is of no invariant: a refuted obligation, or a step
+    that the proofs or the model do not know. Nobody knows what a user would feel of that."""
     known = INVARIANTS.get(finding.invariant)
     return None if known is None else known.severity
 
 
 def gravest(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of one step, the gravest first, and those alike in the order of the registry. One
-    whose severity nobody knows comes after a leak: what has a name tells more, and what only costs
-    time must not hide it."""
+    """The findings of one step, the gravest first, and those alike in the order of the registry.
+    One whose severity nobody knows comes after a leak: what has a name tells more, and what only
+    costs time must not hide it."""
     order = list(INVARIANTS)
 
     def rank(finding: Finding) -> tuple[float, int]:

@@ -45,6 +45,12 @@ def _write_attention(
         write(memory, block, group, size, {position % size: tokens[: position + 1]})
 
 
+def first_seen(at: int, window: int) -> int:
+    """The first token that the one at `at` attends to: a window is so many tokens, with its own. It
+    says what layers do, and so it does not ask `counts`, which says what may be let go."""
+    return max(at - (window - 1), 0)
+
+
 def _read_attention(
     engine: str,
     memory: Memory,
@@ -56,7 +62,7 @@ def _read_attention(
 ) -> Iterable[Read]:
     size = cfg.block_size
     tokens = request.tokens.ljust(end, DRAFT)
-    first = counts.tokens_skipped_by_window(start, cfg.window) if cfg.kind == "window" else 0
+    first = first_seen(start, cfg.window) if cfg.kind == "window" else 0
     for position in range(first, end):
         block = entry(request.tables[group], position // size)
         found = slot(memory, block, group, position % size)
@@ -77,7 +83,7 @@ def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
     blocks = set()
     for table, group in zip(request.tables, cfg.groups, strict=True):
         size = group.block_size
-        first = counts.tokens_skipped_by_window(start, group.window) if group.window else 0
+        first = first_seen(start, group.window) if group.window else 0
         if not group.attention:
             first = max(start - 1, 0)
         touched = {entry(table, p // size) for p in range(first, end)}

@@ -1,11 +1,13 @@
-"""JUnit XML: what CI systems read. A violation is a failure; unknown or not run is an error, never
-a skip and never a pass."""
+"""JUnit XML: what CI systems read. A violation is a failure, unless it is less grave than what the
+user takes for one: then the output tells it. Unknown or not run is an error, never a skip and never
+a pass."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model.events import describe
 from kvproof.reports.new_file import write_new
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -16,6 +18,12 @@ class Case(NamedTuple):
 
     name: str
     outcome: Outcome
+    fail_on: Severity = FAIL_ON
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is shown as a failure."""
+        return self.outcome.verdict is Verdict.VIOLATED and not self.outcome.tolerated(self.fail_on)
 
 
 def document(suite: str, cases: Sequence[Case]) -> str:
@@ -25,7 +33,7 @@ def document(suite: str, cases: Sequence[Case]) -> str:
         "testsuite",
         name=suite,
         tests=str(len(cases)),
-        failures=str(verdicts.count(Verdict.VIOLATED)),
+        failures=str(sum(case.fails for case in cases)),
         errors=str(verdicts.count(Verdict.UNKNOWN)),
         skipped="0",
         time=f"{sum(case.outcome.seconds for case in cases):.3f}",
@@ -45,13 +53,15 @@ def _add(root: ET.Element, suite: str, case: Case) -> None:
     outcome = case.outcome
     time = f"{outcome.seconds:.3f}"
     element = ET.SubElement(root, "testcase", classname=suite, name=case.name, time=time)
-    if outcome.verdict is Verdict.VIOLATED:
-        finding = outcome.finding
-        said = f"{finding.invariant}: {finding.sentence}" if finding else outcome.reason
-        failure = ET.SubElement(element, "failure", message=said, type="VIOLATED")
+    finding = outcome.finding
+    said = f"{finding.invariant}: {finding.sentence}" if finding else outcome.reason
+    grave = f" ({outcome.severity.words})" if outcome.severity else ""
+    if case.fails:
+        failure = ET.SubElement(element, "failure", message=said + grave, type="VIOLATED")
         failure.text = "\n".join(describe(event) for event in outcome.events)
     if outcome.verdict is Verdict.UNKNOWN:
         ET.SubElement(element, "error", message=outcome.reason, type="UNKNOWN")
     covered = ", ".join(f"{name} {value}" for name, value in outcome.coverage.items())
     out = ET.SubElement(element, "system-out")
-    out.text = f"{outcome.verdict.value} {covered}".strip()
+    tolerated = f" {said}{grave}," if outcome.tolerated(case.fail_on) else ""
+    out.text = f"{outcome.verdict.value}{tolerated} {covered}".strip()

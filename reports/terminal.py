@@ -81,6 +81,8 @@ def _print_finding(console: Console, trace: Trace) -> None:
     console.print(Text(f"BROKEN at event {len(trace.events)}: {name}", style="bold red"))
     if known is not None:
         console.print(Text(f"It must be true that {known.name} ({known.born_of})."))
+        if known.severity is not None:
+            console.print(Text(f"How grave: {known.severity.words}."))
     for reason in trace.finding.reasons[:-1]:
         console.print(Text(f"  because  {reason}"))
     console.print(Text(f"  yet      {trace.finding.reasons[-1]}"))

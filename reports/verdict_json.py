@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model import config_json
 from kvproof.model.config import Cluster
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -18,16 +19,17 @@ def verdict_object(
     machine: str = "model",
     seed: int = 0,
     trace: Path | None = None,
+    fail_on: Severity = FAIL_ON,
 ) -> dict[str, Any]:
     """The outcome as plain data; what was covered stands beside the verdict, under its own names.
 
     `seconds` is wall time. `trace` is the file that was written, null where a violation has no
-    events (a refuted obligation).
+    events (a refuted obligation). `severity` is null where nobody knows what a user would feel.
     """
     record: dict[str, Any] = {
         "command": command,
         "verdict": outcome.verdict.value,
-        "exit_code": outcome.verdict.exit_code,
+        "exit_code": outcome.exit_code(fail_on),
         "config": None if cluster is None else config_json.to_json(cluster),
         "faults": [{"name": name} for name in faults],
         "machine": machine,
@@ -40,6 +42,7 @@ def verdict_object(
     if outcome.verdict is Verdict.VIOLATED:
         finding = outcome.finding
         record["invariant"] = finding.invariant if finding else None
+        record["severity"] = outcome.severity.words if outcome.severity else None
         record["reasons"] = list(finding.reasons) if finding else []
         record["trace"] = None if trace is None else str(trace)
         record["trace_length"] = len(outcome.events)

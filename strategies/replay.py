@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS, invariant_named
+from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model.cluster import initial
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, describe, stimulus
@@ -56,10 +57,10 @@ class Replayed:
     outcome: Outcome
     differs: Difference | None = None
 
-    @property
-    def exit_code(self) -> int:
-        """0 equal, 1 reproduced or different."""
-        return 1 if self.differs else self.outcome.verdict.exit_code
+    def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
+        """0 equal, 1 reproduced or different. A finding that is less grave than `fail_on` gives 0
+        when it is reproduced."""
+        return 1 if self.differs else self.outcome.exit_code(fail_on)
 
 
 def offered(machine: Machine, event: Event) -> Event:

@@ -6,6 +6,8 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
+from kvproof.invariants.registry import severity_of
+from kvproof.invariants.severity import FAIL_ON, Severity
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 
@@ -48,3 +50,16 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     cluster: Cluster | None = None
+
+    @property
+    def severity(self) -> Severity | None:
+        """How grave the finding is; None where there is none, or nobody knows."""
+        return None if self.finding is None else severity_of(self.finding)
+
+    def tolerated(self, fail_on: Severity = FAIL_ON) -> bool:
+        """Whether this is a violation that is less grave than what the user takes for a failure."""
+        return self.severity is not None and self.severity > fail_on
+
+    def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
+        """That of the verdict; 0 where its violation is tolerated."""
+        return 0 if self.tolerated(fail_on) else self.verdict.exit_code

@@ -120,6 +120,7 @@ def test_the_json_object_of_a_violation() -> None:
         "seconds": 1.5,
         "states_distinct": 5,
         "invariant": "pool_adds_up",
+        "severity": "wrong tokens",
         "reasons": ["a < b", "b < a"],
         "trace": "t.jsonl",
         "trace_length": 1,
@@ -150,5 +151,5 @@ def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:
     }
     failure = suite.find("testcase/failure")
     assert failure is not None
-    assert failure.get("message") == "pool_adds_up: a < b, yet b < a"
+    assert failure.get("message") == "pool_adds_up: a < b, yet b < a (wrong tokens)"
     assert failure.text == "Complete(P)"

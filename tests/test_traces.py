@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.invariants.severity import Severity
 from kvproof.model.cluster import apply, initial, stimuli
 from kvproof.model.config import Cluster
 from kvproof.model.events import Evict, Schedule
@@ -90,7 +91,10 @@ def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) 
     replayed = replay(ModelMachine(trace.cluster, rules), again)
     assert replayed.differs is None
     assert replayed.outcome.finding == trace.finding
-    assert replayed.exit_code == 1
+    severity = replayed.outcome.severity
+    assert severity is not None
+    assert replayed.exit_code(severity) == 1
+    assert replayed.exit_code() == (severity <= Severity.LEAK)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -101,7 +105,7 @@ def test_the_trace_of_a_fault_differs_without_the_fault(fault: str) -> None:
     replayed = replay(Choosing(trace.cluster), trace)
     assert replayed.differs is not None
     assert replayed.outcome.verdict is not Verdict.VIOLATED
-    assert replayed.exit_code == 1
+    assert replayed.exit_code() == 1
 
 
 def test_a_trace_without_a_finding_replays_as_one_sample(tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_a_trace_without_a_finding_replays_as_one_sample(tmp_path: Path) -> None
     assert replayed.differs is None
     assert replayed.outcome.verdict is Verdict.SAMPLED
     assert replayed.outcome.coverage == {"examples": 1, "steps": 12}
-    assert replayed.exit_code == 0
+    assert replayed.exit_code() == 0
 
 
 def test_without_states_the_events_are_still_compared() -> None:

@@ -8,6 +8,6 @@ FAULT = Fault(
     born_of="vllm#42554",
     mistake="P's placeholders before the Mamba state are left in the list",
     replaces=("state_slots_moved", lambda slots: slots),
-    breaks=("paired_lists_are_equal",),
+    breaks=("paired_lists_are_equal", "null_block_is_nobody"),
     cluster="pd",
 )
