@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kvproof.cli.parser import Setup
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
 from kvproof.strategies.tie import ties
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -39,7 +39,7 @@ def with_graver(
 def _graver(setup: Setup, fail_on: Severity) -> list[Invariant]:
     asked = setup.invariants
     if asked is None:
-        asked = [*INVARIANTS.values(), *ties(setup.rules)]
+        asked = [*CHECKS.values(), *ties(setup.rules)]
     return [i for i in asked if i.severity is None or i.severity <= fail_on]
 
 

@@ -1,7 +1,8 @@
 """After a finding that is explained, a run goes on from the state that was observed.
 
-What the cache says a block holds, and what a request took it to hold, is believed from then on. So
-what follows from one wrong block is not reported again and again, and hides nothing after it.
+What the cache says a block holds, and what a request took it to hold, is believed from then on, and
+a listener to KV events knows what is cached. So what follows from one wrong block is not reported
+again and again, and hides nothing after it.
 """
 
 from kvproof.invariants.cached_block_holds_its_key import promised
@@ -30,4 +31,8 @@ def _engine(cluster: Cluster, step: Step, engine: Engine) -> Engine:
         if read.engine == engine.name and read.found != read.expected and read.block != NULL:
             width = group.block_size if group.attention else 1
             memory.write(held, read.block, read.group, width, {read.slot: read.expected})
-    return engine._replace(memory=tuple(held))
+    engine = engine._replace(memory=tuple(held))
+    if engine.reports is None:
+        return engine
+    mirror = tuple(sorted(key for key, blocks in engine.cached if blocks))
+    return engine._replace(ghost=engine.ghost._replace(mirror=mirror))

@@ -94,8 +94,12 @@ def test_prompt_is_shortened_once(asked: int, backoff: int, times: int) -> None:
 
 @given(small, small)
 def test_counter_after_a_hit(hit_blocks: int, skipped_blocks: int) -> None:
-    table = ["hit"] * hit_blocks + ["null"] * max(skipped_blocks - hit_blocks, 0)
-    assert counts.blocks_counted_after_hit(hit_blocks, skipped_blocks) == table.count("hit")
+    cached = {position: f"block {position}" for position in range(hit_blocks)}
+    table = [cached.get(position) for position in range(max(hit_blocks, skipped_blocks))]
+    placeholders = table.count(None)
+    counted = counts.blocks_counted_after_hit(hit_blocks, skipped_blocks)
+    assert counted == len(table) - placeholders
+    assert all(block is not None for block in table[:counted])
 
 
 def longest_legal_chunk(

@@ -40,6 +40,11 @@ def swapped(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, b, *rest: function(b, a, *rest)
 
 
+def nothing(_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Always none."""
+    return lambda *_given: 0
+
+
 def opposite(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, denied."""
     return lambda *given: not function(*given)
@@ -78,13 +83,13 @@ PLANTED = (
     Planted("attention_blocks_predicted", less, "async", "writer_is_alone"),
     Planted("state_blocks_predicted", more, "hybrid", "table_fits_its_tokens"),
     Planted("trim", late, "pd-full", "paired_offsets_are_equal"),
-    Planted("logical_block", swapped, "pd-ratio", "paired_offsets_are_equal"),
+    Planted("logical_block", late, "pd-full", "writer_is_alone"),
     Planted("state_slots_moved", more, "pd", "null_block_is_nobody"),
     Planted("tokens_handed_over", more, "turns", "prefill_and_decode_agree"),
     Planted("held_tokens_loaded", less, "turns", "handed_over_is_loaded"),
     Planted("resumed_at", less, "pd", "state_read_is_state_at_computed"),
     Planted("needed_from_load", more, "pd", "null_block_is_nobody"),
-    Planted("copies_of_hit", more, "partial", "predicted_is_taken"),
+    Planted("copies_of_hit", nothing, "partial", "writer_is_alone"),
 )
 
 

@@ -4,7 +4,7 @@ from kvproof.live.deviations.facts import HANGS, offer, on_prefill, seen
 from kvproof.model.because import About
 from kvproof.model.config import BACK, Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.state import LOADING
+from kvproof.model.state import ABORTED, LOADING
 from kvproof.model.step import Step
 
 
@@ -17,7 +17,9 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         over = asked is None or asked.phase in ("taken", "abandoned", "reading", "refused")
         return on_prefill(cluster, about) and over
     loading = [
-        r.id for r in step.after.engine(cluster.prefill.name).requests if r.status == LOADING
+        r.id
+        for r in step.after.engine(cluster.prefill.name).requests
+        if r.status in (LOADING, ABORTED)
     ]
     transfers = (step.after.transfer(cluster.job(r).follows + BACK) for r in loading)
     return any(t is None or t.phase in ("taken", "abandoned") for t in transfers)

@@ -22,6 +22,12 @@ def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="null_blocks_counted_as_cached",
     says="null blocks in front of a load are counted among the cached blocks",
-    signatures=seen("counter_counts_only_cached", "Schedule", on=("window", "mamba")),
+    signatures=seen(
+        "counter_counts_only_cached",
+        "Schedule",
+        "LeaseExpire",
+        "TransferFail",
+        on=("window", "mamba"),
+    ),
     at_work=at_work,
 )

@@ -1,0 +1,194 @@
+"""How grave a finding is, which of several is told, and what fails a run."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.invariants.invariant import Finding
+from kvproof.invariants.registry import INVARIANTS, gravest, severity_of
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.reports import junit
+from kvproof.strategies.explorer import explore
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.tie import TIE
+from kvproof.strategies.verdict import Outcome, Verdict
+
+USELESS = ["--fault", "hit_collapses_with_three_groups"]
+"""It breaks nothing but that a hit is the longest."""
+
+BOTH = ["--fault", "loaded_state_not_predicted"]
+"""It takes more blocks than predicted, and where there are no more the engine dies."""
+
+
+def finding(invariant: str) -> Finding:
+    return Finding(invariant, ("so", "not so"))
+
+
+def violated(invariant: str) -> Outcome:
+    return Outcome(Verdict.VIOLATED, finding=finding(invariant))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def as_json(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command line with `--json`: exit code and the object it printed."""
+
+    def call(*argv: str) -> tuple[int, dict[str, Any]]:
+        code = main([*argv, "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return call
+
+
+def test_every_invariant_has_a_severity() -> None:
+    assert all(isinstance(each.severity, Severity) for each in INVARIANTS.values())
+    assert {each.severity for each in INVARIANTS.values()} == set(Severity)
+
+
+def test_they_are_shown_in_plain_words() -> None:
+    assert [s.words for s in Severity] == [
+        "wrong tokens",
+        "crash",
+        "hang",
+        "leak",
+        "lost performance",
+        "bookkeeping",
+    ]
+
+
+def test_the_gravest_comes_first_and_what_has_no_name_before_lost_performance() -> None:
+    mixed = ["predicted_is_taken", "hit_is_the_longest", TIE, "all_blocks_return"]
+    mixed += ["engine_survives", "writer_is_alone", "pool_adds_up"]
+    assert [f.invariant for f in gravest(map(finding, mixed))] == [
+        "pool_adds_up",
+        "writer_is_alone",
+        "engine_survives",
+        "all_blocks_return",
+        TIE,
+        "hit_is_the_longest",
+        "predicted_is_taken",
+    ]
+
+
+def test_what_nobody_can_judge_fails_whatever_is_asked() -> None:
+    assert severity_of(finding(TIE)) is None
+    assert [violated(TIE).exit_code(s) for s in Severity] == [1] * len(Severity)
+
+
+@pytest.mark.parametrize("fail_on", Severity)
+def test_a_finding_fails_from_its_severity_on(fail_on: Severity) -> None:
+    for each in INVARIANTS.values():
+        assert each.severity is not None
+        assert violated(each.id).exit_code(fail_on) == (each.severity <= fail_on)
+    assert Outcome(Verdict.UNKNOWN).exit_code(fail_on) == 3
+    assert Outcome(Verdict.EXHAUSTED).exit_code(fail_on) == 0
+
+
+def test_a_run_ends_with_the_gravest_and_carries_the_others() -> None:
+    fault = FAULTS["untouched_hits"]
+    machine = ModelMachine(CLUSTERS[fault.cluster], rules_with([fault]))
+    explored = explore(CLUSTERS[fault.cluster], rules_with([fault]))
+    # Asked in the wrong order, and told in the right one.
+    run = Run(machine, reversed(INVARIANTS.values()))
+    *before, last = explored.events
+    for event in before:
+        run.take_one(event)
+    with pytest.raises(Violated) as caught:
+        run.take_one(last)
+    told = [caught.value.finding, *caught.value.others]
+    assert len(told) > 1
+    assert told == gravest(told)
+    assert caught.value.finding == explored.finding
+
+
+def test_only_lost_performance_is_told_and_does_not_fail(as_json: Any) -> None:
+    code, record = as_json("explore", *USELESS)
+    assert (code, record["exit_code"], record["verdict"]) == (0, 0, "VIOLATED")
+    assert (record["invariant"], record["severity"]) == ("hit_is_the_longest", "lost performance")
+    assert record["otherwise"]["verdict"] == "EXHAUSTED"
+    assert len(record["reasons"]) == 2
+    code, replayed = as_json("replay", record["trace"])
+    assert (code, replayed["exit_code"], replayed["verdict"]) == (0, 0, "VIOLATED")
+    code, replayed = as_json("replay", record["trace"], "--fail-on", "bookkeeping")
+    assert (code, replayed["exit_code"]) == (1, 1)
+    code, record = as_json("explore", *USELESS, "--fail-on", "lost-performance")
+    assert (code, record["exit_code"]) == (1, 1)
+    assert "otherwise" not in record
+
+
+def test_it_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", *USELESS]) == 0
+    out = capsys.readouterr().out
+    assert "How grave: lost performance." in out
+    said = "This is lost performance, which does not fail the run (--fail-on leak). The search for"
+    assert f"{said} what does: EXHAUSTED." in out
+
+
+def test_a_sample_is_judged_alike(as_json: Any) -> None:
+    scope = ("sample", *USELESS, "--config", "three", "--examples", "40")
+    code, record = as_json(*scope)
+    assert (code, record["verdict"], record["severity"]) == (0, "VIOLATED", "lost performance")
+    assert record["otherwise"]["verdict"] == "SAMPLED"
+    assert as_json(*scope, "--fail-on", "bookkeeping")[0] == 1
+
+
+def test_a_lesser_finding_hides_no_graver_one(as_json: Any) -> None:
+    chosen = fault_named(BOTH[1])
+    first = explore(CLUSTERS[chosen.cluster], rules_with([chosen]))
+    assert first.severity is Severity.BOOKKEEPING
+    code, record = as_json("explore", *BOTH)
+    assert (code, record["severity"]) == (1, "crash")
+    assert first.finding is not None
+    assert record["tolerated"]["invariant"] == first.finding.invariant
+
+
+def test_a_search_for_graver_ones_that_is_cut_is_unknown(as_json: Any) -> None:
+    code, record = as_json("explore", *USELESS, "--states-max", "8")
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    assert record["tolerated"]["invariant"] == "hit_is_the_longest"
+
+
+def test_the_gate_passes_with_lost_performance_and_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = ["gate", *USELESS, "--without-live"]
+    monkeypatch.setattr("kvproof.cli.gate.proved", lambda *_: (Outcome(Verdict.PROVED), []))
+    assert main([*scope, "--junit", "j.xml"]) == 0
+    out = capsys.readouterr().out
+    assert "VIOLATED" in out
+    assert "as grave as leak" in out
+    suite = ET.parse("j.xml").getroot()
+    assert (suite.get("failures"), len(suite.findall("testcase/failure"))) == ("0", 0)
+    assert "hit_is_the_longest" in (suite.findtext("testcase/system-out") or "")
+    assert main([*scope, "--fail-on", "lost-performance"]) == 1
+
+
+def test_junit_fails_from_the_severity_on() -> None:
+    outcome = violated("hit_is_the_longest")
+    for fail_on, failures in (FAIL_ON, "0"), (Severity.LOST_PERFORMANCE, "1"):
+        suite = ET.fromstring(junit.document("s", [junit.Case("a", outcome, fail_on)]))
+        assert suite.get("failures") == failures
+
+
+def test_a_severity_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", "--fail-on", "leek"]) == 2
+    assert "There is no severity named 'leek'. Write leak instead." in capsys.readouterr().err
+
+
+def test_the_list_of_invariants_has_it(as_json: Any) -> None:
+    _, record = as_json("invariants")
+    told = {row["id"]: row["severity"] for row in record["invariants"]}
+    assert told["writer_is_alone"] == "wrong tokens"
+    assert None not in told.values()
