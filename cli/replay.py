@@ -5,7 +5,8 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.machines import borrow, maker, running
+from kvproof.cli.machines import borrow, maker, running, undriven
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.reports.trace import Trace
@@ -33,8 +34,11 @@ def run(args: argparse.Namespace) -> int:
     rules = rules_with(fault_named(name) for name in trace.faults)
     borrow(args.release, args.cache, live=args.machine == "live")
     chosen = maker(args.machine, rules)
-    with running(chosen.make, trace.cluster) as machine:
-        replayed = replay(machine, trace)
+    try:
+        with running(chosen.make, trace.cluster) as machine:
+            replayed = replay(machine, trace)
+    except AdapterDrift as drift:
+        replayed = Replayed(undriven(drift))
     if args.json:
         print_json(_object(args, trace, replayed))
     else:
@@ -45,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
 def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str:
     if replayed.differs is not None:
         return f"{DIFFERS} at {replayed.differs.sentence}"
+    if replayed.outcome.verdict is Verdict.UNKNOWN:
+        return f"UNKNOWN: {replayed.outcome.reason}"
     if replayed.outcome.verdict is Verdict.VIOLATED and trace.finding is not None:
         return (
             f"VIOLATED, reproduced on machine {args.machine} after {len(trace.events)} events: "

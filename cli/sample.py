@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
-from kvproof.cli.machines import Maker, borrow, maker
+from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.progress import progress
+from kvproof.model.errors import AdapterDrift
 from kvproof.strategies.verdict import Outcome
 
 HELP = "drive the model or real vLLM through random episodes, and shrink what breaks"
@@ -38,15 +39,18 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     from kvproof.strategies.stateful import sample
 
     with progress("sampling: {} of {} episodes") as show:
-        outcome = sample(
-            machine.search,
-            setup.cluster,
-            setup.invariants,
-            seed=args.seed,
-            examples=args.examples,
-            steps=args.steps,
-            progress=show,
-        )
+        try:
+            outcome = sample(
+                machine.search,
+                setup.cluster,
+                setup.invariants,
+                seed=args.seed,
+                examples=args.examples,
+                steps=args.steps,
+                progress=show,
+            )
+        except AdapterDrift as drift:
+            return undriven(drift)
     if machine.explained is None:
         return outcome
     explained = dict(sorted(machine.explained.items()))

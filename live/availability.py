@@ -14,10 +14,7 @@ INSTALL = "pip install 'kvproof[live]'"
 
 def place() -> Path:
     """The folder of the vLLM that would be imported. Raises UsageError where there is none."""
-    try:
-        spec = importlib.util.find_spec("vllm")
-    except ValueError:  # a vLLM without a spec, as a program may put in the place of one
-        spec = None
+    spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise UsageError(f"vLLM cannot be imported. Write {INSTALL} to install its CPU build.")
     return Path(spec.origin).parent

@@ -93,13 +93,12 @@ def _missing_of(owner: Any, name: str) -> str:
 
 def _callee(called: str) -> str:
     """A callee that takes other arguments, where it is a stand-in's or one that we call."""
-    owner = called.split(".")[0]
-    ours = owner in {kind.__name__ for kind in _kinds(Fake)}
     kept = called.removesuffix(".__init__")
-    return called if ours else kept if kept in _TAKING else ""
+    ours = called.split(".")[0] in _stand_ins(Fake)
+    return kept if ours or kept in _TAKING else ""
 
 
-def _kinds(kind: type) -> Iterator[type]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _kinds(each)
+def _stand_ins(kind: type) -> set[str]:
+    """The names of the classes of our stand-ins."""
+    kinds: list[type] = kind.__subclasses__()
+    return {each.__name__ for each in kinds}.union(*map(_stand_ins, kinds))

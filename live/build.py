@@ -7,13 +7,14 @@ groups are given by hand, as a model of these layers would give them.
 import atexit
 import functools
 import json
-import logging
 import os
 import shutil
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from kvproof.live import environment  # noqa: F401, I001 (before vLLM is imported)
+from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
+
+# isort: split
 
 import torch
 from vllm.config import (
@@ -46,11 +47,6 @@ TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """NIXL in both directions, for any number of tokens."""
 HIDDEN = 4
 """Width of an embedded token; the config below says the same."""
-
-if os.environ["VLLM_CONFIGURE_LOGGING"] == "0":
-    # Advice about the performance of block sizes is of no use here.
-    logging.getLogger("vllm").addHandler(logging.NullHandler())
-    logging.getLogger("vllm").setLevel(logging.ERROR)
 
 _MODEL = {
     "architectures": ["LlamaForCausalLM"],

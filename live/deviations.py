@@ -5,7 +5,6 @@ is not a run of this model is a new finding, or an old one gone.
 """
 
 from kvproof.model import customs
-from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import fault_named
 
@@ -61,10 +60,7 @@ CUSTOMS: dict[str, tuple[Fault, ...]] = {
 
 
 def deviations(release: str) -> tuple[Fault, ...]:
-    """The faults a release is known to have, and its customs. Raises UsageError for an unknown
-    release."""
-    if release not in DEVIATIONS:
-        raise UsageError(
-            f"Nothing is known about vLLM {release}. Write one of {', '.join(DEVIATIONS)}."
-        )
-    return (*map(fault_named, DEVIATIONS[release]), *CUSTOMS.get(release, ()))
+    """The faults a release is known to have, and its customs. Of another one it is known no more
+    than of the newest that was looked at."""
+    nearest = release if release in DEVIATIONS else list(DEVIATIONS)[-1]
+    return (*map(fault_named, DEVIATIONS[nearest]), *CUSTOMS.get(nearest, ()))

@@ -38,6 +38,7 @@ from kvproof.model.reports import Report
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
 from kvproof.model.step import Effects, Step
 
+
 class LiveMachine:
     """Real vLLM behind `model.machine.Machine`."""
 

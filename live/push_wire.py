@@ -132,9 +132,7 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
         get_engine_info=lambda _engine: known,
     )
     ranks: Sequence[Any] = [(0,) for _ in cfg.groups]
-    made.tp_mappings = {
-        peer.name: FakeSpace(all_source_ranks=(0,), source_ranks_per_group=ranks)
-    }
+    made.tp_mappings = {peer.name: FakeSpace(all_source_ranks=(0,), source_ranks_per_group=ranks)}
     _without_work(made)
     made.xfer_stats = NixlKVConnectorStats()
     made._lease_extension = 20

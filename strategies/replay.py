@@ -58,7 +58,7 @@ class Replayed:
 
     @property
     def exit_code(self) -> int:
-        """0 equal, 1 reproduced or different."""
+        """0 equal, 1 reproduced or different, 3 where the machine could not be driven."""
         return 1 if self.differs else self.outcome.verdict.exit_code
 
 

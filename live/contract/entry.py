@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 _PARTS = re.compile(
-    r"(?P<absent>!?)(?:(?P<module>[\w.]+):)?(?P<names>[\w.]+)?"
+    r"(?P<absent>!?)(?:(?P<module>[\w.]+):)?(?P<names>[\w.]+)"
     r"(?:\((?P<parameter>\w+)\)|~(?P<mentioned>\w+))?"
 )
 
@@ -31,8 +31,9 @@ class Place(NamedTuple):
             return "module"
         if self.mentioned:
             return "code"
-        looked_at = "symbol" if self.module else "object"
-        return f"parameter of {looked_at}" if self.parameter else looked_at
+        if self.parameter:
+            return "parameter"
+        return "symbol" if self.module else "object"
 
     @property
     def owner(self) -> str:
@@ -55,7 +56,7 @@ def place(text: str) -> Place:
     if ":" not in text and text.startswith("vllm"):
         return Place(False, text, (), "", "")
     parts = _PARTS.fullmatch(text)
-    assert parts is not None and parts["names"], text
+    assert parts is not None, text
     names = tuple(parts["names"].split("."))
     absent, module = bool(parts["absent"]), parts["module"] or ""
     return Place(absent, module, names, parts["parameter"] or "", parts["mentioned"] or "")

@@ -64,7 +64,9 @@ def _connected(pushes: bool, kind: str) -> Mapping[str, Any]:
 
     from kvproof.live import build
 
-    connector = build.scheduler(Engine("D", (GROUP,), role="decode"), "fail", False, pushes).connector
+    connector = build.scheduler(
+        Engine("D", (GROUP,), role="decode"), "fail", False, pushes
+    ).connector
     return {
         kind: connector,
         f"{kind}Scheduler": connector.connector_scheduler,

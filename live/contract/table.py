@@ -21,8 +21,9 @@ def _modules() -> Iterator[Entry]:
             needed.setdefault(entry.places[0].module, []).append(entry)
     for module, inside in needed.items():
         first = min(inside, key=lambda entry: order.index(entry.feature))
-        names = dict.fromkeys(entry.places[0].names[0] for entry in inside)
-        yield Entry(first.feature, (Place(False, module, (), "", ""),), f"has {', '.join(names)}")
+        names = sorted({entry.places[0].names[0] for entry in inside})
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield Entry(first.feature, (Place(False, module, (), "", ""),), f"has {names[0]}{more}")
 
 
 TABLE: tuple[Entry, ...] = (*_modules(), *_THINGS)
