@@ -16,11 +16,13 @@ from kvproof.model.errors import AdapterDrift
 
 
 class Look(NamedTuple):
-    """What was found of an entry: its place, or None and, where it is known, why."""
+    """What was found of an entry: its place, or None and, where it is known, why. Without the core
+    nothing can be built, and what only objects have is not `looked` at."""
 
     entry: Entry
     place: Place | None
     why: str = ""
+    looked: bool = True
 
 
 class Contract(NamedTuple):
@@ -30,9 +32,10 @@ class Contract(NamedTuple):
     failure: str = ""
 
     def missing(self, feature: str) -> list[Look]:
-        """What a feature lacks, in itself and in what it stands on."""
+        """What a feature lacks, in itself and in what it stands on; first what is known to."""
         needed = with_needs([feature])
-        return [look for look in self.looks if look.place is None and look.entry.feature in needed]
+        lacking = [look for look in self.looks if not look.place and look.entry.feature in needed]
+        return sorted(lacking, key=lambda look: not look.looked)
 
     def require(self, features: Iterable[str]) -> None:
         """Raise AdapterDrift where one of these features cannot be driven, naming what is missing.
@@ -40,23 +43,17 @@ class Contract(NamedTuple):
         if self.failure:
             raise AdapterDrift(f"vLLM cannot be imported ({self.failure})", "vllm")
         for feature in with_needs(features):
-            lacking = [look for look in self.looks if _lacks(look, feature)]
+            lacking = self.missing(feature)
             if lacking:
                 raise AdapterDrift(_sentence(feature, lacking), lacking[0].entry.name)
-
-
-def _lacks(look: Look, feature: str) -> bool:
-    return look.place is None and look.entry.feature == feature
 
 
 def _sentence(feature: str, lacking: list[Look]) -> str:
     first = lacking[0]
     why = f" ({first.why})" if first.why else ""
-    more = f", nor {len(lacking) - 1} more of its parts" if len(lacking) > 1 else ""
-    return (
-        f"This vLLM has no {first.entry.name}{why}, "
-        f"which the adapter needs for {feature}: {first.entry.used_for}{more}"
-    )
+    more = f"; {len(lacking) - 1} more are missing" if len(lacking) > 1 else ""
+    needed = f"needed for {feature}: {first.entry.used_for}"
+    return f"This vLLM has no {first.entry.name}{why}, {needed}{more}"
 
 
 @functools.cache
@@ -78,7 +75,7 @@ def _on_objects(entry: Entry) -> bool:
 def _look(entry: Entry, buildable: bool | None) -> Look:
     """Look an entry up. Where the core lacks something, nothing can be built to look at."""
     if buildable is False:
-        return Look(entry, None, "not looked at, for no engine can be built")
+        return Look(entry, None, "not looked at, for no engine can be built", looked=False)
     why = ""
     for place in entry.places:
         try:

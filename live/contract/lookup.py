@@ -20,8 +20,8 @@ def find(place: Place, objects: Objects) -> None:
     """Look something up. Raises Missing where it is not there."""
     try:
         _find(place, objects)
-    except Missing:
-        if not place.absent:
+    except Missing as missing:
+        if not place.absent or str(missing):
             raise
     else:
         if place.absent:

@@ -23,7 +23,7 @@ def _modules() -> Iterator[Entry]:
         first = min(inside, key=lambda entry: order.index(entry.feature))
         names = sorted({entry.places[0].names[0] for entry in inside})
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield Entry(first.feature, (Place(False, module, (), "", ""),), f"has {names[0]}{more}")
+        yield Entry(first.feature, (Place(False, module, (), "", ""),), f"home of {names[0]}{more}")
 
 
 TABLE: tuple[Entry, ...] = (*_modules(), *_THINGS)

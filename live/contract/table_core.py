@@ -8,6 +8,7 @@ SPECS = "vllm.v1.kv_cache_interface"
 CONFIG = "vllm.config"
 REQUEST = "vllm.v1.request"
 OUTPUTS = "vllm.v1.outputs"
+MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 
 CONFIGURED = entries(
     "core",
@@ -57,7 +58,8 @@ CONFIGURED = entries(
     (f"{SCHEDULER}:Scheduler(structured_output_manager)", "it is built"),
     (f"{SCHEDULER}:Scheduler(block_size)", "it is built"),
     (
-        f"{SCHEDULER}:Scheduler(hash_block_size) | !{SCHEDULER}:Scheduler(hash_block_size)",
+        f"{SCHEDULER}:Scheduler(hash_block_size)"
+        f" | !{MANAGERS}:SingleTypeKVCacheManager.get_num_blocks_to_allocate(apply_admission_cap)",
         "tokens of a block hash, which older releases take for those of a block",
     ),
     (f"{SCHEDULER}:Scheduler(log_stats)", "it is built"),

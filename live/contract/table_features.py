@@ -1,9 +1,17 @@
 """The contract: what single features of one engine need."""
 
 from kvproof.live.contract.entry import entries
-from kvproof.live.contract.table_core import CONFIG, OUTPUTS, REQUEST, SCHEDULER, SPECS, UTILS
+from kvproof.live.contract.table_core import (
+    CONFIG,
+    MANAGERS,
+    OUTPUTS,
+    REQUEST,
+    SCHEDULER,
+    SPECS,
+    UTILS,
+)
 
-MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
+KV_CACHE_MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 EVENTS = "vllm.distributed.kv_events"
 
 GROUPS = (
@@ -26,7 +34,7 @@ GROUPS = (
     *entries(
         "shared prefixes",
         (
-            "Request.shared_prefix_boundary | !KVCacheManager(max_in_flight_tokens)",
+            f"Request.shared_prefix_boundary | !{KV_CACHE_MANAGER}(max_in_flight_tokens)",
             "where two prompts part, of which older releases keep no note",
         ),
     ),
@@ -94,7 +102,7 @@ STEPS = (
         ),
         (
             f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)"
-            " | !KVCacheManager(num_hash_lookahead_tokens)",
+            f" | !{KV_CACHE_MANAGER}(num_hash_lookahead_tokens)",
             "hashes that cover no later token, where a release has others",
         ),
         (f"{CONFIG}:ParallelConfig", "a drafter"),

@@ -67,10 +67,10 @@ CONNECTOR = (
     *entries(
         "failed loads",
         (f"{OUTPUTS}:KVConnectorOutput(failed_recving)", "a read that failed"),
-        ("Scheduler.failed_recving_kv_req_ids", "a read that failed"),
     ),
     *entries(
         "P/D",
+        ("Scheduler.failed_recving_kv_req_ids", "a read that failed"),
         (f"{OUTPUTS}:KVConnectorOutput(finished_recving)", "D has read"),
         (f"{OUTPUTS}:KVConnectorOutput(finished_sending)", "P may free"),
         ("Scheduler.finished_recving_kv_req_ids", "loads that have ended"),
