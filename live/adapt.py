@@ -19,15 +19,14 @@ def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in names}
 
 
-def first(homes: Sequence[tuple[str, str]]) -> Any:
-    """What has one of these names, given as module and name, the first that this release has."""
-    for module, name in homes:
+def first(homes: Sequence[str]) -> Any:
+    """What has one of these names, given as `module:name`, the first that this release has."""
+    for module, name in (home.split(":") for home in homes):
         with contextlib.suppress(ModuleNotFoundError):
             found = getattr(importlib.import_module(module), name, None)
             if found is not None:
                 return found
-    tried = ", ".join(f"{module}.{name}" for module, name in homes)
-    raise AdapterDrift(f"This vLLM has none of {tried}", homes[0][1])
+    raise AdapterDrift(f"This vLLM has none of {', '.join(homes)}", homes[0].split(":")[1])
 
 
 def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:

@@ -1,7 +1,7 @@
 """Whose fault an exception is that leaves a call of vLLM: the adapter's, or an engine's.
 
 The adapter's is one that is raised in its own code, or that misses something which the contract
-names or which a stand-in of ours should have had. Any other one is an engine's death.
+names. Any other one is an engine's death. (What a stand-in of ours lacks, it says itself.)
 """
 
 import re
@@ -13,7 +13,6 @@ from typing import Any
 
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
-from kvproof.live.fake import Fake
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
 
 _ROOT = Path(__file__).parent.parent
@@ -68,7 +67,7 @@ def _raised_by_us(error: Exception) -> bool:
 
 
 def _missing(error: Exception) -> str:
-    """What an exception says is missing, if the contract names it or it is a stand-in's."""
+    """What an exception says is missing, if the contract names it."""
     if isinstance(error, AttributeError):
         return _missing_of(error.obj, error.name or "")
     if isinstance(error, ImportError):
@@ -82,9 +81,7 @@ def _missing(error: Exception) -> str:
 
 
 def _missing_of(owner: Any, name: str) -> str:
-    """`Class.name`, where an object of ours lacks an attribute, or one of vLLM what is touched."""
-    if owner is None or isinstance(owner, Fake):
-        return f"{type(owner).__name__}.{name}" if owner is not None else ""
+    """`Class.name`, where an object or class of vLLM lacks what the contract names."""
     kind = owner if isinstance(owner, type) else type(owner)
     names = [each.__name__ for each in kind.__mro__]
     owners = [each for each in names if (each, name) in _OWNED]
@@ -92,13 +89,6 @@ def _missing_of(owner: Any, name: str) -> str:
 
 
 def _callee(called: str) -> str:
-    """A callee that takes other arguments, where it is a stand-in's or one that we call."""
+    """A callee that takes other arguments, where it is one that the contract names."""
     kept = called.removesuffix(".__init__")
-    ours = called.split(".")[0] in _stand_ins(Fake)
-    return kept if ours or kept in _TAKING else ""
-
-
-def _stand_ins(kind: type) -> set[str]:
-    """The names of the classes of our stand-ins."""
-    kinds: list[type] = kind.__subclasses__()
-    return {each.__name__ for each in kinds}.union(*map(_stand_ins, kinds))
+    return kept if kept in _TAKING else ""

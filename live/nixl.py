@@ -10,20 +10,13 @@ from typing import Any
 
 from kvproof.live import build, nixl_wire
 from kvproof.live.adapt import first
+from kvproof.live.contract.table_transfers import WORKERS
 from kvproof.live.fake import unstarted
 from kvproof.model import config
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Lists
 
 Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-
-ROOM = "vllm.distributed.kv_transfer.kv_connector.v1"
-WORKERS = (
-    (f"{ROOM}.nixl.base_worker", "NixlBaseConnectorWorker"),
-    (f"{ROOM}.nixl.worker", "NixlConnectorWorker"),
-    (f"{ROOM}.nixl_connector", "NixlConnectorWorker"),
-)
-"""Where the worker is, newest release first."""
 
 
 def worker(cfg: config.Engine) -> Any:

@@ -3,6 +3,7 @@
 Entries are taken out of the real vLLM, as a release would that renamed them.
 """
 
+import ast
 import enum
 import functools
 import importlib
@@ -52,7 +53,17 @@ SHOWN_BY = {
 }
 """A preset that uses each feature. Functions are no part of a cluster."""
 
-OURS = str(Path(samples.__file__).parent.parent)
+LIVE = Path(samples.__file__).parent.parent
+ROOTS = {
+    *("scheduler", "live", "manager", "coordinator", "pool", "block_pool", "publisher"),
+    *("connector", "connector_scheduler", "producer", "output", "meta", "request_status"),
+}
+"""What files of the adapter call objects of vLLM."""
+
+NOT_OF_VLLM = {"values", "get", "items", "name", "engine", "loads"}
+"""Python's names, and those of our own connector."""
+
+OURS = str(LIVE)
 """Where the adapter is. Attributes are hidden from it alone: vLLM, which has renamed them
 everywhere, finds them."""
 
@@ -224,3 +235,42 @@ def called_without() -> str:
     with pytest.raises(AdapterDrift) as raised:
         compare(FUNCTIONS["tokens_skipped_by_state"], SPEC, ())
     return str(raised.value)
+
+
+def imported(file: Path) -> Iterator[str]:
+    """What a file of the adapter imports of vLLM, as the table names it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vllm":
+            yield from (f"{node.module}:{alias.name}" for alias in node.names)
+
+
+def test_whatever_is_imported_of_vllm_is_in_the_contract() -> None:
+    places = [place for entry in TABLE for place in entry.places]
+    known = {f"{place.module}:{place.names[0]}" for place in places if place.names}
+    known |= {":".join(place.module.rsplit(".", 1)) for place in places if place.module}
+    files = [*LIVE.rglob("*.py")]
+    found = {name for file in files for name in imported(file)}
+    assert len(found) > 20
+    assert found - known == set()
+
+
+def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
+    """Attributes of schedulers and their parts, read where no object is the adapter's own."""
+    places = [place for entry in TABLE for place in entry.places]
+    known = {place.mentioned or place.names[-1] for place in places if place.names}
+    for file in ("view.py", "recorder.py", "listener.py", "node.py", "machine.py", "push.py"):
+        tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
+        asked = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and ROOTS & set(chain(node))
+        }
+        assert asked - known - NOT_OF_VLLM == set(), file
+
+
+def chain(node: ast.expr) -> list[str]:
+    """The names from which an attribute hangs: `a` and `b` of `a.b.c`."""
+    inner = node.value if isinstance(node, ast.Attribute) else node
+    if isinstance(inner, ast.Attribute):
+        return [*chain(inner), inner.attr]
+    return [inner.id] if isinstance(inner, ast.Name) else []
