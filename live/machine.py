@@ -71,8 +71,9 @@ class LiveMachine:
 
     def close(self) -> None:
         """Let go of the schedulers."""
-        for node in self.nodes.values():
-            node.scheduler.shutdown()
+        with blame.reading():
+            for node in self.nodes.values():
+                node.scheduler.shutdown()
 
     def add_job(self, job: Job) -> None:
         """Add a job to the traffic."""
