@@ -13,6 +13,7 @@ from kvproof.cli.parser import Setup
 from kvproof.reports.terminal import show
 from kvproof.reports.trace import Trace, fresh_path, write
 from kvproof.reports.verdict_json import verdict_object
+from kvproof.strategies.policy import KINDS
 from kvproof.strategies.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -69,17 +70,24 @@ def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcom
         print()
     print(summary(outcome, setup))
     print(told(outcome, args.fail_on), end="")
-    print(known(maker, outcome), end="")
+    print(known(outcome), end="")
     return outcome.exit_code(args.fail_on)
 
 
-def known(maker: Maker, outcome: Outcome) -> str:
-    """What was found and is not news, in one line; nothing where there is nothing."""
-    explained = outcome.coverage.get("explained")
-    if not explained:
-        return ""
-    counts = ", ".join(f"{name} {n}" for name, n in explained.items())
-    return f"found again, as listed for vLLM {maker.vllm} in reports/findings: {counts}\n"
+def known(outcome: Outcome) -> str:
+    """What was seen of real vLLM and is not news, a line each: known deviations that were met, and
+    where its policy differs from the reference. Nothing where there is nothing."""
+    lines = []
+    if met := outcome.coverage.get("known"):
+        lines.append(f"known deviations met, told in reports/findings: {_counts(met)}")
+    if policy := outcome.coverage.get("policy"):
+        said = {KINDS[kind]: count for kind, count in policy.items()}
+        lines.append(f"allowed; policy differs (steps): {_counts(said)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _counts(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counted.items())
 
 
 def print_json(record: Mapping[str, Any]) -> None:

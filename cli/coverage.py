@@ -19,9 +19,10 @@ from rich.table import Table
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.machines import Make, maker
+from kvproof.cli.machines import Make, maker, undriven
 from kvproof.cli.progress import progress
 from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.strategies.exercised import (
@@ -99,7 +100,11 @@ class _Search:
             self.known[name] += known.steps
             self.traces.setdefault(name, []).append((cluster, known.trace))
         args = self.args
-        seen, outcome = random_steps(self.make, cluster, args.seed, args.examples, args.steps)
+        try:
+            seen, outcome = random_steps(self.make, cluster, args.seed, args.examples, args.steps)
+        except AdapterDrift as drift:
+            self.outcomes.append(undriven(drift))
+            return
         self.exercised.update(seen)
         self.outcomes.append(outcome)
 
@@ -114,6 +119,8 @@ class _Search:
                 except Violated as violated:
                     found = Outcome(Verdict.VIOLATED, {"examples": 1}, finding=violated.finding)
                     self.outcomes.append(found)
+                except AdapterDrift as drift:
+                    self.outcomes.append(undriven(drift))
 
 
 @contextmanager
@@ -139,10 +146,16 @@ def _object(
         "verdict": answer.value,
         "exit_code": answer.exit_code,
         "seed": seed,
-        "episodes": sum(o.coverage["examples"] for o in outcomes),
+        "episodes": sum(o.coverage.get("examples", 0) for o in outcomes),
+        "unknown": _undriven(outcomes),
         "steps": [row._asdict() for row in rows],
         "lines": executed,
     }
+
+
+def _undriven(outcomes: list[Outcome]) -> list[str]:
+    """Why episodes could not be driven, each reason once."""
+    return list(dict.fromkeys(o.reason for o in outcomes if o.verdict is Verdict.UNKNOWN))
 
 
 def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[str, Any]]) -> None:
@@ -159,9 +172,11 @@ def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[s
     for outcome in outcomes:
         if outcome.finding is not None:
             print(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")
+    for reason in _undriven(outcomes):
+        print(f"UNKNOWN: {reason}")
     known = [row for row in rows if row.model]
     missed = [row for row in known if row.missed]
-    episodes = sum(o.coverage["examples"] for o in outcomes)
+    episodes = sum(o.coverage.get("examples", 0) for o in outcomes)
     print(
         f"{len(known) - len(missed)} of {len(known)} abstract steps of the model were exercised in "
         f"{episodes} episodes; {sum(1 for row in missed if not row.reason)} were not, without a "

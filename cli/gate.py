@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print(_line(part, kept.path if kept else None))
             print(textwrap.indent(told(part.outcome, args.fail_on), " " * 13), end="")
-            print(textwrap.indent(known(part.maker, part.outcome), " " * 13), end="")
+            print(textwrap.indent(known(part.outcome), " " * 13), end="")
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
         junit.write(args.junit, "kvproof gate", cases)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError, unknown
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.rules import SPEC, Rules
+from kvproof.strategies.verdict import Outcome, Verdict
 
 Make = Callable[[Cluster], Machine]
 
@@ -17,20 +18,22 @@ Make = Callable[[Cluster], Machine]
 class Maker(NamedTuple):
     """How to make a fresh machine, and which vLLM it is.
 
-    `search` makes the machine that a search drives. Live vLLM is driven with the model beside it,
-    which has the faults this release is known for: what they explain is counted in `explained`, by
-    invariant, and is not news.
+    `search` makes the machine that a search drives. Of live vLLM it knows the deviations: `met`
+    counts the findings that they explain, by deviation, and `policy` the steps in which vLLM chose
+    otherwise than the reference, by kind.
     """
 
     name: str
     make: Make
     search: Make
     vllm: str | None = None
-    explained: Counter[str] | None = None
+    met: Counter[str] | None = None
+    policy: Counter[str] | None = None
 
 
 def maker(name: str, rules: Rules = SPEC) -> Maker:
-    """The maker of this machine. Raises UsageError where vLLM is missing, or is to have a fault."""
+    """The maker of this machine. Raises UsageError where vLLM is missing, or is to have a fault.
+    A live machine raises AdapterDrift where the adapter does not fit the vLLM that is there."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -44,28 +47,34 @@ def maker(name: str, rules: Rules = SPEC) -> Maker:
             "A fault is a mistake of the model, and real vLLM is run as it is. "
             "Write --machine model, or leave the fault out."
         )
-    from kvproof.live.availability import beside
+    from kvproof.live.availability import installed
+    from kvproof.live.deviations.registry import KNOWN
+    from kvproof.strategies.conformance import Watched
 
-    version = beside()
-    from kvproof.live.deviations import deviations
+    version = installed()
+    met: Counter[str] = Counter()
+    policy: Counter[str] = Counter()
+
+    def watched(cluster: Cluster) -> Machine:
+        return Watched(_live(cluster), KNOWN.values(), met, policy)
+
+    return Maker(name, _live, watched, version, met, policy)
+
+
+def _live(cluster: Cluster) -> Machine:
+    from kvproof.live.contract.contract import require
+
+    require(cluster)  # what follows cannot be imported without the core
     from kvproof.live.machine import LiveMachine
-    from kvproof.strategies.refinement import Shadowed
 
-    known = deviations(version)
-    explained: Counter[str] = Counter()
-
-    def shadowed(cluster: Cluster) -> Machine:
-        return Shadowed(LiveMachine(cluster), known, explained)
-
-    return Maker(name, LiveMachine, shadowed, version, explained)
+    return LiveMachine(cluster)
 
 
 def borrow(release: str | None, cache: Path, *, live: bool) -> None:
     """Have real vLLM be of this release, where one is named. Raises UsageError where it is not in
-    the cache folder, is not one the model runs beside, or no real vLLM is to be driven."""
+    the cache folder, or no real vLLM is to be driven."""
     if release is None:
         return
-    from kvproof.live.availability import BESIDE
     from kvproof.live.releases import lend
 
     if not live:
@@ -73,9 +82,12 @@ def borrow(release: str | None, cache: Path, *, live: bool) -> None:
             "A release is one of real vLLM, which is not driven here. "
             "Write --machine live, or leave --release out."
         )
-    if release not in BESIDE:
-        raise unknown("release that the model runs beside", release, BESIDE)
     lend(release, cache)
+
+
+def undriven(drift: AdapterDrift) -> Outcome:
+    """The outcome where the adapter does not fit the vLLM that is there."""
+    return Outcome(Verdict.UNKNOWN, reason=str(drift))
 
 
 @contextmanager

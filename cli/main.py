@@ -4,6 +4,7 @@
 than --fail-on says gives 0.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import kvproof
 from kvproof.cli import (
     coverage,
+    doctor,
     explore,
     faults,
     gate,
@@ -23,9 +25,10 @@ from kvproof.cli import (
     report,
     sample,
 )
+from kvproof.cli.answer import print_json
 from kvproof.cli.command import Command
 from kvproof.cli.parser import Parser
-from kvproof.model.errors import UsageError, unknown
+from kvproof.model.errors import AdapterDrift, UsageError, unknown
 from kvproof.strategies.verdict import Verdict
 
 COMMANDS: Mapping[str, Command] = {
@@ -41,9 +44,27 @@ COMMANDS: Mapping[str, Command] = {
     "remedies": remedies,
     "coverage": coverage,
     "gate": gate,
+    "doctor": doctor,
 }
 
 BAD_USAGE = 2
+
+
+def _undriven(args: argparse.Namespace, drift: AdapterDrift) -> int:
+    """What is said where no command took a drift of the adapter for its own answer."""
+    unknown = Verdict.UNKNOWN
+    if args.json:
+        print_json(
+            {
+                "command": args.command,
+                "verdict": unknown.value,
+                "exit_code": unknown.exit_code,
+                "reason": str(drift),
+            }
+        )
+    else:
+        print(f"UNKNOWN: {drift}")
+    return unknown.exit_code
 
 
 def parser() -> Parser:
@@ -81,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return BAD_USAGE
+    except AdapterDrift as drift:
+        return _undriven(args, drift)
     except KeyboardInterrupt:
         print("Interrupted: the answer is UNKNOWN.", file=sys.stderr)
         return Verdict.UNKNOWN.exit_code

@@ -156,10 +156,14 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Which machine is driven."""
+def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") -> None:
+    """Which machine is driven; None for the one in the header of a trace."""
+    said = default or "the machine of the trace"
     parser.add_argument(
-        "--machine", choices=("model", "live"), default="model", help="the model or real vLLM"
+        "--machine",
+        choices=("model", "live"),
+        default=default,
+        help=f"the model or real vLLM (default: {said})",
     )
 
 

@@ -6,6 +6,7 @@ was stopped goes on.
 """
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,8 +15,7 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.live.availability import DRIVABLE
-from kvproof.live.releases import Cache
+from kvproof.live.releases import SURVEYED, Cache
 from kvproof.model.errors import UsageError, unknown
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
@@ -25,6 +25,8 @@ from kvproof.strategies.verdict import Verdict
 
 HELP = "run the invariants on releases of vLLM: which release is first bad, and first good"
 
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+
 AT_ONCE = 2
 """Surveys that run at the same time."""
 
@@ -32,7 +34,7 @@ AT_ONCE = 2
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--releases", nargs="+", default=list(DRIVABLE), metavar="X.Y.Z", help="only these"
+        "--releases", nargs="+", default=list(SURVEYED), metavar="X.Y.Z", help="only these"
     )
     options.add_cache(parser)
     parser.add_argument(
@@ -71,9 +73,12 @@ def run(args: argparse.Namespace) -> int:
 def _known(names: Sequence[str]) -> list[str]:
     """The releases asked for, oldest first."""
     for name in names:
-        if name not in DRIVABLE:
-            raise unknown("release", name, DRIVABLE)
-    return [version for version in DRIVABLE if version in names]
+        if not _RELEASE.fullmatch(name):
+            raise UsageError(
+                f"A release is named by three numbers, and not {name!r}. "
+                f"Write --releases {SURVEYED[-1]}, or others like it."
+            )
+    return sorted(set(names), key=lambda name: tuple(map(int, name.split("."))))
 
 
 def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.graver import told
-from kvproof.cli.machines import borrow, maker, running
+from kvproof.cli.machines import borrow, maker, running, undriven
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.reports.trace import Trace
@@ -15,16 +16,17 @@ from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
 
-HELP = "take the events of a trace again, and compare states and finding"
+HELP = "take the events of a trace again, and say whether its finding is shown again"
 
 DIFFERS = "DIFFERS"
-"""What `--json` says in place of a verdict where the trace was not reproduced. Exit code 1."""
+"""What is said in place of a verdict where a trace without a finding is not the same again. Exit
+code 1."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
-    options.add_machine(parser)
+    options.add_machine(parser, default=None)
     options.add_release(parser)
     options.add_fail_on(parser)
 
@@ -33,10 +35,14 @@ def run(args: argparse.Namespace) -> int:
     """Replay, and print whether it is the same again."""
     trace = read(args.trace)
     rules = rules_with(fault_named(name) for name in trace.faults)
+    args.machine = args.machine or trace.machine
     borrow(args.release, args.cache, live=args.machine == "live")
     chosen = maker(args.machine, rules)
-    with running(chosen.make, trace.cluster) as machine:
-        replayed = replay(machine, trace)
+    try:
+        with running(chosen.make, trace.cluster) as machine:
+            replayed = replay(machine, trace)
+    except AdapterDrift as drift:
+        replayed = Replayed(undriven(drift))
     if args.json:
         print_json(_object(args, trace, replayed))
     else:
@@ -46,17 +52,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str:
-    if replayed.differs is not None:
-        return f"{DIFFERS} at {replayed.differs.sentence}"
-    if replayed.outcome.verdict is Verdict.VIOLATED and trace.finding is not None:
-        return (
-            f"VIOLATED, reproduced on machine {args.machine} after {len(trace.events)} events: "
-            f"{trace.finding.invariant}, {trace.finding.sentence}"
-        )
-    return (
-        f"SAMPLED: {len(trace.events)} events on machine {args.machine} are equal, "
-        "and no invariant breaks"
-    )
+    on, events = f"on machine {args.machine}", len(trace.events)
+    outcome, differs = replayed.outcome, replayed.differs
+    elsewhere = f" The run first differs at {differs.sentence}." if differs else ""
+    if outcome.verdict is Verdict.UNKNOWN:
+        return f"UNKNOWN: {outcome.reason}.{elsewhere}"
+    if outcome.verdict is Verdict.VIOLATED and outcome.finding is not None:
+        said = f"{outcome.finding.invariant}, {outcome.finding.sentence}"
+        if differs is None:
+            return f"VIOLATED, reproduced {on} after {events} events: {said}"
+        return f"VIOLATED, shown again {on} by another run: {said}.{elsewhere}"
+    if trace.finding is not None:
+        return f"SAMPLED: {trace.finding.invariant} is not shown again {on}.{elsewhere}"
+    if differs is not None:
+        return f"{DIFFERS} at {differs.sentence}"
+    return f"SAMPLED: {events} events {on} are equal, and no invariant breaks"
 
 
 def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[str, object]:
@@ -72,6 +82,7 @@ def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[
     )
     if replayed.differs is not None:
         differs = replayed.differs._asdict()
-        code = replayed.exit_code(args.fail_on)
-        record |= {"verdict": DIFFERS, "exit_code": code, "differs": differs}
+        record |= {"exit_code": replayed.exit_code(args.fail_on), "differs": differs}
+        if trace.finding is None:
+            record["verdict"] = DIFFERS
     return record

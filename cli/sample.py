@@ -1,7 +1,8 @@
 """`kvproof sample`: random search with shrinking, outside pytest.
 
-Real vLLM is driven beside the model. What this release is known for is counted, and is not news;
-`kvproof replay` on a trace of reports/findings shows it.
+Each step of real vLLM is asked of the guards of the spec and of the invariants. What vLLM is known
+for is counted, and is not news: `kvproof replay` on a trace of reports/findings shows it. Where it
+chose otherwise than the reference, and was free to, is counted as policy.
 """
 
 import argparse
@@ -10,8 +11,9 @@ from dataclasses import replace
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
 from kvproof.cli.graver import with_graver
-from kvproof.cli.machines import Maker, borrow, maker
+from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.progress import progress
+from kvproof.model.errors import AdapterDrift
 from kvproof.strategies.verdict import Outcome
 
 HELP = "drive the model or real vLLM through random episodes, and shrink what breaks"
@@ -45,17 +47,26 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     """The outcome of the episodes."""
     from kvproof.strategies.stateful import sample
 
+    seen: dict[str, dict[str, int]] = {}
+
+    def note() -> None:
+        if machine.met is not None and machine.policy is not None and not seen:
+            seen["known"] = dict(sorted(machine.met.items()))
+            seen["policy"] = dict(sorted(machine.policy.items()))
+
     with progress("sampling: {} of {} episodes") as show:
-        outcome = sample(
-            machine.search,
-            setup.cluster,
-            setup.invariants,
-            seed=args.seed,
-            examples=args.examples,
-            steps=args.steps,
-            progress=show,
-        )
-    if machine.explained is None:
-        return outcome
-    explained = dict(sorted(machine.explained.items()))
-    return replace(outcome, coverage={**outcome.coverage, "explained": explained})
+        try:
+            outcome = sample(
+                machine.search,
+                setup.cluster,
+                setup.invariants,
+                seed=args.seed,
+                examples=args.examples,
+                steps=args.steps,
+                progress=show,
+                failed=note,
+            )
+        except AdapterDrift as drift:
+            return undriven(drift)
+    note()
+    return replace(outcome, coverage={**outcome.coverage, **seen})

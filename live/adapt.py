@@ -1,7 +1,7 @@
 """What differs between releases of vLLM, one small function a moved name.
 
 A call gets the arguments that the callee of this release has. What a release cannot do at all
-raises CannotDrive: that is no defect of the release, and whatever needs it is UNKNOWN there.
+raises AdapterDrift: that is no defect of the release, and what needs it is UNKNOWN there.
 """
 
 import contextlib
@@ -10,9 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-
-class CannotDrive(Exception):
-    """This release cannot be driven there. Says why, in one sentence."""
+from kvproof.model.errors import AdapterDrift
 
 
 def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
@@ -21,15 +19,14 @@ def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in names}
 
 
-def first(homes: Sequence[tuple[str, str]]) -> Any:
-    """What has one of these names, given as module and name, the first that this release has."""
-    for module, name in homes:
+def first(homes: Sequence[str]) -> Any:
+    """What has one of these names, given as `module:name`, the first that this release has."""
+    for module, name in (home.split(":") for home in homes):
         with contextlib.suppress(ModuleNotFoundError):
             found = getattr(importlib.import_module(module), name, None)
             if found is not None:
                 return found
-    tried = ", ".join(f"{module}.{name}" for module, name in homes)
-    raise CannotDrive(f"it has none of {tried}")
+    raise AdapterDrift(f"This vLLM has none of {', '.join(homes)}", homes[0].split(":")[1])
 
 
 def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:
@@ -63,27 +60,18 @@ def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
         return vllm_config(**settings)
     except ValueError as error:
         said = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-        raise CannotDrive(f"its engine refuses the config: {said.split('. ')[0]}") from error
-
-
-def check_push() -> None:
-    """Raise CannotDrive where a release has no push connector, or one whose worker tells the ends
-    of writes in another way than from 0.30 on."""
-    try:
-        from vllm.distributed.kv_transfer.kv_connector.v1.nixl import push_worker
-    except ImportError as error:
-        raise CannotDrive("it has no NixlPushConnector") from error
-    if not hasattr(push_worker.NixlPushConnectorWorker, "get_transfer_results"):
-        raise CannotDrive("its push worker has no get_transfer_results")
+        why = f"An engine of this vLLM refuses the config: {said.split('. ')[0]}"
+        raise AdapterDrift(why, "VllmConfig") from error
 
 
 def validate(vllm_config: Any) -> None:
     """The check an engine makes of its config when its block size is settled. A config that a
-    release refuses is no defect of it: raises CannotDrive."""
+    release refuses is no defect of it: raises AdapterDrift."""
     try:
         vllm_config.validate_block_size()
     except (AssertionError, ValueError) as error:
-        raise CannotDrive(f"its engine refuses the config: {error}") from error
+        why = f"An engine of this vLLM refuses the config: {error}"
+        raise AdapterDrift(why, "VllmConfig.validate_block_size") from error
 
 
 def scheduler_block_sizes(
@@ -96,10 +84,11 @@ def scheduler_block_sizes(
 
 
 def finished(output: Callable[..., Any], reports: dict[str, set[str]]) -> Any:
-    """What the worker's connector reports. Raises CannotDrive for a report a release lacks."""
+    """What the worker's connector reports. Raises AdapterDrift for a report a release lacks."""
     for name in reports:
         if name not in inspect.signature(output).parameters:
-            raise CannotDrive(f"a worker has no way to report {name}")
+            why = f"A worker of this vLLM has no way to report {name}"
+            raise AdapterDrift(why, f"KVConnectorOutput({name})")
     return output(**reports)
 
 
@@ -109,21 +98,16 @@ def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict
     if name in inspect.signature(kv_cache_config).parameters:
         return {name: interval}
     if interval is not None:
-        raise CannotDrive("its KVCacheConfig takes no retention interval")
+        raise AdapterDrift("KVCacheConfig takes no retention interval", f"KVCacheConfig({name})")
     return {}
 
 
-def check_overlaps(request: Callable[..., Any]) -> None:
-    """Raise CannotDrive where a request does not count the outputs that a preemption makes stale:
-    which of the outputs in flight count could not be read off."""
-    if "num_stale_output_tokens" not in inspect.getsource(request):
-        raise CannotDrive("with overlapping steps it does not say which outputs are stale")
-
-
 def check_partial(coordinator: Any, wanted: bool) -> None:
-    """Raise CannotDrive where a release does not let hits end inside a block, and is to."""
-    if wanted and not getattr(coordinator, "enable_partial_hash_hits", False):
-        raise CannotDrive("its prefix hits never end inside a block")
+    """Raise AdapterDrift where a release does not let hits end inside a block, and is to."""
+    name = "enable_partial_hash_hits"
+    if wanted and not getattr(coordinator, name, False):
+        why = "Prefix hits of this vLLM do not end inside a block of the cluster"
+        raise AdapterDrift(why, f"KVCacheCoordinator.{name}")
 
 
 def block_copies(output: Any) -> list[tuple[int, int]]:

@@ -7,28 +7,21 @@ groups are given by hand, as a model of these layers would give them.
 import atexit
 import functools
 import json
-import logging
 import os
 import shutil
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
+
+# isort: split
 
 import torch
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
-    KVEventsConfig,
-    KVTransferConfig,
     ModelConfig,
-    ParallelConfig,
     SchedulerConfig,
-    SpeculativeConfig,
     VllmConfig,
 )
 from vllm.sampling_params import SamplingParams
@@ -39,8 +32,6 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
-    MambaSpec,
-    SlidingWindowSpec,
 )
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
@@ -48,16 +39,14 @@ from vllm.v1.structured_output import StructuredOutputManager
 from kvproof.live import adapt
 from kvproof.model import config, state
 
+if TYPE_CHECKING:
+    from vllm.config import SpeculativeConfig
+
 MODEL_TOKENS_MAX = 4096
 TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """NIXL in both directions, for any number of tokens."""
 HIDDEN = 4
 """Width of an embedded token; the config below says the same."""
-
-if os.environ["VLLM_CONFIGURE_LOGGING"] == "0":
-    # Advice about the performance of block sizes is of no use here.
-    logging.getLogger("vllm").addHandler(logging.NullHandler())
-    logging.getLogger("vllm").setLevel(logging.ERROR)
 
 _MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -89,7 +78,7 @@ def _model_config() -> ModelConfig:
         dtype="float32",
         seed=0,
         max_model_len=MODEL_TOKENS_MAX,
-        enable_prompt_embeds=True,
+        **adapt.accepted(ModelConfig, enable_prompt_embeds=True),
     )
 
 
@@ -100,7 +89,11 @@ def spec_of(group: config.Group, drafts: int = 0) -> Any:
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
     if group.kind == "window":
+        from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
         return SlidingWindowSpec(block_size=group.block_size, sliding_window=group.window, **head)
+    from vllm.v1.kv_cache_interface import MambaSpec
+
     return MambaSpec(
         block_size=group.block_size,
         shapes=((2, 2),),
@@ -126,10 +119,12 @@ def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
     )
 
 
-def speculative_config(cfg: config.Engine) -> SpeculativeConfig | None:
+def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
     """The drafter of an engine: an EAGLE head where it has layers of its own, else n-grams."""
     if not cfg.drafts:
         return None
+    from vllm.config import ParallelConfig, SpeculativeConfig
+
     target = _model_config()
     eagle = {"method": "eagle", "model": target.model}
     return SpeculativeConfig(
@@ -151,31 +146,40 @@ def hash_block_size(cfg: config.Engine) -> int:
     return cfg.hash_unit if cfg.partial else smallest_block(cfg)
 
 
+def _further_configs(
+    cfg: config.Engine, load_failure: str, turns: bool, pushes: bool
+) -> dict[str, Any]:
+    """The configs of what not every engine has: a connector, a drafter, events. What an engine does
+    not have is not imported, so that a vLLM without it can be driven otherwise."""
+    from vllm import config as configs
+
+    further: dict[str, Any] = {}
+    common = {"kv_role": "kv_both", "engine_id": cfg.name, "kv_load_failure_policy": load_failure}
+    if cfg.store:
+        further["kv_transfer_config"] = configs.KVTransferConfig(
+            kv_connector="StoreConnector", kv_connector_module_path="kvproof.live.store", **common
+        )
+    if cfg.connected:
+        further["kv_transfer_config"] = configs.KVTransferConfig(
+            kv_connector="NixlPushConnector" if pushes else "NixlConnector",
+            kv_connector_extra_config=TURNS if turns else {},
+            **common,
+        )
+    if cfg.drafts:
+        further["speculative_config"] = speculative_config(cfg)
+    if cfg.kv_events:
+        further["kv_events_config"] = configs.KVEventsConfig(
+            enable_kv_cache_events=True, publisher="null"
+        )
+    return further
+
+
 def scheduler(
     cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap, with its NIXL
     connector, which pulls in one direction or in two, or pushes, or its store where it has one."""
     largest = max(g.block_size for g in cfg.groups)
-    transfer = None
-    if cfg.store:
-        transfer = KVTransferConfig(
-            kv_connector="StoreConnector",
-            kv_connector_module_path="kvproof.live.store",
-            kv_role="kv_both",
-            engine_id=cfg.name,
-            kv_load_failure_policy=load_failure,
-        )
-    if pushes:
-        adapt.check_push()
-    if cfg.connected:
-        transfer = KVTransferConfig(
-            kv_connector="NixlPushConnector" if pushes else "NixlConnector",
-            kv_role="kv_both",
-            engine_id=cfg.name,
-            kv_load_failure_policy=load_failure,
-            kv_connector_extra_config=TURNS if turns else {},
-        )
     vllm_config = adapt.made(
         VllmConfig,
         model_config=_model_config(),
@@ -192,12 +196,8 @@ def scheduler(
         cache_config=CacheConfig(
             block_size=smallest_block(cfg), enable_prefix_caching=cfg.prefix_caching
         ),
-        kv_transfer_config=transfer,
-        speculative_config=speculative_config(cfg),
-        kv_events_config=(
-            KVEventsConfig(enable_kv_cache_events=True, publisher="null") if cfg.kv_events else None
-        ),
         device_config=DeviceConfig("cpu"),
+        **_further_configs(cfg, load_failure, turns, pushes),
     )
     # What an engine settles from its model's layers and its memory, settled by hand. That steps
     # overlap is settled by the platform, and the CPU's says no.
@@ -214,8 +214,6 @@ def scheduler(
         cache.mamba_cache_mode = mamba.mode
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
-    if cfg.overlaps:
-        adapt.check_overlaps(Request)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
     built = chosen(
         vllm_config=vllm_config,
@@ -250,15 +248,19 @@ def request(
         extra_args={"kv_transfer_params": params} if params else None,
     )
     ids = token_ids(known.prompt)
-    embeds = torch.tensor([[float(i)] * HIDDEN for i in ids]) if known.embeds else None
+    further: dict[str, Any] = {}
+    if known.embeds:
+        further["prompt_embeds"] = torch.tensor([[float(i)] * HIDDEN for i in ids])
+    if priority:
+        further["priority"] = priority
+    if resumable:
+        further["resumable"] = True
     return Request(
         request_id=known.id,
         prompt_token_ids=None if known.embeds else ids,
-        prompt_embeds=embeds,
         sampling_params=sampling,
         pooling_params=None,
         arrival_time=float(arrival),
-        priority=priority,
-        resumable=resumable,
+        **further,
         block_hasher=get_request_block_hasher(hash_block_size(cfg), sha256),
     )

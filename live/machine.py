@@ -2,16 +2,15 @@
 
 It translates events into calls of the real classes and reads the state off afterwards. It decides
 nothing: which requests are scheduled, how far, and with which blocks is vLLM's doing. An exception
-that leaves vLLM is an engine's death, and is reported as such.
+that leaves vLLM is an engine's death, and is reported as such, unless it is ours (see `blame`).
 """
 
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from kvproof.live import availability, nixl
-from kvproof.live.adapt import CannotDrive
+from kvproof.live import blame, nixl
+from kvproof.live.contract.contract import require
 from kvproof.live.node import Node
 from kvproof.live.push import Push
 from kvproof.model import cluster as model
@@ -39,9 +38,6 @@ from kvproof.model.reports import Report
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
 from kvproof.model.step import Effects, Step
 
-ROOM = Path(__file__).parent
-"""An exception raised here is a mistake of the adapter, and no engine's death."""
-
 
 class LiveMachine:
     """Real vLLM behind `model.machine.Machine`."""
@@ -49,11 +45,12 @@ class LiveMachine:
     name = "live"
 
     def __init__(self, cluster: Cluster) -> None:
-        availability.drivable()
+        require(cluster)
         self.cluster = cluster
         options = cluster.load_failure, cluster.turns, cluster.pushes
-        self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
-        self.push = Push(cluster, self.nodes) if cluster.pushes else None
+        with blame.reading():
+            self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
+            self.push = Push(cluster, self.nodes) if cluster.pushes else None
         self.handed_over: dict[str, dict[str, Any]] = {}
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
@@ -74,12 +71,14 @@ class LiveMachine:
 
     def close(self) -> None:
         """Let go of the schedulers."""
-        for node in self.nodes.values():
-            node.scheduler.shutdown()
+        with blame.reading():
+            for node in self.nodes.values():
+                node.scheduler.shutdown()
 
     def add_job(self, job: Job) -> None:
         """Add a job to the traffic."""
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
+        require(self.cluster)
         if self.push is not None:
             self.push.cluster = self.cluster
 
@@ -97,7 +96,8 @@ class LiveMachine:
             effects = self.take_by_event[type(event)](event) or effects
         except Exception as error:  # whatever leaves vLLM has killed its engine
             self._bury(event, error)
-        effects = effects._replace(reports=self._refresh())
+        with blame.reading():
+            effects = effects._replace(reports=self._refresh())
         resolved = event
         if isinstance(event, Schedule):
             chose = tuple(self.nodes[event.engine].recorder.choices)
@@ -112,17 +112,18 @@ class LiveMachine:
         for engine in state.engines:
             node = self.nodes[engine.name]
             node.worker.memory = engine.memory
-            node.engine = engine
+            node.engine = engine.observed
         self.state = state
 
     def _bury(self, event: Event, error: Exception) -> None:
+        blame.spare(error)
         transfer = getattr(event, "request", "")
         name = getattr(event, "engine", turns.parties(self.cluster, transfer).sink.name)
-        node = self.nodes[name]
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        if isinstance(error, CannotDrive) or Path(last.filename).is_relative_to(ROOM):
-            raise error
-        where = last.name
+        owned = {name: node.owns() for name, node in self.nodes.items()}
+        if self.push is not None:
+            owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
+        node = self.nodes[blame.dead_by(error, owned, name)]
+        where = traceback.extract_tb(error.__traceback__)[-1].name
         said = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
         node.engine = node.engine._replace(dead=said)
 

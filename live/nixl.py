@@ -9,24 +9,19 @@ import inspect
 from typing import Any
 
 from kvproof.live import build, nixl_wire
-from kvproof.live.adapt import CannotDrive, first
+from kvproof.live.adapt import first
+from kvproof.live.contract.table_transfers import WORKERS
+from kvproof.live.fake import unstarted
 from kvproof.model import config
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Lists
 
 Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
-ROOM = "vllm.distributed.kv_transfer.kv_connector.v1"
-WORKERS = (
-    (f"{ROOM}.nixl.base_worker", "NixlBaseConnectorWorker"),
-    (f"{ROOM}.nixl.worker", "NixlConnectorWorker"),
-    (f"{ROOM}.nixl_connector", "NixlConnectorWorker"),
-)
-"""Where the worker is, newest release first."""
-
 
 def worker(cfg: config.Engine) -> Any:
     """A worker of this engine that can do arithmetic on block lists and nothing else."""
-    return fitted(object.__new__(first(WORKERS)), cfg)
+    return fitted(unstarted(first(WORKERS)), cfg)
 
 
 def fitted(made: Any, cfg: config.Engine) -> Any:
@@ -55,7 +50,7 @@ def awaits(meta: Any) -> bool:
 def paired(decode: Any, prefill: config.Engine, local: Lists, remote: Lists) -> Pairs:
     """D's and P's kernel block lists after the real trimming.
 
-    Raises CannotDrive where the release has no rule for unequal kernel blocks per block.
+    Raises AdapterDrift where the release has no rule for unequal kernel blocks per block.
     """
     own_ratio = decode._physical_blocks_per_logical_kv_block
     ratio = prefill.physical_per_logical
@@ -80,5 +75,6 @@ def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
     if ratio == own_ratio:
         return expand(lists)
     if not hasattr(decode, "_apply_prefix_caching"):
-        raise CannotDrive("its NIXL connector does not expand P's blocks in full")
+        why = "The NIXL worker of this vLLM does not expand P's blocks in full"
+        raise AdapterDrift(why, "NixlBaseConnectorWorker._apply_prefix_caching")
     return decode._logical_to_remote_kernel_block_ids(lists, ratio)

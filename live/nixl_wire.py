@@ -6,17 +6,17 @@ descriptors for, P's first and D's second. That they are equally long is asserte
 
 import inspect
 from collections import defaultdict
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from kvproof.live.adapt import accepted
+from kvproof.live.fake import Fake, FakeSpace
 
 PEER = "P"
 
 
-class _Wire:
+class _Wire(Fake):
     """Stands for NIXL's own agent."""
 
     def make_prepped_xfer(self, *_args: Any, **_kwargs: Any) -> int:
@@ -41,17 +41,17 @@ def read(worker: Any, local: Any, remote: Any, ratio: int) -> tuple[Any, Any]:
     worker._remote_agents = {PEER: {0: PEER}}
     worker._recving_transfers = defaultdict(list)
     worker.dst_num_blocks = defaultdict(int)
-    worker.kv_topo = SimpleNamespace(block_size_ratio_from_engine_id=lambda _engine: 1)
-    worker.transfer_topo = SimpleNamespace(
+    worker.kv_topo = FakeSpace(block_size_ratio_from_engine_id=lambda _engine: 1)
+    worker.transfer_topo = FakeSpace(
         block_size_ratio=lambda _size: 1,
-        get_engine_info=lambda _engine: SimpleNamespace(
+        get_engine_info=lambda _engine: FakeSpace(
             remote_block_size=1, remote_physical_blocks_per_logical=ratio
         ),
     )
     worker._get_block_descs_ids = worker._compute_desc_ids = descriptors
     lists = {"local_block_ids": local, "remote_block_ids": remote, "remote_rank": 0}
     if "read_spec" in inspect.signature(worker._read_blocks).parameters:
-        lists = {"read_spec": SimpleNamespace(**lists)}
+        lists = {"read_spec": FakeSpace(**lists)}
     worker._read_blocks(
         **accepted(
             worker._read_blocks,

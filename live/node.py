@@ -2,19 +2,21 @@
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.outputs import ModelRunnerOutput
 
 from kvproof.live import adapt, build, view
-from kvproof.live.listener import Listener
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, failed_load, in_flight, session, state, store
 from kvproof.model.reports import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
+
+if TYPE_CHECKING:
+    from kvproof.live.listener import Listener
 
 SAMPLED_ID = ord(state.SAMPLED)
 DRAFT_ID = ord(state.DRAFT)
@@ -39,8 +41,17 @@ class Node:
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
         reports = () if cfg.kv_events else None
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
-        self.listener = Listener(self.scheduler, self.names)
+        self.listener = self._listener() if cfg.kv_events else None
         self.refresh()
+
+    def _listener(self) -> "Listener":
+        from kvproof.live.listener import Listener
+
+        return Listener(self.scheduler, self.names)
+
+    def owns(self) -> tuple[object, ...]:
+        """The objects of vLLM that work for this engine alone."""
+        return self.scheduler, self.scheduler.kv_cache_manager, self.scheduler.connector, self.nixl
 
     def _cached(self) -> state.Cached:
         return view.cached(self.scheduler, self.names)
@@ -199,14 +210,14 @@ class Node:
                     [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
                     for share in shares
                 ],
-                kv_connector_output=KVConnectorOutput(invalid_block_ids=set(invalid))
-                if invalid
-                else None,
+                **_failed_loads(invalid),
             ),
         )
         for live in served:  # whoever ends now may have filled a block, and is not read off again
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
         if self.cfg.drafts and names and not self.cfg.overlaps:
+            from vllm.v1.outputs import DraftTokenIds
+
             drafts = [[DRAFT_ID] * self.cfg.drafts for _ in names]
             self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
         return {
@@ -228,6 +239,8 @@ class Node:
 
     def report(self, **finished: set[str]) -> None:
         """The worker's connector reports transfers, in a step that computes nothing."""
+        from vllm.v1.outputs import KVConnectorOutput
+
         self.scheduler.update_from_output(
             SchedulerOutput.make_empty(),
             ModelRunnerOutput(
@@ -239,7 +252,7 @@ class Node:
 
     def heard(self) -> tuple[Report, ...]:
         """What the engine told since it was last asked."""
-        return () if self.engine.reports is None else self.listener.reports()
+        return () if self.listener is None else self.listener.reports()
 
     def refresh(self) -> None:
         """Read the scheduler off again."""
@@ -258,3 +271,12 @@ class Node:
             output = self.queue[0][0] if self.queue else None
             after = view.with_drafts(self.scheduler, after, output, self.worker.states)
         self.engine = after._replace(memory=self.worker.memory)
+
+
+def _failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
+    """What a worker reports beside its samples, of blocks that a store could not bring."""
+    if not invalid:
+        return {}
+    from vllm.v1.outputs import KVConnectorOutput
+
+    return {"kv_connector_output": KVConnectorOutput(invalid_block_ids=set(invalid))}

@@ -66,7 +66,7 @@ def _outcome(case: ET.Element) -> str:
 def notice(report: Path) -> tuple[str, bool]:
     """The line to print, and whether enough live tests passed and none was skipped."""
     try:
-        version = availability.check()
+        version = availability.installed()
     except UsageError as error:
         missing = importlib.util.find_spec("vllm") is None
         return f"live: not run ({'make live installs it' if missing else error})", False

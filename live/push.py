@@ -11,6 +11,7 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from kvproof.live import nixl, push_wire
+from kvproof.live.fake import FakeParams
 from kvproof.live.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
@@ -40,15 +41,15 @@ class Push:
         """What a router that sends a request to P and D at once can tell D. P's own id of the
         request is not among it."""
         producer = self.prefill.scheduler.connector.connector_scheduler
-        return {
-            "do_remote_prefill": True,
-            "do_remote_decode": False,
-            "remote_engine_id": producer.engine_id,
-            "remote_request_id": f"router-{name}",
-            "remote_host": producer.side_channel_host,
-            "remote_port": producer.side_channel_port,
-            "tp_size": 1,
-        }
+        return FakeParams(
+            do_remote_prefill=True,
+            do_remote_decode=False,
+            remote_engine_id=producer.engine_id,
+            remote_request_id=f"router-{name}",
+            remote_host=producer.side_channel_host,
+            remote_port=producer.side_channel_port,
+            tp_size=1,
+        )
 
     def stepped(self, node: Node, meta: Any) -> None:
         """An engine's worker gets what its scheduler gave to the connector in a step."""

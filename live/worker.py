@@ -7,14 +7,16 @@ is, it reckons as the runner does, from columns of its own table.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvproof.live import adapt
-from kvproof.live.store import Load
 from kvproof.model import config, drafting, memory, state
 from kvproof.model.rules import SPEC
 from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
+
+if TYPE_CHECKING:
+    from kvproof.live.store import Load
 
 Reads = tuple[Read, ...]
 Accepted = Mapping[str, int]
@@ -81,7 +83,7 @@ class Worker:
     def _copy_blocks(self, output: Any) -> None:
         self.memory = memory.copied(self._alone(), adapt.block_copies(output)).memory
 
-    def load(self, loads: Iterable[Load], requests: dict[str, state.Request]) -> None:
+    def load(self, loads: "Iterable[Load]", requests: dict[str, state.Request]) -> None:
         """A store fills the blocks that its scheduler side was given, before the step runs."""
         engine = state.Engine(self.cfg.name, (), (), memory=self.memory)
         for name, tables, hit, external in loads:

@@ -36,9 +36,9 @@ def trace_of(violated: Violated, live: bool) -> Trace:
     """The run as a trace. The states are those the run went through."""
     vllm = None
     if live:
-        from kvproof.live.availability import check
+        from kvproof.live.availability import installed
 
-        vllm = check()
+        vllm = installed()
     return Trace(
         cluster=violated.cluster,
         events=violated.events,

@@ -73,6 +73,10 @@ class Watched:
             self.policy.update(differs(self.cluster, step))
         return step
 
+    def believe(self, state: State) -> None:
+        """Go on from this state."""
+        self.machine.believe(state)
+
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
         """The findings after a step that no known deviation explains. Where all are explained, the
         machine goes on with what it was seen to do."""

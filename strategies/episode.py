@@ -24,7 +24,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import Machine
 from kvproof.strategies.drain import drain
-from kvproof.strategies.run import Run
+from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.workloads import jobs
 
 MakeMachine = Callable[[Cluster], Machine]
@@ -46,13 +46,14 @@ BREAK = (TransferFail, TransferLost)
 class Target:
     """What an episode runs against. With `use_jobs` its traffic is the jobs of the cluster;
     otherwise they are the traffic of one episode in two, and the others draw their own. `ended` is
-    told of each whole run."""
+    called with each whole run, and `failed` for each run that breaks something."""
 
     make_machine: MakeMachine
     cluster: Cluster
     invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
     use_jobs: bool = False
     ended: Callable[[Run], None] = lambda _run: None
+    failed: Callable[[], None] = lambda: None
 
     @property
     def eventually(self) -> str | None:
@@ -168,6 +169,11 @@ class CacheMachine(RuleBasedStateMachine):
             if exception() is self.outside:
                 drain(self.run, self.target.eventually)
                 self.target.ended(self.run)
+            elif isinstance(exception(), Violated):
+                self.target.failed()
+        except Violated:
+            self.target.failed()
+            raise
         finally:
             close = getattr(self.run.machine, "close", None)
             if close is not None:

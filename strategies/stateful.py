@@ -111,12 +111,14 @@ def sample(
     shrink: bool = True,
     progress: Progress | None = None,
     ended: Callable[[Run], None] | None = None,
+    failed: Callable[[], None] | None = None,
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
     `use_jobs` keeps to the jobs of the cluster, in any order; otherwise one episode in two does,
     and the others draw their own. `shrink=False` reports a failing run as it was found, which is
-    quicker. `ended` is told of each whole run.
+    quicker. `ended` is called with each whole run, `failed` once, when the first run fails; what is
+    run after it, to shrink it, is not counted.
 
     SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
     where it was interrupted or the machine did not behave the same twice. What a machine raises
@@ -132,7 +134,12 @@ def sample(
         if ended is not None:
             ended(run)
 
-    target = Target(make_machine, cluster, chosen, use_jobs, add)
+    def close() -> None:
+        if tally.open and failed is not None:
+            failed()
+        tally.open = False  # what follows is the shrinking of this run
+
+    target = Target(make_machine, cluster, chosen, use_jobs, add, close)
 
     @hypothesis.seed(seed)
     def episode() -> CacheMachine:

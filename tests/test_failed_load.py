@@ -149,7 +149,7 @@ def test_the_model_follows_live_vllm(policy: str, steps_in_flight: int) -> None:
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.check())
+    faults = deviations(availability.installed())
     failed, found = 0, Counter()
     for name in FAILING:
         if CLUSTERS[name].engines[0].drafts and steps_in_flight > 1:

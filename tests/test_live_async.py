@@ -57,7 +57,7 @@ def test_the_model_follows_where_the_queue_is_kept_full() -> None:
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.check())
+    faults = deviations(availability.installed())
     seen: Counter[str] = Counter()
     for name in OVERLAPPING:
         for seed in range(SEEDS):

@@ -120,7 +120,7 @@ def run(name: str, invariants: list[str], shadowed: bool = False) -> Any:
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.check())
+    faults = deviations(availability.installed())
     return sample(
         (lambda c: Shadowed(LiveMachine(c), faults)) if shadowed else LiveMachine,
         CLUSTERS[FAULTS[name].cluster],

@@ -297,7 +297,7 @@ def run(name: str, invariants: list[str] | None, shadowed: bool = False, seed: i
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.check())
+    faults = deviations(availability.installed())
     chosen = None if invariants is None else [INVARIANTS[i] for i in invariants]
     return sample(
         (lambda c: Shadowed(LiveMachine(c), faults)) if shadowed else LiveMachine,

@@ -38,7 +38,7 @@ def test_without_its_fault_the_model_does_not_explain_it(name: str) -> None:
     from kvproof.live.machine import LiveMachine
 
     trace = read(FOLDER / f"{name}.jsonl")
-    others = [f for f in deviations(availability.check()) if f.name != name]
+    others = [f for f in deviations(availability.installed()) if f.name != name]
     machine = Shadowed(LiveMachine(trace.cluster), others)
     differed = None
     try:
@@ -59,7 +59,7 @@ def test_the_listed_findings_are_the_deviations_of_this_release() -> None:
     from kvproof.live import availability
     from kvproof.live.deviations import DEVIATIONS
 
-    assert sorted(DEVIATIONS[availability.check()]) == FINDINGS
+    assert sorted(DEVIATIONS[availability.installed()]) == FINDINGS
 
 
 @pytest.mark.parametrize("name", FINDINGS)

@@ -60,7 +60,7 @@ def compared(name: str, rules: Rules = SPEC, faults: Iterable[Fault] | None = No
     from kvproof.live.functions.function import compare
     from kvproof.live.functions.registry import function_named
 
-    known = deviations(availability.check()) if faults is None else faults
+    known = deviations(availability.installed()) if faults is None else faults
     return compare(function_named(name), rules, known)
 
 

@@ -53,7 +53,7 @@ def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(cluster:
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.beside())
+    faults = deviations(availability.installed())
     examples = settings().max_examples // SHARE
     machines: list[Shadowed] = []
 

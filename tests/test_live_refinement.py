@@ -23,7 +23,7 @@ def test_recorded_live_runs_replay_on_the_model(name: str) -> None:
     from kvproof.live.machine import LiveMachine
 
     cluster = CLUSTERS[name]
-    rules = rules_with(deviations(availability.check()))
+    rules = rules_with(deviations(availability.installed()))
     finished = 0
     for seed in range(SEEDS):
         choose = random.Random(seed)

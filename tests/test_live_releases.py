@@ -18,7 +18,7 @@ def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     options = ["--traces", str(tmp_path / "traces"), "--trace", str(FINDING)]
     assert survey.main([str(out), *options]) == 0
-    records = whole(out, availability.check())
+    records = whole(out, availability.installed())
     assert records is not None
     assert [r["shown"] for r in records] == [True]
     kept = read(tmp_path / "traces" / records[0]["broken"][0]["trace"])

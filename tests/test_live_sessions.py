@@ -27,7 +27,7 @@ def test_the_model_follows_sessions_beside(feature: str) -> None:
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    known = deviations(availability.check())
+    known = deviations(availability.installed())
     engine = dataclasses.replace(ENGINE, **BESIDE[feature])
     cluster = Cluster(feature, (engine,), aborts=True, sessions=True)
     outcome = sample(

@@ -27,7 +27,7 @@ def test_live_vllm_does_only_what_the_model_with_the_listed_faults_does(name: st
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    faults = deviations(availability.beside())
+    faults = deviations(availability.installed())
     machines: list[Shadowed] = []
 
     def make(cluster: Cluster) -> Shadowed:

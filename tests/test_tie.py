@@ -147,7 +147,7 @@ def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.Mo
     from kvproof.live.deviations import deviations
     from kvproof.live.machine import LiveMachine
 
-    known = deviations(availability.check())
+    known = deviations(availability.installed())
 
     def driven() -> None:
         run = Run(Shadowed(LiveMachine(CLUSTERS[name]), known), ())

@@ -282,7 +282,7 @@ def test_the_same_run_breaks_it_on_live_vllm(
     from kvproof.live import availability
     from kvproof.live.deviations import deviations
 
-    known = deviations(availability.check())
+    known = deviations(availability.installed())
     runs = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
     if fault in MISTAKES:
         MISTAKES[fault].patch(monkeypatch)

@@ -16,11 +16,8 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         asked = offer(cluster, step, about)
         over = asked is None or asked.phase in ("taken", "abandoned", "reading", "refused")
         return on_prefill(cluster, about) and over
-    loading = [
-        r.id
-        for r in step.after.engine(cluster.prefill.name).requests
-        if r.status in (LOADING, ABORTED)
-    ]
+    engine = step.after.engine(cluster.prefill.name)
+    loading = [r.id for r in engine.requests if r.status in (LOADING, ABORTED)]
     transfers = (step.after.transfer(cluster.job(r).follows + BACK) for r in loading)
     return any(t is None or t.phase in ("taken", "abandoned") for t in transfers)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kvproof.live.contract.contract import check
 from kvproof.model.algebra import Num, Truth, any_of, both, not_
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.ranges import Range
@@ -123,7 +124,9 @@ class Comparison(NamedTuple):
 
 def compare(function: Function, rules: Rules, deviations: Iterable[Fault]) -> Comparison:
     """Call vLLM on every case. Of these deviations only those explain a difference that the
-    function lists, and only for the numbers they are to show for."""
+    function lists, and only for the numbers they are to show for. Raises AdapterDrift where this
+    vLLM has not all that is called."""
+    check().require(["functions"])
     faults = {fault.name: fault for fault in deviations}
     cases = function.cases(rules)
     differences = []

@@ -6,9 +6,6 @@ with real blocks of the pool; the functions that read it are vLLM's.
 
 from typing import Any
 
-from vllm.v1.core.kv_cache_coordinator import replay_boundaries
-from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
-
 from kvproof.live import build
 from kvproof.model.config import Engine, Group
 
@@ -33,12 +30,16 @@ def state_skipped(computed: int) -> int:
 
 def window_hit(window: int, block_size: int) -> int:
     """`SlidingWindowManager._contiguous_blocks_for_hit`, without EAGLE."""
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
     return int(SlidingWindowManager._contiguous_blocks_for_hit(window, block_size, False))
 
 
 def mask(block: int, window: int, block_size: int, units: int) -> tuple[bool, bool]:
     """`SlidingWindowManager.reachable_block_mask` with dense retention, asked about this block
     alone and about all blocks up to it."""
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
     answers = []
     for start in (block, 0):
         found = SlidingWindowManager.reachable_block_mask(
@@ -57,6 +58,8 @@ def retained(
 ) -> bool:
     """`reachable_block_mask` with sparse retention, of a window group (`window` above 0) or of a
     Mamba group. A hit unit is so many blocks, and `apart` hit units are between what is kept."""
+    from vllm.v1.core.kv_cache_coordinator import replay_boundaries
+
     kind = Group("window", block_size, window) if window else Group("mamba", block_size)
     unit = units * block_size
     found = type(manager(kind)).reachable_block_mask(

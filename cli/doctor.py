@@ -1,0 +1,153 @@
+"""`kvproof doctor`: which parts of the vLLM that is there can be driven, and what is missing.
+
+Exit code 0 where one engine can be driven, 3 where vLLM is absent, fails when it is imported, or
+lacks what every engine needs.
+"""
+
+import argparse
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from kvproof.cli import parser as options
+from kvproof.cli.answer import print_json
+from kvproof.cli.machines import borrow
+from kvproof.live import availability
+from kvproof.live.contract.contract import Contract, Look, check
+from kvproof.live.contract.entry import Place
+from kvproof.live.contract.features import CORE, FEATURES
+from kvproof.model.errors import UsageError
+
+HELP = "tell what of the vLLM that is there can be driven, and what is missing"
+
+COLUMNS = 80
+CANNOT = 3
+
+NAMED = 4
+"""How many of the entries that a feature lacks are named in its line; the table marks all."""
+
+
+class Found(NamedTuple):
+    """The vLLM that is there, and what the contract finds in it. `failure` is one sentence or two
+    about why nothing can be found at all."""
+
+    version: str
+    path: str
+    contract: Contract
+    failure: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """Whether one engine can be driven."""
+        return CANNOT if self.failure or self.contract.missing(CORE) else 0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    options.add_release(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look everything up, and print what was found."""
+    borrow(args.release, args.cache, live=True)
+    found = _found()
+    if args.json:
+        print_json(_object(found))
+    else:
+        _print(found)
+    return found.exit_code
+
+
+def _found() -> Found:
+    try:
+        version, path = availability.installed(), str(availability.place())
+    except UsageError as error:
+        return Found("", "", Contract(()), str(error))
+    contract = check()
+    failure = contract.failure and (
+        f"vLLM {version} in {path} fails when it is imported ({contract.failure}). "
+        f"Use the Python that it was installed for, or {availability.INSTALL}."
+    )
+    return Found(version, path, contract, failure)
+
+
+def _object(found: Found) -> dict[str, Any]:
+    return {
+        "command": "doctor",
+        "exit_code": found.exit_code,
+        "vllm": {"version": found.version or None, "path": found.path or None},
+        "failure": found.failure or None,
+        "features": [
+            {
+                "name": name,
+                "what": feature.what,
+                "needs": list(feature.needs),
+                "drivable": not found.failure and not found.contract.missing(name),
+                "missing": [look.entry.name for look in found.contract.missing(name)],
+            }
+            for name, feature in FEATURES.items()
+        ],
+        "entries": [
+            {
+                "name": look.entry.name,
+                "feature": look.entry.feature,
+                "used_for": look.entry.used_for,
+                "looked_at": (look.place or look.entry.places[0]).how,
+                "found": look.place and _where(look.place),
+                "why": look.why or None,
+            }
+            for look in found.contract.looks
+        ],
+    }
+
+
+def _where(place: Place) -> str:
+    """Where an entry was found."""
+    if place.absent:
+        return f"an older release, without {place.name}"
+    if place.module and place.names:
+        return f"{place.module}:{place.name}"
+    return place.name
+
+
+def _print(found: Found) -> None:
+    console = Console(width=COLUMNS, highlight=False, markup=False)
+    if found.failure:
+        console.print(found.failure)
+        return
+    for name in FEATURES:
+        looks = [look for look in found.contract.looks if look.entry.feature == name]
+        if looks:
+            console.print(_table(name, looks))
+    console.print(f"vLLM {found.version} in {found.path}", soft_wrap=True)
+    undrivable = [name for name in FEATURES if found.contract.missing(name)]
+    for name in undrivable:
+        console.print(f"{name} cannot be driven: {_why(name, found.contract.missing(name))}.")
+    drivable = len(FEATURES) - len(undrivable)
+    console.print(f"{drivable} of {len(FEATURES)} features can be driven.")
+
+
+def _why(name: str, missing: list[Look]) -> str:
+    """What a feature lacks, or else which feature that it stands on lacks something."""
+    own = [look for look in missing if look.entry.feature == name]
+    if not own:
+        return f"it needs {missing[0].entry.feature}"
+    names = ", ".join(look.entry.name for look in own[:NAMED])
+    more = f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
+    return f"there is no {names}{more}{f' ({own[0].why})' if own[0].why else ''}"
+
+
+def _table(name: str, looks: list[Look]) -> Table:
+    """The entries of a feature."""
+    shown = Table(box=box.SIMPLE, width=COLUMNS, title=f"{name}: {FEATURES[name].what}")
+    shown.title_justify = "left"
+    shown.add_column("the adapter touches", width=39, overflow="fold")
+    shown.add_column("found", width=9)
+    shown.add_column("for", overflow="fold")
+    for look in looks:
+        place = look.place
+        mark = "MISSING" if place is None else "older" if place.absent else place.how
+        shown.add_row(look.entry.name, mark, look.entry.used_for)
+    return shown

@@ -1,0 +1,94 @@
+"""Whose fault an exception is that leaves a call of vLLM: the adapter's, or an engine's.
+
+The adapter's is one that is raised in its own code, or that misses something which the contract
+names. Any other one is an engine's death. (What a stand-in of ours lacks, it says itself.)
+"""
+
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.contract.table import TABLE
+from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
+
+_ROOT = Path(__file__).parent.parent
+_OURS = tuple(_ROOT / room for room in ("live", "model", "strategies", "invariants"))
+
+_CALLED = re.compile(r"(?P<callee>[\w.<>]+)\(\) ")
+_NOT_IN = re.compile(r"cannot import name '(?P<name>\w+)'")
+
+_PLACES = [place for entry in TABLE for place in entry.places]
+_OWNED = {(place.owner, place.mentioned or place.names[-1]) for place in _PLACES if place.names}
+_MODULES = {place.module for place in _PLACES}
+_NAMES = {place.names[0] for place in _PLACES if place.module and place.names}
+_TAKING = {".".join(place.names[-2:]) for place in _PLACES if place.parameter}
+
+
+def spare(error: Exception) -> None:
+    """Raise AdapterDrift where an exception is the adapter's."""
+    if isinstance(error, UsageError | NotAllowed):
+        raise error
+    entry = _missing(error)
+    if entry or _raised_by_us(error):
+        raise AdapterDrift(f"The adapter does not fit: {last_line(error)}", entry) from error
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """What the body raises is the adapter's: it builds engines, or reads them off."""
+    try:
+        yield
+    except (UsageError, NotAllowed):
+        raise
+    except Exception as error:  # whatever vLLM raises where it is not what we take it for
+        why = f"The adapter does not fit: {last_line(error)}"
+        raise AdapterDrift(why, _missing(error)) from error
+
+
+def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise: str) -> str:
+    """The engine that has died: of those that own the objects given, the one in whose method the
+    exception was raised, innermost first."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        acting = frame.f_locals.get("self")
+        for name, things in owned.items():
+            if acting is not None and any(acting is thing for thing in things):
+                return name
+    return otherwise
+
+
+def _raised_by_us(error: Exception) -> bool:
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return any(Path(last).is_relative_to(room) for room in _OURS)
+
+
+def _missing(error: Exception) -> str:
+    """What an exception says is missing, if the contract names it."""
+    if isinstance(error, AttributeError):
+        return _missing_of(error.obj, error.name or "")
+    if isinstance(error, ImportError):
+        found = _NOT_IN.search(str(error))
+        name = found["name"] if found else error.name or ""
+        return name if name in _NAMES | _MODULES else ""
+    if isinstance(error, TypeError):
+        found = _CALLED.match(str(error))
+        return _callee(found["callee"]) if found else ""
+    return ""
+
+
+def _missing_of(owner: Any, name: str) -> str:
+    """`Class.name`, where an object or class of vLLM lacks what the contract names."""
+    kind = owner if isinstance(owner, type) else type(owner)
+    names = [each.__name__ for each in kind.__mro__]
+    owners = [each for each in names if (each, name) in _OWNED]
+    return f"{owners[0]}.{name}" if owners else ""
+
+
+def _callee(called: str) -> str:
+    """A callee that takes other arguments, where it is one that the contract names."""
+    kept = called.removesuffix(".__init__")
+    return kept if kept in _TAKING else ""

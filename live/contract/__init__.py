@@ -1,0 +1,1 @@
+"""The contract: all of vLLM that the adapter touches, checked before anything is driven."""

@@ -1,0 +1,92 @@
+"""The contract as the vLLM that is there keeps it: what was found, and what can be driven."""
+
+import functools
+import importlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
+from kvproof.live.contract import samples
+from kvproof.live.contract.entry import Entry, Place
+from kvproof.live.contract.features import CORE, used_by, with_needs
+from kvproof.live.contract.lookup import Missing, find, last_line
+from kvproof.live.contract.table import TABLE
+from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
+
+
+class Look(NamedTuple):
+    """What was found of an entry: its place, or None and, where it is known, why. Without the core
+    nothing can be built, and what only objects have is not `looked` at."""
+
+    entry: Entry
+    place: Place | None
+    why: str = ""
+    looked: bool = True
+
+
+class Contract(NamedTuple):
+    """All looks, and why vLLM could not be imported, where it could not."""
+
+    looks: tuple[Look, ...]
+    failure: str = ""
+
+    def missing(self, feature: str) -> list[Look]:
+        """What a feature lacks, in itself and in what it stands on; first what is known to."""
+        needed = with_needs([feature])
+        lacking = [look for look in self.looks if not look.place and look.entry.feature in needed]
+        return sorted(lacking, key=lambda look: not look.looked)
+
+    def require(self, features: Iterable[str]) -> None:
+        """Raise AdapterDrift where one of these features cannot be driven, naming what is missing.
+        The core comes first."""
+        if self.failure:
+            raise AdapterDrift(f"vLLM cannot be imported ({self.failure})", "vllm")
+        for feature in with_needs(features):
+            lacking = self.missing(feature)
+            if lacking:
+                raise AdapterDrift(_sentence(feature, lacking), lacking[0].entry.name)
+
+
+def _sentence(feature: str, lacking: list[Look]) -> str:
+    first = lacking[0]
+    why = f" ({first.why})" if first.why else ""
+    more = f"; {len(lacking) - 1} more are missing" if len(lacking) > 1 else ""
+    needed = f"needed for {feature}: {first.entry.used_for}"
+    return f"This vLLM has no {first.entry.name}{why}, {needed}{more}"
+
+
+@functools.cache
+def check() -> Contract:
+    """The contract, looked up once in the vLLM that this process imports."""
+    try:
+        importlib.import_module("vllm")
+    except Exception as error:  # an installed vLLM may fail in any way when it is imported
+        return Contract((), last_line(error))
+    built = {entry: _look(entry, None) for entry in TABLE if not _on_objects(entry)}
+    buildable = all(look.place for look in built.values() if look.entry.feature == CORE)
+    return Contract(tuple(built.get(entry) or _look(entry, buildable) for entry in TABLE))
+
+
+def _on_objects(entry: Entry) -> bool:
+    return any(place.names and not place.module for place in entry.places)
+
+
+def _look(entry: Entry, buildable: bool | None) -> Look:
+    """Look an entry up. Where the core lacks something, nothing can be built to look at."""
+    if buildable is False:
+        return Look(entry, None, "not looked at, for no engine can be built", looked=False)
+    why = ""
+    for place in entry.places:
+        try:
+            find(place, samples.sample)
+        except Missing as missing:
+            why = why or str(missing)
+        else:
+            return Look(entry, place)
+    return Look(entry, None, why)
+
+
+def require(cluster: Cluster) -> None:
+    """Raise AdapterDrift where the cluster uses something that this vLLM lacks."""
+    check().require(used_by(cluster))

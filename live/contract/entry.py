@@ -1,0 +1,84 @@
+"""One line of the contract: something of vLLM that the adapter touches."""
+
+import re
+from typing import NamedTuple
+
+_PARTS = re.compile(
+    r"(?P<absent>!?)(?:(?P<module>[\w.]+):)?(?P<names>[\w.]+)"
+    r"(?:\((?P<parameter>\w+)\)|~(?P<mentioned>\w+))?"
+)
+
+
+class Place(NamedTuple):
+    """Where something is.
+
+    `module:Class.name` is looked up in a module, `Class.name` on a real object (see `samples`),
+    `(name)` after either is a parameter of it, and `module:Class~name` is a name or a key in the
+    code of a class that is never started. `!` before a place says that it is not there, which tells
+    an older release apart.
+    """
+
+    absent: bool
+    module: str
+    names: tuple[str, ...]
+    parameter: str
+    mentioned: str
+
+    @property
+    def how(self) -> str:
+        """What is looked at."""
+        if not self.names:
+            return "module"
+        if self.mentioned:
+            return "code"
+        if self.parameter:
+            return "parameter"
+        return "symbol" if self.module else "object"
+
+    @property
+    def owner(self) -> str:
+        """The class that is to have the last name; empty for the names of a module."""
+        return self.names[-2] if len(self.names) > 1 else ""
+
+    @property
+    def name(self) -> str:
+        """The name without its module: `Class.name(parameter)`."""
+        if not self.names:
+            return self.module
+        name = ".".join(self.names)
+        if self.mentioned:
+            return f"{name}.{self.mentioned}"
+        return f"{name}({self.parameter})" if self.parameter else name
+
+
+def place(text: str) -> Place:
+    """The place that a text of the table names."""
+    if ":" not in text and text.startswith("vllm"):
+        return Place(False, text, (), "", "")
+    parts = _PARTS.fullmatch(text)
+    assert parts is not None, text
+    names = tuple(parts["names"].split("."))
+    absent, module = bool(parts["absent"]), parts["module"] or ""
+    return Place(absent, module, names, parts["parameter"] or "", parts["mentioned"] or "")
+
+
+class Entry(NamedTuple):
+    """What the adapter touches, and what for. Where releases differ there are several places, and
+    one of them is enough. Without it the feature cannot be driven."""
+
+    feature: str
+    places: tuple[Place, ...]
+    used_for: str
+
+    @property
+    def name(self) -> str:
+        """The entry is told by its first place, that of the newest release."""
+        return self.places[0].name
+
+
+def entries(feature: str, *lines: tuple[str, str]) -> tuple[Entry, ...]:
+    """The entries of a feature. Places that stand for one another are given apart by `|`."""
+    return tuple(
+        Entry(feature, tuple(map(place, places.split(" | "))), used_for)
+        for places, used_for in lines
+    )

@@ -1,0 +1,112 @@
+"""Small real objects of vLLM on which attributes are looked up: what constructors set, no class
+tells. Each is built once, the first time it is asked for, of the smallest engine that has one."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvproof.live.contract.lookup import Missing, last_line
+from kvproof.model.config import Engine, Group
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.state import SAMPLED, WAITING, Request
+
+GROUP = Group("full", 2)
+
+
+def _engine() -> Mapping[str, Any]:
+    """An engine that has taken a request through one step, its answer included."""
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    from kvproof.live import build
+
+    cfg = Engine("E", (GROUP,))
+    scheduler = build.scheduler(cfg, "fail")
+    request = build.request(cfg, Request("r0", WAITING, "abc", 3, 1), None)
+    scheduler.add_request(request)
+    manager = scheduler.kv_cache_manager
+    output: SchedulerOutput = scheduler.schedule()
+    (table,) = manager.coordinator.single_type_managers[0].req_to_blocks.values()
+    held = manager.get_blocks(request.request_id)
+    answer = ModelRunnerOutput(["r0"], {"r0": 0}, [[ord(SAMPLED)]])
+    (answers,) = scheduler.update_from_output(output, answer).values()
+    return {
+        "Scheduler": scheduler,
+        "Request": request,
+        "KVCacheManager": manager,
+        "KVCacheBlocks": held,
+        "KVCacheCoordinator": manager.coordinator,
+        "SingleTypeKVCacheManager": manager.coordinator.single_type_managers[0],
+        "BlockPool": manager.block_pool,
+        "BlockHashToBlockMap": manager.block_pool.cached_block_hash_to_block,
+        "FreeKVCacheBlockQueue": manager.block_pool.free_block_queue,
+        "KVCacheBlock": table[0],
+        "SchedulerOutput": output,
+        "NewRequestData": output.scheduled_new_reqs[0],
+        "CachedRequestData": output.scheduled_cached_reqs,
+        "EngineCoreOutputs": answers,
+        "EngineCoreOutput": answers.outputs[0],
+        "KVCacheConfig": build.kv_cache_config(cfg),
+        "KVCacheGroupSpec": build.kv_cache_config(cfg).kv_cache_groups[0],
+    }
+
+
+def _events() -> Mapping[str, Any]:
+    """What hands out the events of an engine."""
+    from kvproof.live import build
+
+    scheduler = build.scheduler(Engine("E", (GROUP,), kv_events=True), "fail")
+    return {"EventPublisher": scheduler.kv_event_publisher}
+
+
+def _connected(pushes: bool, kind: str) -> Mapping[str, Any]:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+    from kvproof.live import build
+
+    connector = build.scheduler(
+        Engine("D", (GROUP,), role="decode"), "fail", False, pushes
+    ).connector
+    return {
+        kind: connector,
+        f"{kind}Scheduler": connector.connector_scheduler,
+        f"{kind}Metadata": connector.build_connector_meta(SchedulerOutput.make_empty()),
+    }
+
+
+def _pull() -> Mapping[str, Any]:
+    return _connected(False, "NixlConnector")
+
+
+def _push() -> Mapping[str, Any]:
+    return _connected(True, "NixlPushConnector")
+
+
+_BUILDERS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+    "EventPublisher": _events,
+    "NixlConnector": _pull,
+    "NixlConnectorScheduler": _pull,
+    "NixlConnectorMetadata": _pull,
+    "NixlPushConnector": _push,
+    "NixlPushConnectorScheduler": _push,
+    "NixlPushConnectorMetadata": _push,
+}
+
+
+@functools.cache
+def _built(builder: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | str:
+    """What a builder gives, or why vLLM lets it build nothing. It is tried once."""
+    try:
+        return builder()
+    except AdapterDrift as drift:
+        return drift.why
+    except Exception as error:  # whatever vLLM raises when an engine is built
+        return last_line(error)
+
+
+def sample(kind: str) -> Any:
+    """A real object of this class. Raises Missing where this vLLM lets none be built."""
+    built = _built(_BUILDERS.get(kind, _engine))
+    if isinstance(built, str):
+        raise Missing(f"no {kind} can be built: {built}")
+    return built[kind]

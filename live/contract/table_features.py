@@ -1,0 +1,174 @@
+"""The contract: what single features of one engine need."""
+
+from kvproof.live.contract.entry import entries
+from kvproof.live.contract.table_core import (
+    CONFIG,
+    MANAGERS,
+    OUTPUTS,
+    REQUEST,
+    SCHEDULER,
+    SPECS,
+    UTILS,
+)
+
+KV_CACHE_MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
+EVENTS = "vllm.distributed.kv_events"
+
+GROUPS = (
+    *entries(
+        "windows",
+        (f"{SPECS}:SlidingWindowSpec", "a group of a window"),
+        (f"{SPECS}:SlidingWindowSpec(sliding_window)", "how wide it is"),
+    ),
+    *entries(
+        "states",
+        (f"{SPECS}:MambaSpec", "a group of states"),
+        (f"{SPECS}:MambaSpec(block_size)", "the distance of cached states"),
+        (f"{SPECS}:MambaSpec(shapes)", "the shape of a state"),
+        (f"{SPECS}:MambaSpec(dtypes)", "the shape of a state"),
+        (f"{SPECS}:MambaSpec(mamba_cache_mode)", "whether states are cached"),
+        (f"{SPECS}:MambaSpec(num_speculative_blocks)", "states after drafts"),
+        (f"{CONFIG}:CacheConfig.mamba_cache_mode", "whether states are cached"),
+        (f"{CONFIG}:CacheConfig.mamba_block_size", "the distance of cached states"),
+    ),
+    *entries(
+        "shared prefixes",
+        (
+            f"Request.shared_prefix_boundary | !{KV_CACHE_MANAGER}(max_in_flight_tokens)",
+            "where two prompts part, of which older releases keep no note",
+        ),
+    ),
+    *entries(
+        "retention",
+        (f"{SPECS}:KVCacheConfig(prefix_cache_retention_interval)", "how much is kept"),
+    ),
+    *entries(
+        "partial hits",
+        ("KVCacheCoordinator.enable_partial_hash_hits", "whether they are on"),
+        ("SchedulerOutput.kv_cache_block_copies", "blocks that the worker copies"),
+        ("BlockPool.cached_block_hashes_by_block", "further prefixes in a block"),
+    ),
+)
+
+ENVIRONMENT = (
+    *entries(
+        "priority",
+        (f"{REQUEST}:Request(priority)", "who is served first"),
+    ),
+    *entries(
+        "aborts",
+        ("Scheduler.finish_requests", "a user leaves"),
+        (f"{REQUEST}:RequestStatus.FINISHED_ABORTED", "a user leaves"),
+    ),
+    *entries("evictions", ("KVCacheManager.evict_blocks", "a block is evicted")),
+    *entries(
+        "resets",
+        ("Scheduler.reset_prefix_cache", "the cache is reset"),
+        ("Scheduler.reset_prefix_cache(reset_running_requests)", "the same under load"),
+    ),
+    *entries(
+        "sessions",
+        (f"{REQUEST}:Request(resumable)", "a part of a session"),
+        ("Request.resumable", "whether more may come"),
+        ("Request.prompt_token_ids", "the parts so far"),
+        (f"{REQUEST}:RequestStatus.WAITING_FOR_STREAMING_REQ", "a session waits for a part"),
+    ),
+    *entries(
+        "embeddings",
+        (f"{CONFIG}:ModelConfig(enable_prompt_embeds)", "they are allowed"),
+        (f"{REQUEST}:Request(prompt_embeds)", "a prompt of them"),
+    ),
+)
+
+STEPS = (
+    *entries(
+        "async",
+        ("Request.num_stale_output_tokens", "outputs that a preemption made stale"),
+        ("Request.drop_stale_output", "what becomes of them"),
+        ("Scheduler.deferred_frees", "blocks that wait for a step"),
+        ("Scheduler.processed_step_seq", "which steps are done"),
+        ("Request.spec_token_ids", "drafts to verify"),
+        ("SchedulerOutput.scheduled_spec_decode_tokens", "drafts to verify"),
+    ),
+    *entries(
+        "drafts",
+        (f"{CONFIG}:SpeculativeConfig", "a drafter"),
+        *(
+            (f"{CONFIG}:SpeculativeConfig({name})", "a drafter")
+            for name in (
+                *("method", "model", "num_speculative_tokens"),
+                *("target_model_config", "target_parallel_config"),
+            )
+        ),
+        (
+            f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)"
+            f" | !{KV_CACHE_MANAGER}(num_hash_lookahead_tokens)",
+            "hashes that cover no later token, where a release has others",
+        ),
+        (f"{CONFIG}:ParallelConfig", "a drafter"),
+        (f"{CONFIG}:VllmConfig(speculative_config)", "a part of the config"),
+        (f"{SPECS}:KVCacheGroupSpec(is_eagle_group)", "groups with layers of the drafter"),
+        (f"{OUTPUTS}:DraftTokenIds", "the drafts of a step"),
+        ("Scheduler.update_draft_token_ids", "the drafts of a step arrive"),
+        ("Request.spec_token_ids", "drafts to verify"),
+        ("SchedulerOutput.scheduled_spec_decode_tokens", "drafts to verify"),
+    ),
+    *entries(
+        "kv events",
+        (f"{CONFIG}:KVEventsConfig", "they are switched on"),
+        (f"{CONFIG}:KVEventsConfig(enable_kv_cache_events)", "they are switched on"),
+        (f"{CONFIG}:KVEventsConfig(publisher)", "they go nowhere"),
+        (f"{CONFIG}:VllmConfig(kv_events_config)", "a part of the config"),
+        ("Scheduler.kv_event_publisher", "where they are handed out"),
+        ("EventPublisher.publish", "where they are handed out"),
+        (f"{EVENTS}:KVEventBatch.events", "what is handed out"),
+        ("KVCacheManager.take_events", "what is left"),
+        (f"{EVENTS}:AllBlocksCleared", "the cache was reset"),
+        (f"{EVENTS}:BlockRemoved", "a block is no longer cached"),
+        (f"{EVENTS}:BlockRemoved.block_hashes", "which block"),
+        (f"{EVENTS}:BlockRemoved.group_idx", "of which group"),
+        (f"{EVENTS}:BlockStored", "blocks are cached"),
+        (f"{EVENTS}:BlockStored.block_hashes", "which blocks"),
+        (f"{EVENTS}:BlockStored.group_idx", "of which group"),
+        (f"{EVENTS}:BlockStored.parent_block_hash", "after which block"),
+        (f"{EVENTS}:BlockStored.token_ids", "with which tokens"),
+        (f"{UTILS}:BlockHash", "the hash that is told"),
+        (f"{UTILS}:maybe_convert_block_hash", "the hash that is told"),
+    ),
+)
+
+FUNCTIONS = entries(
+    "functions",
+    ("vllm.v1.core.kv_cache_coordinator:replay_boundaries", "retention"),
+    (f"{MANAGERS}:SlidingWindowManager", "what a window keeps"),
+    (f"{MANAGERS}:SlidingWindowManager._contiguous_blocks_for_hit", "hits of a window"),
+    (f"{MANAGERS}:SlidingWindowManager.reachable_block_mask", "retention"),
+    *(
+        (f"{MANAGERS}:SlidingWindowManager.reachable_block_mask({name})", "retention")
+        for name in (
+            *("start_block", "end_block", "alignment_tokens", "kv_cache_spec", "use_eagle"),
+            *("retention_interval", "reachable_boundaries"),
+        )
+    ),
+    ("SingleTypeKVCacheManager.get_num_skipped_tokens", "blocks that are freed early"),
+    ("SingleTypeKVCacheManager.get_num_blocks_to_allocate", "predictions"),
+    ("SingleTypeKVCacheManager.add_local_computed_blocks", "the counter of cached blocks"),
+    ("SingleTypeKVCacheManager.block_size", "predictions"),
+    ("SingleTypeKVCacheManager.block_pool", "blocks to put in place"),
+    (f"{MANAGERS}:MambaManager~_allocated_block_reqs", "predictions of a state"),
+    ("BlockPool.get_new_blocks", "blocks to put in place"),
+    ("BlockPool.free_blocks", "blocks to put in place"),
+    ("BlockPool.null_block", "blocks to put in place"),
+    ("Request.append_output_token_ids", "a request that has come far"),
+    ("Request.num_tokens", "the length of a request"),
+    ("Request.prompt_embeds", "the length of a request"),
+    (f"{SCHEDULER}:Scheduler._mamba_block_aligned_split", "chunks"),
+    ("KVCacheManager.get_computed_blocks", "hits"),
+    ("KVCacheManager.allocate_slots(delay_cache_blocks)", "a load"),
+    ("Scheduler.finished_recving_kv_req_ids", "a load that has ended"),
+    ("NixlConnectorScheduler._get_remote_prefill_token_count", "what P leaves to D"),
+    ("NixlConnectorScheduler._truncate_request_for_prefill", "what P leaves to D"),
+    ("NixlConnectorScheduler.get_exchange_clipped_blocks", "what P offers"),
+)
+
+ENTRIES = (*GROUPS, *ENVIRONMENT, *STEPS, *FUNCTIONS)

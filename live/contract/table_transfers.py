@@ -1,0 +1,150 @@
+"""The contract: what transfers between engines, and loads from a store, need."""
+
+from kvproof.live.contract.entry import entries
+from kvproof.live.contract.table_core import CONFIG, OUTPUTS
+
+CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
+BASE = f"{CONNECTORS}.base"
+NIXL = f"{CONNECTORS}.nixl"
+UP_TO_0_19 = f"{CONNECTORS}.nixl_connector"
+PUSH_WORKER = f"{NIXL}.push_worker:NixlPushConnectorWorker"
+
+WORKERS = (
+    f"{NIXL}.base_worker:NixlBaseConnectorWorker",
+    f"{NIXL}.worker:NixlConnectorWorker",
+    f"{UP_TO_0_19}:NixlConnectorWorker",
+)
+"""Where the NIXL worker is, newest release first."""
+
+
+def _any(places: tuple[str, ...], rest: str = "") -> str:
+    return " | ".join(f"{where}{rest}" for where in places)
+
+
+def _metadata(rest: str) -> str:
+    return f"{NIXL}.metadata:{rest} | {UP_TO_0_19}:{rest}"
+
+
+CONNECTOR = (
+    *entries(
+        "connector",
+        (f"{CONFIG}:KVTransferConfig", "the config of a connector"),
+        *(
+            (f"{CONFIG}:KVTransferConfig({name})", "the config of a connector")
+            for name in (
+                *("kv_connector", "kv_role", "engine_id"),
+                *("kv_load_failure_policy", "kv_connector_extra_config"),
+            )
+        ),
+        (f"{CONFIG}:VllmConfig(kv_transfer_config)", "a part of the config"),
+        (f"{OUTPUTS}:KVConnectorOutput", "what a worker reports"),
+        (f"{OUTPUTS}:ModelRunnerOutput(kv_connector_output)", "a worker reports"),
+        ("Scheduler.connector", "the connector of an engine"),
+        ("SchedulerOutput.kv_connector_metadata", "what it tells its worker"),
+    ),
+    *entries(
+        "store",
+        (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "a connector of ours"),
+        (f"{BASE}:KVConnectorBase_V1", "what it stands on"),
+        (f"{BASE}:KVConnectorBase_V1(vllm_config)", "it is built"),
+        (f"{BASE}:KVConnectorBase_V1(role)", "it is built"),
+        (f"{BASE}:KVConnectorBase_V1(kv_cache_config)", "it is built"),
+        (f"{BASE}:SupportsHMA", "what it stands on"),
+        (f"{BASE}:KVConnectorMetadata", "what it tells its worker"),
+        *(
+            (f"{BASE}:KVConnectorBase_V1.{name}", "vLLM asks it")
+            for name in (
+                *("get_num_new_matched_tokens", "update_state_after_alloc"),
+                *("build_connector_meta", "request_finished", "start_load_kv"),
+                *("wait_for_layer_load", "save_kv_layer", "wait_for_save"),
+            )
+        ),
+        (f"{BASE}:SupportsHMA.request_finished_all_groups", "vLLM asks it"),
+        ("Request.all_token_ids", "what it could bring"),
+        ("KVCacheBlocks.get_block_ids", "the blocks it fills"),
+        (f"{OUTPUTS}:KVConnectorOutput(invalid_block_ids)", "what it could not bring"),
+    ),
+    *entries(
+        "failed loads",
+        (f"{OUTPUTS}:KVConnectorOutput(failed_recving)", "a read that failed"),
+    ),
+    *entries(
+        "P/D",
+        ("Scheduler.failed_recving_kv_req_ids", "a read that failed"),
+        (f"{OUTPUTS}:KVConnectorOutput(finished_recving)", "D has read"),
+        (f"{OUTPUTS}:KVConnectorOutput(finished_sending)", "P may free"),
+        ("Scheduler.finished_recving_kv_req_ids", "loads that have ended"),
+        ("NixlConnector.connector_scheduler", "the connector of an engine"),
+        (_any(WORKERS), "blocks are paired"),
+        (_any(WORKERS, "._logical_to_kernel_block_ids"), "blocks are paired"),
+        (
+            "KVCacheConfig.transfer_groups | KVCacheConfig.kv_cache_groups",
+            "the groups that are transferred",
+        ),
+        ("KVCacheGroupSpec.kv_cache_spec", "the groups that are transferred"),
+        *(
+            (f"NixlConnectorScheduler~{key}", "what engines tell each other")
+            for key in ("do_remote_prefill", "do_remote_decode", "remote_block_ids")
+        ),
+    ),
+)
+
+PULL = entries(
+    "pull",
+    (f"{NIXL}:NixlConnector | {UP_TO_0_19}:NixlConnector", "the connector"),
+    (
+        _any(WORKERS, "._apply_prefix_caching") + " | " + _any(WORKERS, "._read_blocks"),
+        "blocks are paired",
+    ),
+    ("NixlConnectorMetadata.reqs_to_recv", "what D is to read"),
+    ("NixlConnectorScheduler._reqs_need_recv", "what D has still to tell P"),
+    (_metadata("ReqMeta.local_block_ids"), "the blocks D reads into"),
+    (_metadata("ReqMeta.remote"), "the blocks D reads"),
+    (_metadata("RemoteMeta.block_ids"), "the blocks D reads"),
+    (
+        f"{NIXL}.metadata:ReqMeta.awaiting_kvs | !{OUTPUTS}:KVConnectorOutput(failed_recving)",
+        "whether D waits, which older releases tell by an empty list",
+    ),
+)
+
+TURNS = entries(
+    "turns",
+    *(
+        (f"NixlConnectorScheduler~{key}", "the connector works in both directions")
+        for key in ("bidirectional_kv_xfer", "kv_recompute_threshold", "remote_num_tokens")
+    ),
+)
+
+PUSH = entries(
+    "push",
+    (f"{NIXL}:NixlPushConnector", "the connector"),
+    (PUSH_WORKER, "its worker"),
+    (f"{PUSH_WORKER}.start_load_kv", "an engine's step reaches it"),
+    (f"{PUSH_WORKER}.get_transfer_results", "it tells the ends of writes"),
+    (f"{PUSH_WORKER}._push_writer_loop", "it writes"),
+    (f"{PUSH_WORKER}~_reqs_to_send", "the leases of P"),
+    (f"{PUSH_WORKER}~_sending_transfers", "writes that have not ended"),
+    (f"{PUSH_WORKER}~_push_finished_blocks", "what P has to write"),
+    (f"{PUSH_WORKER}~_pending_d_registrations", "what D has registered"),
+    (f"{NIXL}.stats:NixlKVConnectorStats", "its worker counts"),
+    *(
+        (f"{BASE}:KVConnectorTransferResults.{name}", "it tells the ends of writes")
+        for name in ("finished_recving", "failed_recving", "finished_sending")
+    ),
+    ("NixlPushConnector.build_connector_meta", "what a scheduler tells its worker"),
+    ("NixlPushConnectorMetadata.push_registrations", "D tells P its blocks"),
+    ("NixlPushConnectorScheduler.engine_id", "what a router tells D"),
+    ("NixlPushConnectorScheduler.side_channel_host", "what a router tells D"),
+    ("NixlPushConnectorScheduler.side_channel_port", "what a router tells D"),
+    ("NixlPushConnectorScheduler._push_registration_deadlines", "how long D waits"),
+    ("Request.kv_transfer_params", "what D may still register"),
+    *(
+        (f"NixlPushConnectorScheduler~{key}", "what a router tells D")
+        for key in (
+            *("remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size"),
+            *("remote_num_tokens", "local_block_ids"),
+        )
+    ),
+)
+
+ENTRIES = (*CONNECTOR, *PULL, *TURNS, *PUSH)

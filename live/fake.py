@@ -1,0 +1,69 @@
+"""Objects of ours that stand where vLLM has its own.
+
+What vLLM asks of them and they lack is a gap of the adapter, and no defect of vLLM.
+"""
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from kvproof.live.contract.lookup import last_line
+from kvproof.model.errors import AdapterDrift
+
+
+class Fake:
+    """A stand-in. Raises AdapterDrift for an attribute that it lacks, for arguments that a method
+    does not take, and for whatever else goes wrong in one: vLLM would catch another exception and
+    take it for a failure of the network."""
+
+    def __init_subclass__(cls) -> None:
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, FunctionType) and not name.startswith("__"):
+                setattr(cls, name, _drifting(value, f"{cls.__name__}.{name}"))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)  # Python itself asks, and takes no for an answer
+        raise _lacks(self, name)
+
+    def __del__(self) -> None:
+        """Nothing was opened that must be closed."""
+
+
+class FakeSpace(Fake):
+    """Values by name."""
+
+    def __init__(self, **values: Any) -> None:
+        for name, value in values.items():
+            self.__dict__[name] = _drifting(value, name) if callable(value) else value
+
+
+class FakeParams(dict[str, Any]):
+    """What a router tells an engine. Raises AdapterDrift for a key that it lacks."""
+
+    def __missing__(self, key: str) -> Any:
+        raise _lacks(self, key)
+
+
+def unstarted(real: type) -> Any:
+    """An object of a class of vLLM on which no constructor has run: it has what it is given."""
+    return object.__new__(type(f"Unstarted{real.__name__}", (Fake, real), {}))
+
+
+def _drifting(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            why = f"vLLM does not use kvproof's stand-in {name} as it was made for"
+            raise AdapterDrift(f"{why} ({last_line(error)})", name) from error
+
+    return called
+
+
+def _lacks(fake: object, name: str) -> AdapterDrift:
+    kind = type(fake).__name__.removeprefix("Unstarted").lstrip("_")
+    entry = f"{kind}.{name}"
+    return AdapterDrift(f"vLLM asks kvproof's stand-in for {kind} for {name!r}", entry)

@@ -1,0 +1,276 @@
+"""The contract of the adapter: whatever is missing of vLLM makes the verdict UNKNOWN, and names it.
+
+Entries are taken out of the real vLLM, as a release would that renamed them.
+"""
+
+import ast
+import enum
+import functools
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.live.contract import contract, samples
+from kvproof.live.contract.entry import Entry, Place
+from kvproof.live.contract.features import FEATURES, used_by
+from kvproof.live.contract.table import TABLE
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.presets import CLUSTERS
+
+pytestmark = pytest.mark.live
+
+SHOWN_BY = {
+    "core": "full",
+    "windows": "window",
+    "states": "state",
+    "shared prefixes": "hybrid",
+    "retention": "sparse-window",
+    "partial hits": "partial",
+    "priority": "priority",
+    "aborts": "oversized",
+    "evictions": "hybrid-evicting",
+    "resets": "resetting",
+    "sessions": "sessions",
+    "embeddings": "pd-embeds",
+    "async": "async-preempting",
+    "drafts": "drafts",
+    "kv events": "events",
+    "connector": "pd-full",
+    "store": "store-failing",
+    "failed loads": "pd-failing",
+    "P/D": "pd-full",
+    "pull": "pd-full",
+    "push": "push-full",
+    "turns": "turns",
+}
+"""A preset that uses each feature. Functions are no part of a cluster."""
+
+LIVE = Path(samples.__file__).parent.parent
+ROOTS = {
+    *("scheduler", "live", "manager", "coordinator", "pool", "block_pool", "publisher"),
+    *("connector", "connector_scheduler", "producer", "output", "meta", "request_status"),
+}
+"""What files of the adapter call objects of vLLM."""
+
+NOT_OF_VLLM = {"values", "get", "items", "name", "engine", "loads"}
+"""Python's names, and those of our own connector."""
+
+OURS = str(LIVE)
+"""Where the adapter is. Attributes are hidden from it alone: vLLM, which has renamed them
+everywhere, finds them."""
+
+
+def remove(entry: Entry, patch: pytest.MonkeyPatch) -> None:
+    """Remove an entry from all its places, and what tells that a release does not need it."""
+    for place in entry.places:
+        try:
+            _add_parameter(place, patch) if place.absent else _remove(place, patch)
+        except (ImportError, AttributeError):
+            assert len(entry.places) > 1, f"{entry.name} is not there"
+
+
+def _remove(place: Place, patch: pytest.MonkeyPatch) -> None:
+    if not place.names:
+        patch.setitem(sys.modules, place.module, None)
+    elif place.mentioned:
+        _rename_in_code(_owner(place, place.names), place.mentioned, patch)
+    elif place.parameter:
+        _remove_parameter(place, patch)
+    elif not place.module:
+        _hide(type(_owner(place, place.names[:-1])), place.names[-1], patch)
+    else:
+        _remove_symbol(place, patch)
+
+
+def _owner(place: Place, names: tuple[str, ...]) -> Any:
+    """What these names of a place stand for: a class, for names that its code mentions."""
+    if place.module:
+        return functools.reduce(getattr, names, importlib.import_module(place.module))
+    found = functools.reduce(getattr, names[1:], samples.sample(names[0]))
+    return type(found) if place.mentioned else found
+
+
+def _remove_symbol(place: Place, patch: pytest.MonkeyPatch) -> None:
+    module, name = importlib.import_module(place.module), place.names[-1]
+    if len(place.names) == 1:
+        patch.delattr(module, name)
+        return
+    kind = getattr(module, place.names[0])
+    if issubclass(kind, enum.Enum):  # no member can be taken out of an enum
+        members = {key: value for key, value in vars(kind).items() if key != name}
+        patch.setattr(module, place.names[0], SimpleNamespace(**members))
+        return
+    declaring = [each for each in kind.__mro__ if name in vars(each)]
+    annotating = [each for each in kind.__mro__ if name in vars(each).get("__annotations__", {})]
+    if not declaring and not annotating:
+        raise AttributeError(name)
+    for each in declaring:
+        patch.delattr(each, name)
+    for each in annotating:
+        patch.delitem(each.__annotations__, name)
+
+
+def _remove_parameter(place: Place, patch: pytest.MonkeyPatch) -> None:
+    called = _owner(place, place.names)
+    signature = inspect.signature(called)
+    left = [p for p in signature.parameters.values() if p.name != place.parameter]
+    if len(left) == len(signature.parameters):
+        raise AttributeError(place.parameter)
+
+    @functools.wraps(called, updated=())
+    def lacking(*args: Any, **kwargs: Any) -> Any:
+        if place.parameter in kwargs:
+            said = f"{called.__qualname__}() got an unexpected keyword argument"
+            raise TypeError(f"{said} {place.parameter!r}")
+        return called(*args, **kwargs)
+
+    lacking.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+    owner = _owner(place, place.names[:-1])
+    patch.setattr(owner, place.names[-1], lacking)
+
+
+def _add_parameter(place: Place, patch: pytest.MonkeyPatch) -> None:
+    called = _owner(place, place.names)
+    signature = inspect.signature(called)
+    added = inspect.Parameter(place.parameter, inspect.Parameter.KEYWORD_ONLY, default=None)
+    known = [p for p in signature.parameters.values() if p.name != place.parameter]
+    more = signature.replace(parameters=[*known, added])
+    patch.setattr(called, "__signature__", more, raising=False)
+
+
+def _hide(kind: type, name: str, patch: pytest.MonkeyPatch) -> None:
+    original = kind.__getattribute__
+
+    def found(self: Any, wanted: str) -> Any:
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename == __file__ and frame.f_back:  # more than one is hidden
+            frame = frame.f_back
+        if wanted == name and frame.f_code.co_filename.startswith(OURS):
+            raise AttributeError(f"{kind.__name__} has no {name}", name=name, obj=self)
+        return original(self, wanted)
+
+    patch.setattr(kind, "__getattribute__", found)
+
+
+def _rename_in_code(kind: type, name: str, patch: pytest.MonkeyPatch) -> None:
+    for each in kind.__mro__:
+        for value in vars(each).values():
+            function = getattr(value, "__func__", getattr(value, "fget", value))
+            if isinstance(function, FunctionType) and each.__module__.startswith("vllm"):
+                function = inspect.unwrap(function)
+                patch.setattr(function, "__code__", _renamed(function.__code__, name))
+
+
+def _renamed(code: CodeType, name: str) -> CodeType:
+    def other(value: Any) -> Any:
+        if isinstance(value, CodeType):
+            return _renamed(value, name)
+        if isinstance(value, tuple):
+            return tuple(map(other, value))
+        return f"{name}_renamed" if value == name and isinstance(value, str) else value
+
+    return code.replace(co_names=other(code.co_names), co_consts=other(code.co_consts))
+
+
+@pytest.fixture
+def _real_again() -> Iterator[None]:
+    """The contract is looked up anew, and again when vLLM has been put together again."""
+    contract.check()
+    contract.check.cache_clear()
+    yield
+    contract.check.cache_clear()
+
+
+def sampled(preset: str, capsys: pytest.CaptureFixture[str], episodes: int = 1) -> tuple[int, str]:
+    """The exit code of a short run of real vLLM, and its verdict with the reason."""
+    command = ["sample", "--machine", "live", "--config", preset, "--json"]
+    code = main([*command, "--examples", str(episodes), "--steps", "8"])
+    said = json.loads(capsys.readouterr().out)
+    return code, f"{said['verdict']}: {said.get('reason', said.get('reasons', ''))}"
+
+
+def test_every_feature_of_a_cluster_is_shown_by_a_preset() -> None:
+    assert [*SHOWN_BY, "functions"] == list(FEATURES)
+    for feature, preset in SHOWN_BY.items():
+        assert feature in used_by(CLUSTERS[preset])
+
+
+def test_this_vllm_has_all_of_it() -> None:
+    assert not contract.check().failure
+    assert [look.entry.name for look in contract.check().looks if look.place is None] == []
+
+
+@pytest.mark.usefixtures("_real_again")
+@pytest.mark.parametrize("entry", TABLE, ids=lambda e: f"{e.feature}-{e.name}")
+def test_without_an_entry_the_verdict_is_unknown_and_names_it(
+    entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        remove(entry, patch)
+        if entry.feature == "functions":
+            said = called_without()
+        else:
+            episodes = 10 if entry.feature == "embeddings" else 1
+            code, said = sampled(SHOWN_BY[entry.feature], capsys, episodes)
+            assert code == 3
+            assert said.startswith("UNKNOWN: ")
+    assert f" no {entry.name}" in said
+    assert "kvproof doctor" in said
+
+
+def called_without() -> str:
+    """What is said where a function of vLLM is to be called."""
+    from kvproof.live.functions.function import compare
+    from kvproof.live.functions.registry import FUNCTIONS
+    from kvproof.model.rules import SPEC
+
+    with pytest.raises(AdapterDrift) as raised:
+        compare(FUNCTIONS["tokens_skipped_by_state"], SPEC, ())
+    return str(raised.value)
+
+
+def imported(file: Path) -> Iterator[str]:
+    """What a file of the adapter imports of vLLM, as the table names it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vllm":
+            yield from (f"{node.module}:{alias.name}" for alias in node.names)
+
+
+def test_whatever_is_imported_of_vllm_is_in_the_contract() -> None:
+    places = [place for entry in TABLE for place in entry.places]
+    known = {f"{place.module}:{place.names[0]}" for place in places if place.names}
+    known |= {":".join(place.module.rsplit(".", 1)) for place in places if place.module}
+    files = [*LIVE.rglob("*.py")]
+    found = {name for file in files for name in imported(file)}
+    assert len(found) > 20
+    assert found - known == set()
+
+
+def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
+    """Attributes of schedulers and their parts, read where no object is the adapter's own."""
+    places = [place for entry in TABLE for place in entry.places]
+    known = {place.mentioned or place.names[-1] for place in places if place.names}
+    for file in ("view.py", "recorder.py", "listener.py", "node.py", "machine.py", "push.py"):
+        tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
+        asked = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and ROOTS & set(chain(node))
+        }
+        assert asked - known - NOT_OF_VLLM == set(), file
+
+
+def chain(node: ast.expr) -> list[str]:
+    """The names from which an attribute hangs: `a` and `b` of `a.b.c`."""
+    inner = node.value if isinstance(node, ast.Attribute) else node
+    if isinstance(inner, ast.Attribute):
+        return [*chain(inner), inner.attr]
+    return [inner.id] if isinstance(inner, ast.Name) else []

@@ -1,0 +1,172 @@
+"""`kvproof doctor`: what it says of a vLLM that is there, is not there, or is there in part."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.live.contract.features import FEATURES
+
+FAILING = """
+raise RuntimeError("no such luck\\nlibtorch_cpu.so has no symbol _Z3foo")
+"""
+
+WITHOUT_FEATURES = """
+import sys
+import types
+
+from kvproof.live.contract import contract
+from kvproof.live.contract.table import TABLE
+
+places = [(e.feature, p.module, p.names[0]) for e in TABLE for p in e.places if p.names]
+core = {(module, name) for feature, module, name in places if feature == "core"}
+
+
+class Without(types.ModuleType):
+    def __init__(self, real):
+        super().__init__(real.__name__)
+        self.real = real
+
+    def __getattr__(self, name):
+        if (self.__name__, name) in gone:
+            raise AttributeError(f"there is no {name}")
+        return getattr(self.real, name)
+
+
+contract.check()  # imports all of it
+gone = {(module, name) for _, module, name in places} - core
+for name in {module for module, _ in gone} & set(sys.modules):
+    sys.modules[name] = Without(sys.modules[name])
+contract.check.cache_clear()
+for builder in list(sys.modules):
+    if builder.startswith("kvproof.live") and "contract" not in builder:
+        del sys.modules[builder]
+
+from kvproof.cli.main import main
+
+codes = [
+    main(["sample", "--machine", "live", "--config", name, "--examples", "2", "--steps", "9"])
+    for name in ("full", "window", "events", "pd-full", "store")
+]
+print(*codes)
+"""
+
+
+def run(*command: str, before: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run Python, with a folder before all others on its path."""
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); " if before else ""
+    program += "from kvproof.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    arguments = [str(before), *command] if before else list(command)
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    """A folder with a vLLM that fails when it is imported."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(FAILING, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_vllm_that_fails_at_import_is_told_in_one_place(failing: Path) -> None:
+    done = run("doctor", before=failing)
+    assert done.returncode == 3
+    assert done.stderr == ""
+    said = " ".join(done.stdout.split())
+    assert "fails when it is imported (RuntimeError: libtorch_cpu.so has no symbol" in said
+    assert "no such luck" not in said
+    assert said.count(". Use ") == 1
+
+
+@pytest.mark.parametrize("command", ["sample", "gate"])
+def test_what_drives_such_a_vllm_is_unknown(failing: Path, command: str) -> None:
+    options = ["--machine", "live"] if command == "sample" else []
+    done = run(command, "--config", "full", *options, "--json", before=failing)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    said = json.loads(done.stdout)
+    live = said["parts"][-1] if command == "gate" else said
+    assert live["verdict"] == "UNKNOWN"
+    assert "vLLM cannot be imported (RuntimeError: libtorch_cpu.so has no" in live["reason"]
+    assert "Use kvproof doctor" in live["reason"]
+
+
+def test_without_vllm_nothing_can_be_driven(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    assert main(["doctor"]) == 3
+    assert capsys.readouterr().out.startswith("vLLM cannot be imported. Write pip install")
+    assert main(["doctor", "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["vllm"] == {"version": None, "path": None}
+    assert [feature["drivable"] for feature in said["features"]] == [False] * len(FEATURES)
+
+
+@pytest.fixture
+def _real_again() -> Iterator[None]:
+    from kvproof.live.contract.contract import check
+
+    check.cache_clear()
+    yield
+    check.cache_clear()
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_real_again")
+def test_all_of_this_vllm_can_be_driven(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == f"{len(FEATURES)} of {len(FEATURES)} features can be driven."
+    assert all(len(line) <= 80 for line in shown if not line.startswith("vLLM "))
+    assert "MISSING" not in " ".join(shown)
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_real_again")
+def test_a_renamed_class_costs_its_feature_and_what_stands_on_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vllm.v1 import kv_cache_interface
+
+    monkeypatch.delattr(kv_cache_interface, "MambaSpec")
+    assert main(["doctor", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    lost = [feature["name"] for feature in said["features"] if not feature["drivable"]]
+    assert lost == ["states", "partial hits"]
+    [entry] = [e for e in said["entries"] if e["name"] == "MambaSpec"]
+    assert entry["found"] is None
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "states cannot be driven: there is no MambaSpec, " in shown
+    assert "partial hits cannot be driven: it needs states." in shown
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_real_again")
+def test_without_the_core_nothing_can_be_driven(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vllm.v1.core.sched import scheduler
+
+    monkeypatch.delattr(scheduler, "Scheduler")
+    assert main(["doctor"]) == 3
+    shown = capsys.readouterr().out
+    assert "core cannot be driven: there is no Scheduler, " in shown
+    assert f"0 of {len(FEATURES)} features can be driven." in shown
+
+
+@pytest.mark.live
+def test_what_needs_nothing_that_is_missing_goes_on() -> None:
+    """All that single features need is taken out before the adapter itself is imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FEATURES], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "0 3 3 3 3", done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
