@@ -7,7 +7,7 @@ raises AdapterDrift: that is no defect of the release, and what needs it is UNKN
 import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kvproof.model.errors import AdapterDrift
@@ -83,13 +83,24 @@ def scheduler_block_sizes(
     return {"block_size": hashed}
 
 
-def finished(output: Callable[..., Any], reports: dict[str, set[str]]) -> Any:
+def finished(reports: dict[str, set[str]]) -> Any:
     """What the worker's connector reports. Raises AdapterDrift for a report a release lacks."""
+    from vllm.v1.outputs import KVConnectorOutput
+
     for name in reports:
-        if name not in inspect.signature(output).parameters:
+        if name not in inspect.signature(KVConnectorOutput).parameters:
             why = f"A worker of this vLLM has no way to report {name}"
             raise AdapterDrift(why, f"KVConnectorOutput({name})")
-    return output(**reports)
+    return KVConnectorOutput(**reports)
+
+
+def failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
+    """What a worker reports beside its samples, of blocks that a store could not bring."""
+    if not invalid:
+        return {}
+    from vllm.v1.outputs import KVConnectorOutput
+
+    return {"kv_connector_output": KVConnectorOutput(invalid_block_ids=set(invalid))}
 
 
 def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict[str, Any]:
@@ -110,9 +121,20 @@ def check_partial(coordinator: Any, wanted: bool) -> None:
         raise AdapterDrift(why, f"KVCacheCoordinator.{name}")
 
 
-def block_copies(output: Any) -> list[tuple[int, int]]:
-    """The blocks that the worker is to copy before a step, from and to. None in older releases."""
-    return [(pair[0], pair[1]) for pair in getattr(output, "kv_cache_block_copies", None) or ()]
+def block_copies(output: Any, partial: bool) -> list[tuple[int, int]]:
+    """The blocks that the worker is to copy before a step, from and to. Older releases, in which no
+    hit is partial, have none."""
+    name = "kv_cache_block_copies"
+    copies = getattr(output, name) if partial else getattr(output, name, None)
+    return [(pair[0], pair[1]) for pair in copies or ()]
+
+
+def further_hashes(pool: Any, partial: bool) -> Mapping[int, Any]:
+    """The hashes by block of further prefixes that end in it. Older releases, in which no hit is
+    partial, have none."""
+    name = "cached_block_hashes_by_block"
+    found: Mapping[int, Any] = getattr(pool, name) if partial else getattr(pool, name, {})
+    return found
 
 
 def stale_output(request: Any) -> tuple[int, bool]:

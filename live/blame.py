@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kvproof.live.contract import samples
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
@@ -83,7 +84,9 @@ def _missing(error: Exception) -> str:
 def _missing_of(owner: Any, name: str) -> str:
     """`Class.name`, where an object or class of vLLM lacks what the contract names."""
     kind = owner if isinstance(owner, type) else type(owner)
-    names = [each.__name__ for each in kind.__mro__]
+    if name not in {touched for _, touched in _OWNED}:
+        return ""
+    names = [*(each.__name__ for each in kind.__mro__), *sorted(samples.labels(kind))]
     owners = [each for each in names if (each, name) in _OWNED]
     return f"{owners[0]}.{name}" if owners else ""
 

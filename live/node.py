@@ -95,7 +95,9 @@ class Node:
             self._keep(
                 {s.request: in_flight.unverified(before, s.request) + s.ahead for s in shares}
             )
-        copies = tuple(Copy(self.cfg.name, *pair) for pair in adapt.block_copies(output))
+        copies = tuple(
+            Copy(self.cfg.name, *pair) for pair in adapt.block_copies(output, self.cfg.partial)
+        )
         return Effects(reads, admissions, tuple(self.recorder.allocations), copies=copies)
 
     def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
@@ -210,7 +212,7 @@ class Node:
                     [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
                     for share in shares
                 ],
-                **_failed_loads(invalid),
+                **adapt.failed_loads(invalid),
             ),
         )
         for live in served:  # whoever ends now may have filled a block, and is not read off again
@@ -239,14 +241,12 @@ class Node:
 
     def report(self, **finished: set[str]) -> None:
         """The worker's connector reports transfers, in a step that computes nothing."""
-        from vllm.v1.outputs import KVConnectorOutput
-
         self.scheduler.update_from_output(
             SchedulerOutput.make_empty(),
             ModelRunnerOutput(
                 req_ids=[],
                 req_id_to_index={},
-                kv_connector_output=adapt.finished(KVConnectorOutput, finished),
+                kv_connector_output=adapt.finished(finished),
             ),
         )
 
@@ -271,12 +271,3 @@ class Node:
             output = self.queue[0][0] if self.queue else None
             after = view.with_drafts(self.scheduler, after, output, self.worker.states)
         self.engine = after._replace(memory=self.worker.memory)
-
-
-def _failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
-    """What a worker reports beside its samples, of blocks that a store could not bring."""
-    if not invalid:
-        return {}
-    from vllm.v1.outputs import KVConnectorOutput
-
-    return {"kv_connector_output": KVConnectorOutput(invalid_block_ids=set(invalid))}

@@ -65,7 +65,7 @@ def cached(scheduler: Any, names: Names) -> state.Cached:
 def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
     """Reference counts and keys. The null block's count is not kept by vLLM."""
     pool = scheduler.kv_cache_manager.block_pool
-    further: Mapping[int, Any] = getattr(pool, "cached_block_hashes_by_block", {})
+    further: Mapping[int, Any] = adapt.further_hashes(pool, names.cfg.partial)
     return tuple(
         Block(
             0 if b.is_null else b.ref_cnt,

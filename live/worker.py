@@ -81,7 +81,9 @@ class Worker:
                 self.tables[name] = tuple((*t, *new) for t, new in zip(held, ids, strict=True))
 
     def _copy_blocks(self, output: Any) -> None:
-        self.memory = memory.copied(self._alone(), adapt.block_copies(output)).memory
+        self.memory = memory.copied(
+            self._alone(), adapt.block_copies(output, self.cfg.partial)
+        ).memory
 
     def load(self, loads: "Iterable[Load]", requests: dict[str, state.Request]) -> None:
         """A store fills the blocks that its scheduler side was given, before the step runs."""

@@ -104,6 +104,13 @@ def _built(builder: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | str:
         return last_line(error)
 
 
+def labels(kind: type) -> set[str]:
+    """The names under which the table has objects of this class."""
+    built = [_built(builder) for builder in {_engine, *_BUILDERS.values()}]
+    things = [thing for each in built if not isinstance(each, str) for thing in each.items()]
+    return {label for label, thing in things if isinstance(thing, kind)}
+
+
 def sample(kind: str) -> Any:
     """A real object of this class. Raises Missing where this vLLM lets none be built."""
     built = _built(_BUILDERS.get(kind, _engine))
