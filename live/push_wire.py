@@ -67,7 +67,9 @@ class Agent(Fake):
     def check_xfer_state(self, handle: int) -> str:
         return self.writes[handle].state
 
-    def get_xfer_telemetry(self, _handle: int) -> None: ...
+    def get_xfer_telemetry(self, _handle: int) -> Any:
+        """A write that took no time and moved no bytes."""
+        return FakeSpace(xferDuration=0, postDuration=0, totalBytes=0, descCount=0)
 
     def release_xfer_handle(self, handle: int) -> None:
         del self.writes[handle]

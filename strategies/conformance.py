@@ -41,6 +41,7 @@ class Watched:
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
         self.standing: dict[tuple[str, About], str] = {}
+        self.judged: Step | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -80,7 +81,9 @@ class Watched:
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
         """The findings after a step that no known deviation explains. Where all are explained, the
         machine goes on with what it was seen to do."""
-        stand: dict[tuple[str, About], str] = {}
+        # The end of a run is judged after its last step was: what stands, stands on.
+        stand = dict(self.standing) if step is self.judged else {}
+        self.judged = step
         new = []
         for finding in findings:
             what = finding.invariant, finding.about

@@ -10,7 +10,7 @@ from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """A key was told to be removed, or had more blocks before, and a block still is cached under it.
+    """A key was told to be removed, or had more blocks before, and one is still cached under it.
     In the same step others may be told to be stored after it."""
     before, after = step.before.engine(about.engine), step.after.engine(about.engine)
     removed = {(r.group, r.prefix) for r in step.effects.reports if isinstance(r, Removed)}

@@ -2,8 +2,9 @@
 often, is written by two (vllm#44409, vllm#46240).
 
 The choices of a step are followed in order, with the blocks that each says it took and freed. Which
-of the free blocks is taken is left open. Blocks of copies are held until these are made, at the end
-of the step, and are left out here.
+of the free blocks is taken is left open, and whether a block that is freed waits for the steps in
+flight to end. Blocks of copies are held until these are made, at the end of the step, and are left
+out here.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from kvproof.model.events import Choice, Schedule, describe
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
-from kvproof.model.state import NULL
+from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
 
 
@@ -44,6 +45,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             if held[block] > 0:
                 yield _because(after.name, choice, block, f"{said} takes it, and it is in use")
             held[block] += 1
+    held += _deferred(after)
+    held.subtract(_deferred(before))
     copied = {b for c in step.effects.copies if c.engine == after.name for b in c[1:]}
     for number, now in enumerate(after.blocks):
         if number not in copied and number != NULL and now.refs != held[number]:
@@ -54,6 +57,11 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                 engine=after.name,
                 block=number,
             )
+
+
+def _deferred(engine: Engine) -> Counter[int]:
+    """The blocks that wait for steps to end, each as often as it does."""
+    return Counter(block for _, blocks in engine.deferred for block in blocks)
 
 
 def _because(engine: str, choice: Choice, block: int, how: str) -> Because:
