@@ -4,12 +4,15 @@ from kvproof.live.deviations.facts import HANGS, offer, on_prefill, seen
 from kvproof.model.because import About
 from kvproof.model.config import BACK, Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.state import ABORTED, LOADING
+from kvproof.model.state import ABORTED, LOADING, PREEMPTED, WAITING
 from kvproof.model.step import Step
+
+WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P begins to load from a transfer that is over, or somebody on P waits for such a load."""
+    """P begins to load from a transfer that is over. Or nobody runs on P, and a turn on it, whose
+    transfer is over, waits for such a load or for room to begin it."""
     if not cluster.turns:
         return False
     if about.request:
@@ -17,9 +20,10 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         over = asked is None or asked.phase in ("taken", "abandoned", "reading", "refused")
         return on_prefill(cluster, about) and over
     engine = step.after.engine(cluster.prefill.name)
-    loading = [r.id for r in engine.requests if r.status in (LOADING, ABORTED)]
-    transfers = (step.after.transfer(cluster.job(r).follows + BACK) for r in loading)
-    return any(t is None or t.phase in ("taken", "abandoned") for t in transfers)
+    turns = [r.id for r in engine.requests if r.status in WAITS and cluster.job(r.id).follows]
+    transfers = (step.after.transfer(cluster.job(name).follows + BACK) for name in turns)
+    over = any(t is None or t.phase in ("taken", "abandoned") for t in transfers)
+    return not engine.running and over
 
 
 DEVIATION = Deviation(

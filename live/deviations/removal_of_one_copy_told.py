@@ -5,24 +5,29 @@ from kvproof.live.deviations.facts import GROUPS, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.reports import Stored
+from kvproof.model.reports import Removed, Stored
 from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """Two blocks or more were cached under the key, and fewer are now."""
+    """A key was told to be removed, or had more blocks before, and a block still is cached under it.
+    In the same step others may be told to be stored after it."""
+    before, after = step.before.engine(about.engine), step.after.engine(about.engine)
+    removed = {(r.group, r.prefix) for r in step.effects.reports if isinstance(r, Removed)}
+    stored = {(r.group, r.parent) for r in step.effects.reports if isinstance(r, Stored)}
+    if not about.prefix:
+        return any(after.blocks_for(key) or before.blocks_for(key) for key in removed & stored)
     key = about.group or 0, about.prefix
-    engines = step.before.engine(about.engine), step.after.engine(about.engine)
-    were, are = (len(engine.blocks_for(key)) for engine in engines)
-    in_step = any(
-        key[1] in report.prefixes for report in step.effects.reports if isinstance(report, Stored)
-    )
-    return are > 0 and (were > are or in_step)
+    copies = len(after.blocks_for(key))
+    return copies > 0 and (key in removed or len(before.blocks_for(key)) > copies)
 
 
 DEVIATION = Deviation(
     name="removal_of_one_copy_told",
     says="a KV event tells that a prefix is gone while another block is cached under it",
-    signatures=seen("events_replay_to_the_cache", "Schedule", "Complete", "Evict", on=GROUPS),
+    signatures=(
+        seen("events_replay_to_the_cache", "Schedule", "Complete", "Evict", on=GROUPS)
+        | seen("events_tell_their_tokens", "Schedule", "Complete", on=GROUPS)
+    ),
     at_work=at_work,
 )

@@ -10,10 +10,18 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """A group that does not cache each block reports more tokens than its named blocks have."""
-    size = cluster.engine(about.engine).groups[about.group or 0].block_size
+    """A group that does not cache each block reports more tokens than its named blocks have, or
+    blocks behind one that it has not cached."""
+    index = about.group or 0
+    size = cluster.engine(about.engine).groups[index].block_size
+    cached = {*step.before.engine(about.engine).cached, *step.after.engine(about.engine).cached}
+    keys = {key for key, _ in cached}
     return any(
-        report.group == about.group and len(report.tokens) > len(report.prefixes) * size
+        report.group == index
+        and (
+            len(report.tokens) > len(report.prefixes) * size
+            or (report.parent and (index, report.parent) not in keys)
+        )
         for report in step.effects.reports
         if isinstance(report, Stored)
     )
