@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from kvproof.model import config
 from kvproof.model.events import Lists
-from kvproof.model.state import LATE, PAUSED, Engine, Flight, Request
+from kvproof.model.state import LATE, PAUSED, Flight, Request
 
 if TYPE_CHECKING:
     from kvproof.model.coordinator import Hit
     from kvproof.model.greedy import Greedy
     from kvproof.model.growth import Grown
-    from kvproof.model.rules import Rules
     from kvproof.model.scheduler import Scheduling
 
 
@@ -34,14 +33,6 @@ def caches_prompt_end(cfg: config.Engine, group: config.Group) -> bool:
     """Whether a group caches a prompt's last prefix that has a hash also where it ends inside a
     block: only where a hit can end there."""
     return cfg.partial and group.kind != "window"
-
-
-def cache_with_output(
-    _cfg: config.Engine, engine: Engine, request: Request, _rules: "Rules"
-) -> tuple[Engine, Request]:
-    """Nothing is cached when the output of a step arrives: what the next step is scheduled from is
-    cached with that step."""
-    return engine, request
 
 
 def tokens_loaded_before_chunk(loaded: int, end: int) -> int:

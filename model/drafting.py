@@ -101,16 +101,7 @@ def settled(
 
 
 def lengthened(request: Request, tokens: int) -> Request:
-    """The request with more sampled tokens, as many as it asked for at most."""
+    """The request with more sampled tokens, as many as it asked for at most. Those that are cut off
+    stay counted as computed; a vLLM may do otherwise, for the request ends here."""
     tokens = min(tokens, request.max_tokens - len(request.output))
     return request._replace(output=request.output + SAMPLED * tokens)
-
-
-def sampled(request: Request, accepted: int, rules: Rules) -> Request:
-    """The request with the accepted drafts and the token after them, as many as it asked for. Left
-    open: whether as many as are cut off stay counted as computed. The request ends here, so only
-    what it leaves behind at last depends on it (`Scheduler._update_request_with_output`)."""
-    longer = lengthened(request, accepted + 1)
-    beyond = len(request.tokens) + accepted + 1 - len(longer.tokens)
-    taken_back = beyond - rules.computed_past_the_end(beyond)
-    return longer._replace(computed=request.computed - taken_back)

@@ -80,12 +80,9 @@ def _taken(
     request = engine.request(flight.request)
     if not flight.samples:
         return state.putting(engine)
-    if flight.fate == COUNTS:
-        if cfg.drafts:
-            engine, request = _stepped_back(cfg, engine, request, drafts, rules)
-        request = drafting.sampled(request, drafts, rules)
-    else:
-        request = drafting.lengthened(request, drafts + 1)
+    if flight.fate == COUNTS and cfg.drafts:
+        engine, request = _stepped_back(cfg, engine, request, drafts, rules)
+    request = drafting.lengthened(request, drafts + 1)
     engine = engine.having(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1

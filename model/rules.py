@@ -134,9 +134,7 @@ class Rules:
     cache_block: Callable[..., Engine] = pool.cache_block
     lookahead: Callable[[int], int] = lambda tokens: tokens
     tokens_to_cache: Callable[..., Any] = counts.tokens_to_cache
-    cache_with_output: Callable[..., tuple[Engine, Request]] = actions.cache_with_output
     computed_after_drafts: Callable[..., Any] = counts.computed_after_drafts
-    computed_past_the_end: Callable[[int], int] = lambda tokens: tokens
     states_kept: Callable[[int, int], int] = lambda accepted, _drafts: accepted
     allocate: Callable[..., tuple[Engine, tuple[int, ...]]] = pool.allocate
     hit_holds: Callable[[Iterable[bool]], bool] = all

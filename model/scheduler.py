@@ -441,10 +441,8 @@ def complete(
             state = state.putting(engine)
         if not samples:
             continue
-        request = drafting.sampled(request, drafts, rules)._replace(drafts=cfg.drafts)
-        engine = engine.having(request)
-        engine, request = rules.cache_with_output(cfg, engine, request, rules)
-        state = state.putting(engine)
+        request = drafting.lengthened(request, drafts + 1)._replace(drafts=cfg.drafts)
+        state = state.putting(engine.having(request))
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:

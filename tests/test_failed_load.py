@@ -1,4 +1,4 @@
-"""Loads of a store that fail: what is taken back, for whom, and that live vLLM is followed."""
+"""Loads of a store that fail: what is taken back, for whom, and what live vLLM is known to do."""
 
 import random
 from collections import Counter
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kvproof.invariants.invariant import broken
 from kvproof.invariants.no_token_of_a_failed_load import INVARIANT as NO_TOKEN
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -19,9 +18,8 @@ from kvproof.model.events import (
     Schedule,
     Submit,
     describe,
-    from_json,
-    to_json,
 )
+from kvproof.model.events_json import from_json, to_json
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -29,8 +27,8 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.rules import SPEC
 from kvproof.model.state import VOID
 from kvproof.strategies.drain import drain
-from kvproof.strategies.refinement import Shadowed
 from kvproof.strategies.run import Run
+from kvproof.tests.watching import watched
 
 FULL = Group("full", 2)
 FAILED = Complete("E", failed="r1")
@@ -107,7 +105,7 @@ def test_a_token_of_the_failed_step_is_seen() -> None:
     machine = loading("recompute")
     before = machine.state
     wrong = machine.take(Complete("E"))._replace(before=before, event=FAILED)
-    assert [reasons[1] for reasons in NO_TOKEN.check(machine.cluster, wrong)] == [
+    assert [found.reasons[1] for found in NO_TOKEN.check(machine.cluster, wrong)] == [
         "it has one more token"
     ]
 
@@ -117,8 +115,8 @@ def test_a_request_that_does_not_go_by_the_policy_is_seen(policy: str) -> None:
     machine = loading(policy)
     step = machine.take(FAILED)
     other = {"fail": "recompute", "recompute": "fail"}[policy]
-    [reasons] = NO_TOKEN.check(replace(machine.cluster, load_failure=other), step)
-    assert reasons[1] == ("it has ended" if policy == "fail" else "it goes on")
+    [found] = NO_TOKEN.check(replace(machine.cluster, load_failure=other), step)
+    assert found.reasons[1] == ("it has ended" if policy == "fail" else "it goes on")
 
 
 def test_where_nobody_else_had_part_in_it_the_faults_are_the_specs() -> None:
@@ -144,13 +142,10 @@ def bent_on_failing(choose: random.Random, stimuli: list[Event]) -> Event:
 @pytest.mark.live
 @pytest.mark.parametrize("steps_in_flight", [1, 2])
 @pytest.mark.parametrize("policy", ["fail", "recompute"])
-def test_the_model_follows_live_vllm(policy: str, steps_in_flight: int) -> None:
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
-    from kvproof.live.machine import LiveMachine
-
-    faults = deviations(availability.installed())
-    failed, found = 0, Counter()
+def test_two_known_deviations_apart_live_vllm_satisfies_the_spec(
+    policy: str, steps_in_flight: int
+) -> None:
+    failed, met = 0, Counter()
     for name in FAILING:
         if CLUSTERS[name].engines[0].drafts and steps_in_flight > 1:
             continue  # refused
@@ -158,16 +153,18 @@ def test_the_model_follows_live_vllm(policy: str, steps_in_flight: int) -> None:
         cluster = replace(CLUSTERS[name], engines=(engine,), load_failure=policy)
         for seed in range(4):
             choose = random.Random(seed)
-            machine = Shadowed(LiveMachine(cluster), faults)
-            while len(machine.steps) < 60 and (stimuli := machine.stimuli()):
-                step = machine.take(bent_on_failing(choose, stimuli))
-                failed += bool(getattr(step.event, "failed", ""))
-                for finding in broken(cluster, step, INVARIANTS.values()):
-                    assert machine.expects(finding), finding
-                    found[finding.invariant] += 1
+            machine = watched(cluster)
+            run = Run(machine, CHECKS.values())
+            while len(run.steps) < 60 and run.stimuli:
+                run.take_one(bent_on_failing(choose, run.stimuli))
+                failed += bool(getattr(run.steps[-1].event, "failed", ""))
             machine.close()
+            met += machine.met
     assert failed
-    assert bool(found) is (policy == "recompute")
+    known = {"failed_load_stays_cached"}
+    if steps_in_flight > 1:
+        known.add("poisoned_step_counts")
+    assert set(met) == (known if policy == "recompute" else set())
 
 
 def test_what_a_load_still_writes_stays_after_an_abort() -> None:

@@ -2,129 +2,31 @@
 is configured as vLLM configures one."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.refinement import Shadowed
 from kvproof.strategies.stateful import sample
 from kvproof.strategies.verdict import Verdict
+from kvproof.tests.mistakes_of_drafts import MISTAKES
+from kvproof.tests.watching import watched
 
 pytestmark = pytest.mark.live
 
 EXAMPLES = 15
-Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-class Mistake(NamedTuple):
-    """A patch of vLLM's classes, the fault it puts back, and the invariant that finds it."""
-
-    patch: Patch
-    finds: str
-
-
-def _scheduler() -> Any:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    return Scheduler
-
-
-def _managers() -> Any:
-    from vllm.v1.core import single_type_kv_cache_manager
-
-    return single_type_kv_cache_manager
-
-
-def lookahead_not_reserved(patch: pytest.MonkeyPatch) -> None:
-    from vllm.config import VllmConfig
-
-    patch.setattr(VllmConfig, "num_lookahead_tokens", 0)
-
-
-def rejected_drafts_are_computed(patch: pytest.MonkeyPatch) -> None:
-    original = _scheduler().update_from_output
-
-    def kept(self: Any, output: Any, result: Any) -> Any:
-        ends = {name: self.requests[name].num_computed_tokens for name in result.req_ids}
-        outputs = original(self, output, result)
-        for name in output.scheduled_spec_decode_tokens:
-            if name in self.requests:
-                self.requests[name].num_computed_tokens = ends[name]
-        return outputs
-
-    patch.setattr(_scheduler(), "update_from_output", kept)
-
-
-def last_match_not_dropped(patch: pytest.MonkeyPatch) -> None:
-    manager = _managers().FullAttentionManager
-    original = manager.find_longest_cache_hit.__func__
-
-    def undropped(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(cls, *args, **kwargs | {"drop_eagle_block": False})
-
-    patch.setattr(manager, "find_longest_cache_hit", classmethod(undropped))
-
-
-def proof_block_not_cached(patch: pytest.MonkeyPatch) -> None:
-    manager = _managers().SlidingWindowManager
-    original = manager.reachable_block_mask.__func__
-
-    def without_it(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(cls, *args, **kwargs | {"use_eagle": False})
-
-    patch.setattr(manager, "reachable_block_mask", classmethod(without_it))
-
-
-def state_past_the_resume(patch: pytest.MonkeyPatch) -> None:
-    original = _scheduler()._mamba_block_aligned_split
-
-    def at_the_last_boundary(self: Any, *args: Any) -> Any:
-        drops, self.use_eagle_block_drop = self.use_eagle_block_drop, False
-        tokens = original(self, *args)
-        self.use_eagle_block_drop = drops
-        return tokens
-
-    patch.setattr(_scheduler(), "_mamba_block_aligned_split", at_the_last_boundary)
-
-
-def fewer_blocks_than_held_dies(patch: pytest.MonkeyPatch) -> None:
-    manager = _managers().MambaManager
-    original = manager.allocate_new_blocks
-
-    def asserting(self: Any, name: str, tokens: int, main: int) -> Any:
-        needed = -(-main // self.block_size) + self.num_speculative_blocks
-        assert needed >= len(self.req_to_blocks[name])
-        return original(self, name, tokens, main)
-
-    patch.setattr(manager, "allocate_new_blocks", asserting)
-
-
-MISTAKES = {
-    "lookahead_not_reserved": Mistake(lookahead_not_reserved, "writer_is_alone"),
-    "rejected_drafts_are_computed": Mistake(
-        rejected_drafts_are_computed, "request_reads_its_own_prefix"
-    ),
-    "last_match_not_dropped": Mistake(last_match_not_dropped, "hit_holds_in_every_group"),
-    "proof_block_not_cached": Mistake(proof_block_not_cached, "repeated_prompt_hits"),
-    "state_past_the_resume": Mistake(state_past_the_resume, "repeated_prompt_hits"),
-    "fewer_blocks_than_held_dies": Mistake(fewer_blocks_than_held_dies, "engine_survives"),
-}
-
-
-def run(name: str, invariants: list[str], shadowed: bool = False) -> Any:
+def run(name: str, invariants: list[str] | None, make: Callable[[Cluster], Machine]) -> Any:
     """Sample live vLLM over the traffic of the fault's preset."""
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
-    from kvproof.live.machine import LiveMachine
-
-    faults = deviations(availability.installed())
     return sample(
-        (lambda c: Shadowed(LiveMachine(c), faults)) if shadowed else LiveMachine,
+        make,
         CLUSTERS[FAULTS[name].cluster],
-        [INVARIANTS[i] for i in invariants],
+        None if invariants is None else [CHECKS[i] for i in invariants],
         examples=EXAMPLES,
         use_jobs=True,
         shrink=False,
@@ -135,23 +37,26 @@ def run(name: str, invariants: list[str], shadowed: bool = False) -> Any:
 def test_vllm_as_released_is_green_and_with_the_mistake_is_not(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from kvproof.live.machine import LiveMachine
+
     finds = MISTAKES[name].finds
     assert finds in FAULTS[name].breaks
-    assert run(name, [finds]).verdict is Verdict.SAMPLED
+    assert run(name, [finds], LiveMachine).verdict is Verdict.SAMPLED
     MISTAKES[name].patch(monkeypatch)
-    outcome = run(name, [finds])
+    outcome = run(name, [finds], LiveMachine)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding.invariant == finds
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_the_model_beside_it_names_the_difference(
+def test_no_known_deviation_passes_for_the_mistake(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert run(name, None, watched).verdict is Verdict.SAMPLED
     MISTAKES[name].patch(monkeypatch)
-    outcome = run(name, ["engine_survives"], shadowed=True)
+    outcome = run(name, None, watched)
     assert outcome.verdict is Verdict.VIOLATED
-    assert outcome.finding.invariant in ("refines_the_model", "engine_survives")
+    assert outcome.finding.invariant in CHECKS
 
 
 @pytest.mark.parametrize(("name", "eagle"), [("drafts", True), ("ngram-drafts", False)])

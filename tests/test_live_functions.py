@@ -54,13 +54,12 @@ NAMES = (
 
 
 def compared(name: str, rules: Rules = SPEC, faults: Iterable[Fault] | None = None) -> Any:
-    """A function of the registry beside its rule, the deviations of this release being known."""
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
+    """A function of the registry beside its rule, its known deviations told as faults."""
+    from kvproof.live.deviations.registry import KNOWN
     from kvproof.live.functions.function import compare
     from kvproof.live.functions.registry import function_named
 
-    known = deviations(availability.installed()) if faults is None else faults
+    known = [FAULTS[name] for name in KNOWN] if faults is None else faults
     return compare(function_named(name), rules, known)
 
 

@@ -7,12 +7,11 @@ import pytest
 
 from kvproof.model.errors import UsageError
 from kvproof.model.events import bare
-from kvproof.model.faults.fault import rules_with
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.reports.trace import SCHEMA, write
 from kvproof.reports.trace_reader import read
 from kvproof.strategies.replay import replay
+from kvproof.tests.watching import known_rules
 
 OLD = sorted((Path(__file__).parent / "testdata" / "old_traces").glob("*.jsonl"))
 
@@ -30,12 +29,7 @@ def check(machine: Machine, path: Path) -> None:
 
 
 def model(path: Path) -> ModelMachine:
-    from kvproof.live.deviations import DEVIATIONS
-
-    trace = read(path)
-    assert trace.vllm is not None
-    faults = [FAULTS[name] for name in DEVIATIONS[trace.vllm]]
-    return ModelMachine(trace.cluster, rules_with(faults))
+    return ModelMachine(read(path).cluster, known_rules())
 
 
 def test_there_are_traces_of_each_older_schema() -> None:

@@ -24,11 +24,11 @@ from kvproof.model.tally.handover import Handover
 from kvproof.model.tally.pool import Pool
 from kvproof.model.tally.table import Group, Table
 from kvproof.strategies.explorer import explore
-from kvproof.strategies.refinement import Shadowed
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.stateful import sample
 from kvproof.strategies.tie import TIE, ties
 from kvproof.strategies.verdict import Verdict
+from kvproof.tests.watching import known_rules, watched
 
 
 @pytest.fixture(autouse=True)
@@ -112,13 +112,13 @@ def test_a_step_nobody_takes_is_outside() -> None:
     machine = ModelMachine(cluster)
     machine.take(machine.stimuli()[0])
     step = machine.take(Schedule("E"))
-    assert not [reasons for tie in ties(SPEC) for reasons in tie.check(cluster, step)]
+    assert not [found for tie in ties(SPEC) for found in tie.check(cluster, step)]
     chose = step.event.chose or ()
     fewer = tuple(c._replace(tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
-    [reasons] = [reasons for tie in ties(SPEC) for reasons in tie.check(cluster, wrong)]
-    assert "compute(tokens 1)" in reasons[2]
-    assert "which the proofs do not allow" in reasons[3]
+    [found] = [found for tie in ties(SPEC) for found in tie.check(cluster, wrong)]
+    assert "compute(tokens 1)" in found.reasons[2]
+    assert "which the proofs do not allow" in found.reasons[3]
 
 
 @pytest.mark.exhaustive
@@ -143,14 +143,8 @@ def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["pd", "pd-window", "hybrid"])
 def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
-    from kvproof.live.machine import LiveMachine
-
-    known = deviations(availability.installed())
-
     def driven() -> None:
-        run = Run(Shadowed(LiveMachine(CLUSTERS[name]), known), ())
+        run = Run(watched(CLUSTERS[name]), ties(known_rules()))
         for _ in range(12):
             if not run.stimuli:
                 break

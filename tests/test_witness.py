@@ -3,16 +3,15 @@ put back."""
 
 import dataclasses
 import functools
-import importlib.util
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kvproof.cli.main import main
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import stimulus
@@ -39,6 +38,7 @@ from kvproof.strategies.symbolic.witness import (
     witnesses,
 )
 from kvproof.strategies.verdict import Verdict
+from kvproof.tests.mistakes import MISTAKES
 
 pytestmark = pytest.mark.proof
 
@@ -72,17 +72,6 @@ INSIDE_A_STEP = {
 follows it: the run breaks an invariant, and no state shows the claim."""
 
 
-def beside(name: str) -> Any:
-    """A test module of this folder."""
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"beside_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _refuted() -> list[tuple[str, str]]:
     """Each fault with each obligation and claim that it refutes by name."""
     by_teeth = {(o.teeth, o.id) for o in OBLIGATIONS.values()}
@@ -99,7 +88,6 @@ FALLEN = {
 """Claims that only fall with others."""
 
 REFUTED = _refuted()
-MISTAKES: dict[str, Any] = beside("test_live_faults").MISTAKES
 KNOWN_OF_LIVE = (
     "null_blocks_counted_as_cached",
     "window_of_loaded_tokens",
@@ -279,10 +267,7 @@ def on_live(fault: str, found: Witness) -> bool:
 def test_the_same_run_breaks_it_on_live_vllm(
     fault: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
-
-    known = deviations(availability.installed())
+    known = [FAULTS[name] for name in KNOWN]
     runs = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
     if fault in MISTAKES:
         MISTAKES[fault].patch(monkeypatch)

@@ -206,7 +206,7 @@ FUNCTIONS: dict[str, Function] = {
             functools.partial(handover.paired, "mamba"),
             given=called.accepted_beside_state,
             bound=12,
-            dead=3,
+            dead=4,
         ),
         Function(
             "trim_beside_window",
@@ -220,7 +220,7 @@ FUNCTIONS: dict[str, Function] = {
                 "longer_list_dies_across_ratios": called.longer_here,
                 "end_trim_across_ratios": called.longer_there,
             },
-            dead=3,
+            dead=4,
         ),
         Function(
             "logical_block",
