@@ -1,5 +1,5 @@
-"""What the spec leaves open: the reference with another policy, as 0.33.0 has it, breaks no guard and
-no invariant."""
+"""What the spec leaves open: the reference with another policy, that of 0.33.0, breaks no guard
+and no invariant."""
 
 from collections.abc import Callable
 from typing import Any
