@@ -1,5 +1,4 @@
-"""Steps per second on real vLLM: asked of nothing, of all invariants, and of all checks while known
-deviations are excused.
+"""Steps per second on real vLLM: with all checks, watched with its known deviations, and with none.
 
     python benchmarks/live_speed.py --config pd
 
@@ -13,10 +12,11 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from kvproof.invariants.invariant import Finding, Invariant
-from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import Cluster
@@ -31,12 +31,17 @@ EVENTS = 60
 
 
 class Watching(Run):
-    """A run that goes on after a finding: the listed ones are found again here."""
+    """A run that goes on after a finding: the known ones are found again here."""
 
     def fail(self, *findings: Finding) -> None:
-        """Have the known ones explained, and go on."""
+        """Ask the machine what it explains, and go on."""
         with contextlib.suppress(Violated):
             super().fail(*findings)
+
+
+def watched(cluster: Cluster) -> Machine:
+    """Live vLLM as `kvproof sample` drives it."""
+    return Watched(LiveMachine(cluster), KNOWN.values(), Counter(), Counter())
 
 
 def episode(machine: Machine, invariants: Iterable[Invariant], seed: int) -> int:
@@ -54,13 +59,13 @@ def main() -> None:
     parser.add_argument("--config", default="pd", choices=sorted(CLUSTERS))
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
-    every, checks = tuple(INVARIANTS.values()), tuple(CHECKS.values())
+    every = tuple(CHECKS.values())
     cluster = CLUSTERS[args.config]
     loops: dict[str, tuple[Callable[[Cluster], Machine], tuple[Invariant, ...]]] = {
-        "vLLM, no invariants": (LiveMachine, ()),
-        "vLLM, all invariants": (LiveMachine, every),
-        "vLLM, all checks, watched": (lambda c: Watched(LiveMachine(c), KNOWN.values()), checks),
-        "model, all invariants": (ModelMachine, every),
+        "vLLM, no checks": (LiveMachine, ()),
+        "vLLM, guards and invariants": (LiveMachine, every),
+        "vLLM, watched, guards and invariants": (watched, every),
+        "reference, guards and invariants": (ModelMachine, every),
     }
     speeds: dict[str, list[float]] = {name: [] for name in loops}
     for number in range(-1, args.rounds):  # the first round warms up

@@ -1,6 +1,7 @@
 """How a search ends: the trace is kept, the answer is printed, the exit code follows."""
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Mapping
@@ -10,9 +11,11 @@ from typing import Any, NamedTuple
 from kvproof.cli.graver import told
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
+from kvproof.invariants.registry import CHECKS
 from kvproof.reports.terminal import show
 from kvproof.reports.trace import Trace, fresh_path, write
 from kvproof.reports.verdict_json import verdict_object
+from kvproof.strategies.consequence import leads_to
 from kvproof.strategies.policy import KINDS
 from kvproof.strategies.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -48,8 +51,19 @@ def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) 
     return Kept(path, trace)
 
 
+def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
+    """The outcome with what it leads to, where its finding is of a guard. Known deviations that are
+    met on the way are not what it leads to."""
+    known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
+    if known is None or known.kind != "guard":
+        return outcome
+    with running(maker.search, outcome.cluster or setup.cluster) as machine:
+        return dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
+
+
 def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcome) -> int:
     """Print an outcome, with its trace if it has one. Returns the exit code."""
+    outcome = followed(setup, maker, outcome)
     kept = keep(setup, maker, outcome, args.seed, args.traces)
     if args.json:
         print_json(
@@ -66,7 +80,7 @@ def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcom
         )
         return outcome.exit_code(args.fail_on)
     if kept is not None:
-        show(sys.stdout, kept.trace, kept.path)
+        show(sys.stdout, kept.trace, kept.path, outcome.leads_to)
         print()
     print(summary(outcome, setup))
     print(told(outcome, args.fail_on), end="")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import keep, known, print_json
+from kvproof.cli.answer import followed, keep, known, print_json
 from kvproof.cli.explore import exhausted
 from kvproof.cli.graver import told, with_graver
 from kvproof.cli.machines import Maker, borrow, maker
@@ -115,7 +115,8 @@ def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
         if parts and parts[-1].outcome.reason in (INTERRUPTED, NOT_RUN):
             parts.append(Part(name, model, Outcome(Verdict.UNKNOWN, reason=NOT_RUN)))
         else:
-            parts.append(Part(name, *search()))
+            made, outcome = search()
+            parts.append(Part(name, made, followed(setup, made, outcome)))
     return parts
 
 
@@ -159,6 +160,8 @@ def _line(part: Part, trace: Path | None) -> str:
     if outcome.finding is not None:
         grave = f" ({outcome.severity.words})" if outcome.severity else ""
         said += f" {outcome.finding.invariant}{grave}: {outcome.finding.sentence}"
+    if outcome.leads_to is not None:
+        said += f"\n{'':12} {outcome.leads_to.sentence}"
     if outcome.reason:
         said += f" {outcome.reason}"
     return said + (f"\n{'':12} trace {trace}" if trace else "")

@@ -1,11 +1,15 @@
-"""`kvproof invariants`: all invariants."""
+"""`kvproof invariants`: all invariants, and the guards of the spec."""
 
 import argparse
 
 from kvproof.cli.answer import print_json
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.spec.registry import GUARDS
 
-HELP = "list the invariants, how grave a breach is, what earned each, and the fault that breaks it"
+HELP = "list the invariants and the guards: how grave a breach is, and what earned each"
+
+
+GUARDS_OF_THE_SPEC = "Guards of the spec: what every step must keep, whatever is chosen"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,11 +29,25 @@ def run(args: argparse.Namespace) -> int:
         }
         for each in INVARIANTS.values()
     ]
+    guards = [
+        {
+            "id": guard.id,
+            "name": guard.name,
+            "part": guard.part,
+            "severity": guard.severity.words,
+        }
+        for guard in GUARDS.values()
+    ]
     if args.json:
-        print_json({"command": "invariants", "exit_code": 0, "invariants": rows})
+        print_json({"command": "invariants", "exit_code": 0, "invariants": rows, "guards": guards})
         return 0
     for row in rows:
         print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['born_of']})")
         print(f"    {row['name']}")
         print(f"    teeth: kvproof explore --fault {row['teeth']}")
+    print()
+    print(GUARDS_OF_THE_SPEC)
+    for guard in guards:
+        print(f"{guard['id']} ({guard['severity']}, {guard['part']})")
+        print(f"    {guard['name']}")
     return 0

@@ -113,7 +113,7 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="check this invariant only (repeatable)",
+        help="check this invariant or guard only (repeatable)",
     )
 
 

@@ -90,7 +90,7 @@ CHECKS: dict[str, Invariant] = INVARIANTS | {
     guard.id: Invariant(
         id=guard.id,
         name=guard.name,
-        born_of=guard.part,
+        born_of=f"the spec, {guard.part}",
         severity=guard.severity,
         check=guard.check,
         teeth="",

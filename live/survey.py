@@ -1,7 +1,7 @@
 """The survey of one release, in a process of its own: `python -m kvproof.live.survey OUT`.
 
-Drives the vLLM that this process imports, without the model beside it (older releases differ from
-it in many ways), and writes what it found as JSON Lines: a header, one record for each cluster
+Drives the vLLM that this process imports, asks the invariants alone (of the guards no older release
+was tried), and writes what it found as JSON Lines: a header, one record for each cluster
 sampled and for each trace followed, an end record. A cluster that this release cannot be driven
 through has a reason in its record. Violations are kept as traces in a folder.
 """

@@ -3,10 +3,11 @@ user takes for one: then the output tells it. Unknown or not run is an error, ne
 a pass."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.reports.new_file import write_new
@@ -58,10 +59,19 @@ def _add(root: ET.Element, suite: str, case: Case) -> None:
     grave = f" ({outcome.severity.words})" if outcome.severity else ""
     if case.fails:
         failure = ET.SubElement(element, "failure", message=said + grave, type="VIOLATED")
-        failure.text = "\n".join(describe(event) for event in outcome.events)
+        failure.text = "\n".join([*_beside(outcome), *map(describe, outcome.events)])
     if outcome.verdict is Verdict.UNKNOWN:
         ET.SubElement(element, "error", message=outcome.reason, type="UNKNOWN")
     covered = ", ".join(f"{name} {value}" for name, value in outcome.coverage.items())
     out = ET.SubElement(element, "system-out")
     tolerated = f" {said}{grave}," if outcome.tolerated(case.fail_on) else ""
     out.text = f"{outcome.verdict.value}{tolerated} {covered}".strip()
+
+
+def _beside(outcome: Outcome) -> Iterator[str]:
+    """What must be true and is not, and what that leads to, a line each."""
+    known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
+    if known is not None:
+        yield f"It must be true that {known.name} ({known.born_of})."
+    if outcome.leads_to is not None:
+        yield outcome.leads_to.sentence

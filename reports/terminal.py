@@ -12,11 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
 from kvproof.reports.changes import content, key, lines, owners, value
 from kvproof.reports.state_diff import Flat, nested
 from kvproof.reports.trace import Trace
+from kvproof.strategies.verdict import Consequence
 
 WIDTH = 100
 
@@ -24,22 +25,26 @@ IDLE = ("0", "free", "", "nothing")
 """The row of a block that was never used, or was used and forgotten."""
 
 
-def render(trace: Trace, path: Path | None = None) -> str:
-    """The trace as text without colour, the same wherever it is rendered."""
+def render(trace: Trace, path: Path | None = None, leads_to: Consequence | None = None) -> str:
+    """The trace as text without colour, the same wherever it is rendered. `leads_to` is what its
+    finding leads to, where that was looked for."""
     out = io.StringIO()
-    _print(Console(file=out, width=WIDTH, color_system=None, highlight=False), trace, path)
+    console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
+    _print(console, trace, path, leads_to)
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
-def show(file: TextIO, trace: Trace, path: Path | None = None) -> None:
+def show(
+    file: TextIO, trace: Trace, path: Path | None = None, leads_to: Consequence | None = None
+) -> None:
     """Print the trace: in colour on a terminal, else as `render` has it."""
     if not file.isatty():
-        file.write(render(trace, path))
+        file.write(render(trace, path, leads_to))
         return
-    _print(Console(file=file, width=WIDTH, highlight=False), trace, path)
+    _print(Console(file=file, width=WIDTH, highlight=False), trace, path, leads_to)
 
 
-def _print(console: Console, trace: Trace, path: Path | None) -> None:
+def _print(console: Console, trace: Trace, path: Path | None, leads_to: Consequence | None) -> None:
     console.print(Text(_headline(trace), style="bold"))
     console.print()
     states = trace.states()
@@ -60,6 +65,8 @@ def _print(console: Console, trace: Trace, path: Path | None) -> None:
         console.print("The states were not recorded.")
     console.print()
     _print_finding(console, trace)
+    if leads_to is not None:
+        console.print(Text(f"  {leads_to.sentence}"))
     _print_command(console, trace, path)
 
 
@@ -77,7 +84,7 @@ def _print_finding(console: Console, trace: Trace) -> None:
         console.print("No invariant is broken in this trace.")
         return
     name = trace.finding.invariant
-    known = INVARIANTS.get(name)
+    known = CHECKS.get(name)
     console.print(Text(f"BROKEN at event {len(trace.events)}: {name}", style="bold red"))
     if known is not None:
         console.print(Text(f"It must be true that {known.name} ({known.born_of})."))

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kvproof.invariants.registry import CHECKS, severity_of
 from kvproof.model import config_json
 from kvproof.model.config import Cluster
 from kvproof.model.severity import FAIL_ON, Severity
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import Consequence, Outcome, Verdict
 
 
 def verdict_object(
@@ -24,7 +25,9 @@ def verdict_object(
     """The outcome as plain data; what was covered stands beside the verdict, under its own names.
 
     `seconds` is wall time. `trace` is the file that was written, null where a violation has no
-    events (a refuted obligation). `severity` is null where nobody knows what a user would feel.
+    events (a refuted obligation). `severity` is null where nobody knows what a user would feel, and
+    `must_be_true` and `born_of` where what is violated is neither an invariant nor a guard.
+    `leads_to` is what breaks after a guard was not met.
     """
     record: dict[str, Any] = {
         "command": command,
@@ -41,9 +44,25 @@ def verdict_object(
         record["reason"] = outcome.reason
     if outcome.verdict is Verdict.VIOLATED:
         finding = outcome.finding
+        known = CHECKS.get(finding.invariant) if finding else None
         record["invariant"] = finding.invariant if finding else None
+        record["must_be_true"] = known.name if known else None
+        record["born_of"] = known.born_of if known else None
         record["severity"] = outcome.severity.words if outcome.severity else None
         record["reasons"] = list(finding.reasons) if finding else []
         record["trace"] = None if trace is None else str(trace)
         record["trace_length"] = len(outcome.events)
+        record["leads_to"] = _leads_to(outcome.leads_to)
     return record
+
+
+def _leads_to(later: Consequence | None) -> dict[str, Any] | None:
+    if later is None:
+        return None
+    severity = severity_of(later.finding)
+    return {
+        "events": later.events,
+        "invariant": later.finding.invariant,
+        "severity": severity.words if severity else None,
+        "reasons": list(later.finding.reasons),
+    }

@@ -24,6 +24,8 @@ from kvproof.strategies.run import Run
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
 """The kinds of event of a round, in order. A read fails only if it cannot end well."""
 
+NOTHING_CHANGES = "a whole fair round changes nothing"
+
 
 def rounds_max(cluster: Cluster) -> int:
     """Rounds after which the traffic must have ended. On each engine the request that is served
@@ -56,16 +58,29 @@ def drain(run: Run, invariant: str | None) -> None:
     """
     end = f"{rounds_max(run.machine.cluster)} fair rounds do not end it"
     for _ in range(rounds_max(run.machine.cluster)):
-        if run.dead or goal.over(run.machine.state):
+        if over(run):
             return
-        before = run.machine.state
-        for event in _fair(run):
-            run.take(event)
-        if run.machine.state == before:
-            end = "a whole fair round changes nothing"
+        if not take_round(run):
+            end = NOTHING_CHANGES
             break
-    state = run.machine.state
-    if invariant is not None and not run.dead and not goal.over(state):
-        left = goal.waiting(state) or "a transfer"
-        found = Finding(invariant, (f"{left} is left of what was submitted", end))
-        run.fail(found)
+    if invariant is not None and not over(run):
+        run.fail(unfinished(run, invariant, end))
+
+
+def over(run: Run) -> bool:
+    """Whether there is no further round: all is done, or an engine is dead."""
+    return run.dead or goal.over(run.machine.state)
+
+
+def take_round(run: Run) -> bool:
+    """Take the events of one fair round. Returns whether they changed anything."""
+    before = run.machine.state
+    for event in _fair(run):
+        run.take(event)
+    return run.machine.state != before
+
+
+def unfinished(run: Run, invariant: str, end: str) -> Finding:
+    """The finding that a run does not come to its end, and how that is seen."""
+    left = goal.waiting(run.machine.state) or "a transfer"
+    return Finding(invariant, (f"{left} is left of what was submitted", end))

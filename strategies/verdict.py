@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import severity_of
@@ -34,13 +34,28 @@ INTERRUPTED = "interrupted"
 """Why a search is UNKNOWN that was stopped by the user."""
 
 
+class Consequence(NamedTuple):
+    """An invariant that breaks so many events after a guard was not met."""
+
+    events: int
+    finding: Finding
+
+    @property
+    def sentence(self) -> str:
+        """In words: "4 events later: pool_adds_up: ..."."""
+        later = f"{self.events} event{'s' * (self.events > 1)} later"
+        when = later if self.events else "at the same event"
+        return f"{when}: {self.finding.invariant}: {self.finding.sentence}"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A verdict with its evidence.
 
     `events` is the trace of a violation: what was taken, choices filled in, the last one breaking
     `finding`; `cluster` is the one they run on, with its jobs, where the search drew those itself.
-    `coverage` says what was looked at; `reason` says why a verdict is UNKNOWN.
+    `coverage` says what was looked at; `reason` says why a verdict is UNKNOWN. `leads_to` is the
+    invariant that breaks after a guard was not met, where the run was driven on to see it.
     """
 
     verdict: Verdict
@@ -50,6 +65,7 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     cluster: Cluster | None = None
+    leads_to: Consequence | None = None
 
     @property
     def severity(self) -> Severity | None:

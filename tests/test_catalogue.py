@@ -1,9 +1,11 @@
-"""The table of what is asked for names every invariant, and only real ones."""
+"""The table of what is asked for names every invariant, and only real ones. Guards have names of
+their own."""
 
 import re
 from pathlib import Path
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.model.spec.registry import GUARDS
 
 TABLE = Path(__file__).parent.parent / "invariants" / "README.md"
 ROWS = [line.split("|")[1:-1] for line in TABLE.read_text("utf-8").splitlines() if "| I" in line]
@@ -21,3 +23,13 @@ def test_each_is_checked_or_has_a_reason() -> None:
 def test_the_named_invariants_are_all_there_are() -> None:
     named = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[2])}
     assert named == set(INVARIANTS)
+
+
+def test_guards_are_checks_beside_the_invariants() -> None:
+    assert GUARDS
+    assert not set(GUARDS) & set(INVARIANTS)
+    assert set(CHECKS) == set(GUARDS) | set(INVARIANTS)
+    for guard in GUARDS.values():
+        check = CHECKS[guard.id]
+        assert (check.name, check.severity, check.kind) == (guard.name, guard.severity, "guard")
+        assert check.born_of == f"the spec, {guard.part}"

@@ -16,12 +16,13 @@ from kvproof.cli import explore as explore_command
 from kvproof.cli.main import COMMANDS, main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.spec.registry import GUARDS
 from kvproof.strategies.packed import PackedSearch
 from kvproof.strategies.symbolic.prove import everything
 
 SMALL = ["--config", "pd-full"]
 BROKEN = ["--fault", "front_trim"]
-VIOLATED_KEYS = {"invariant", "reasons", "trace", "trace_length"}
+VIOLATED_KEYS = {"invariant", "must_be_true", "reasons", "trace", "trace_length", "leads_to"}
 
 
 @pytest.fixture(autouse=True)
@@ -145,17 +146,49 @@ def test_prove_refutes_a_fault_with_numbers(run: Any, as_json: Any) -> None:
     assert sum(line.startswith("VIOLATED") for line in out.splitlines()) == len(refuted) + 1
 
 
-def test_replay_says_where_it_differs(run: Any, as_json: Any) -> None:
-    _, record = as_json("explore", *BROKEN)
+def without_the_fault(record: Any, finding: bool = True) -> str:
+    """The trace of a violation, to be replayed on a model without the fault; with its finding or
+    without."""
     path = Path(record["trace"])
+    lines = path.read_text().replace('"faults": ["front_trim"]', '"faults": []').splitlines()
     changed = path.with_name("changed.jsonl")
-    changed.write_text(path.read_text().replace('"faults": ["front_trim"]', '"faults": []'))
-    code, replayed = as_json("replay", str(changed))
-    assert (code, replayed["verdict"]) == (1, "DIFFERS")
+    changed.write_text("".join(f"{x}\n" for x in lines if finding or '{"finding"' not in x))
+    return str(changed)
+
+
+def test_replay_says_that_a_finding_is_not_shown_again(run: Any, as_json: Any) -> None:
+    _, record = as_json("explore", *BROKEN)
+    changed = without_the_fault(record)
+    code, replayed = as_json("replay", changed)
+    assert (code, replayed["verdict"]) == (0, "SAMPLED")
     assert set(replayed["differs"]) == {"step", "event", "field", "recorded", "replayed"}
     assert replayed["differs"]["step"] == record["trace_length"]
-    code, out, _ = run("replay", str(changed))
+    code, out, _ = run("replay", changed)
+    said = f"SAMPLED: {record['invariant']} is not shown again on machine model. The run first"
+    assert (code, out[: len(said)]) == (0, said)
+
+
+def test_replay_of_a_trace_without_a_finding_says_where_it_differs(run: Any, as_json: Any) -> None:
+    _, record = as_json("explore", *BROKEN)
+    changed = without_the_fault(record, finding=False)
+    code, replayed = as_json("replay", changed)
+    assert (code, replayed["verdict"]) == (1, "DIFFERS")
+    assert replayed["differs"]["step"] == record["trace_length"]
+    code, out, _ = run("replay", changed)
     assert (code, out.split()[0]) == (1, "DIFFERS")
+
+
+def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> None:
+    _, record = as_json("explore", *BROKEN)
+    changed = Path(without_the_fault(record))
+    ends = '"event": {"type": "TransferDone", "request": "r0"}'
+    assert ends in changed.read_text()
+    changed.write_text(changed.read_text().replace(ends, ends.replace("r0", "r1")))
+    code, replayed = as_json("replay", str(changed))
+    assert (code, replayed["verdict"]) == (3, "UNKNOWN")
+    assert replayed["reason"]
+    code, out, _ = run("replay", str(changed))
+    assert (code, out.split(":")[0]) == (3, "UNKNOWN")
 
 
 def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None:
@@ -174,6 +207,31 @@ def test_invariants_and_faults_are_listed(run: Any, as_json: Any) -> None:
         assert all(name in out for name in registry)
         _, record = as_json(command)
         assert [row["name"] for row in record[command]] == [each.name for each in registry.values()]
+
+
+def test_guards_are_listed_beside_invariants(run: Any, as_json: Any) -> None:
+    _, out, _ = run("invariants")
+    heading = out.index("\nGuards of the spec")
+    _, record = as_json("invariants")
+    assert [row["id"] for row in record["guards"]] == list(GUARDS)
+    for row in record["guards"]:
+        guard = GUARDS[row["id"]]
+        assert row == {
+            "id": guard.id,
+            "name": guard.name,
+            "part": guard.part,
+            "severity": guard.severity.words,
+        }
+        said = f"\n{guard.id} ({guard.severity.words}, {guard.part})\n    {guard.name}\n"
+        assert out.index(said) > heading
+    assert all(out.index(name) < heading for name in INVARIANTS)
+
+
+def test_invariant_narrows_to_a_guard(as_json: Any) -> None:
+    broken = ["--fault", "resumes_before_late_output"]
+    for guard, code in (("admitted_request_was_waiting", 1), ("load_is_offered", 0)):
+        found, _ = as_json("explore", *broken, "--invariant", guard)
+        assert found == code
 
 
 def test_matrix(as_json: Any) -> None:

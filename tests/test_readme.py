@@ -7,7 +7,10 @@ import pytest
 
 from kvproof.cli.main import main, parser
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.spec.registry import GUARDS
+from kvproof.reports.trace_reader import read
 from kvproof.strategies.remedies import table
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
@@ -34,6 +37,7 @@ def test_the_counterexample_is_the_one_that_is_printed(
 
 def test_counts() -> None:
     assert f"the {len(INVARIANTS)} invariants" in README
+    assert f"the {len(GUARDS)} guards" in README
     assert f"the {len(FAULTS)} faults" in README
     assert f"{len(OBLIGATIONS)} obligations and {len(claimed())} claims" in README
     assert f"{len(OBLIGATIONS)} obligations of arithmetic, and {len(claimed())} claims" in README
@@ -46,10 +50,13 @@ def test_the_table_of_remedies_is_what_is_measured() -> None:
 
 def test_every_finding_is_listed() -> None:
     listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", README, re.MULTILINE)
-    kept = {path.stem for path in (ROOT / "reports" / "findings").glob("*.jsonl")}
-    assert {name for name, _ in listed} == kept
+    kept = {path.stem: path for path in (ROOT / "reports" / "findings").glob("*.jsonl")}
+    assert {name for name, _ in listed} == set(kept) == set(KNOWN)
     for name, invariant in listed:
-        assert FAULTS[name].breaks[0] == invariant
+        finding = read(kept[name]).finding
+        assert finding is not None
+        assert finding.invariant == invariant
+        assert invariant in {signature.check for signature in KNOWN[name].signatures}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -57,6 +64,18 @@ def test_its_commands_are_understood(command: str) -> None:
     assert parser().parse_args(command.split()[1:]).command == command.split()[1]
 
 
-def test_links_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)]+)\)", README):
-        assert (ROOT / link).exists(), link
+@pytest.mark.parametrize("folder", [".", "model", "live", "invariants", "gate", "reports/findings"])
+def test_links_lead_somewhere(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert link.startswith("https://") or (ROOT / folder / link).exists(), link
+
+
+@pytest.mark.parametrize("room", ["model", "live"])
+def test_each_file_that_a_room_tells_of_is_there(room: str) -> None:
+    text = (ROOT / room / "README.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
+    named = {name for row in rows for name in re.findall(r"`([\w/]+)`", row)}
+    assert len(named) > 10
+    for name in named:
+        assert (ROOT / room / name).is_dir() or (ROOT / room / f"{name}.py").is_file(), name

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.invariants.invariant import Finding
+from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.events import Complete
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
@@ -120,10 +121,13 @@ def test_the_json_object_of_a_violation() -> None:
         "seconds": 1.5,
         "states_distinct": 5,
         "invariant": "pool_adds_up",
+        "must_be_true": INVARIANTS["pool_adds_up"].name,
+        "born_of": INVARIANTS["pool_adds_up"].born_of,
         "severity": "wrong tokens",
         "reasons": ["a < b", "b < a"],
         "trace": "t.jsonl",
         "trace_length": 1,
+        "leads_to": None,
     }
 
 
@@ -152,4 +156,5 @@ def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:
     failure = suite.find("testcase/failure")
     assert failure is not None
     assert failure.get("message") == "pool_adds_up: a < b, yet b < a (wrong tokens)"
-    assert failure.text == "Complete(P)"
+    must = INVARIANTS["pool_adds_up"]
+    assert failure.text == f"It must be true that {must.name} ({must.born_of}).\nComplete(P)"
