@@ -41,6 +41,7 @@ class Watched:
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
         self.standing: dict[tuple[str, About], str] = {}
+        self.last: Step | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -80,15 +81,16 @@ class Watched:
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
         """The findings after a step that no known deviation explains. Where all are explained, the
         machine goes on with what it was seen to do."""
-        stand: dict[tuple[str, About], str] = {}
+        stand = self.standing if step is self.last else {}
+        standing, self.last = self.standing, step
         new = []
         for finding in findings:
             what = finding.invariant, finding.about
-            by = self._explained_by(step, finding) or self.standing.get(what)
+            by = self._explained_by(step, finding) or standing.get(what)
             if by is None:
                 new.append(finding)
                 continue
-            self.met[by] += what not in self.standing
+            self.met[by] += what not in standing
             stand[what] = by
         self.standing = stand
         if findings and not new:
