@@ -1,5 +1,5 @@
-"""A signature is narrow: each finding on live vLLM is excused by its own deviation, and by no other;
-no mistake that is put back into live vLLM is excused at all."""
+"""A signature is narrow: each finding on live vLLM is excused by its own deviation and by no other,
+and no mistake that is put back into live vLLM is excused at all."""
 
 from pathlib import Path
 
@@ -67,9 +67,7 @@ def test_no_other_deviation_passes_for_it(name: str) -> None:
     told = {f.invariant for f in (violated.finding, *violated.others)}
     assert told & {s.check for s in KNOWN[name].signatures}
     if CHECKS[trace.finding.invariant].kind != "eventually":
-        assert len(violated.steps) <= len(trace.events)
-    if len(violated.steps) == len(trace.events):
-        assert trace.finding.invariant in told
+        assert len(violated.steps) < len(trace.events) or trace.finding.invariant in told
 
 
 @pytest.mark.live
