@@ -11,12 +11,15 @@ ROOT = Path(__file__).parent.parent
 
 MODULES = {
     f"kvproof.model.{name}"
-    for name in ("config", "errors", "events", "ghost", "phases", "state", "step")
+    for name in ("because", "config", "errors", "events", "ghost", "severity", "state", "step")
 }
 """What may be imported whole: data, and how it is found."""
 
 NAMES = {"kvproof.model.reports": {"Cleared", "Keys", "Removed", "Report", "Stored"}}
 """What may be imported of modules that also compute: types."""
+
+REGISTRY = {"invariants": {"kvproof.model.spec.registry"}}
+"""What a registry may import besides: the list of all checks has the guards of the spec."""
 
 JUDGES = tuple(ROOT / folder for folder in ("invariants", "model/spec"))
 """Rooms whose files are looked at, where they are there."""
@@ -43,6 +46,7 @@ def allowed(room: str, module: str, name: str) -> bool:
         or any(m == part or m.startswith(f"{part}.") for m in (module, whole) for part in own)
         or bool({module, whole} & MODULES)
         or name in NAMES.get(module, ())
+        or module in REGISTRY.get(room, ())
     )
 
 

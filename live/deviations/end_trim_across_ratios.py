@@ -1,5 +1,5 @@
-"""Where a block of P has more kernel blocks than one of D, the lists are cut to one length from the
-end, though they do not end at the same token."""
+"""Where blocks of P and D have unequally many kernel blocks, their lists are cut to one length from
+the end, though they do not end at the same token."""
 
 from kvproof.live.deviations.facts import loaded, on_decode, seen
 from kvproof.model.because import About
@@ -9,9 +9,12 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """Blocks of D that P's wider blocks were read into, and what is read or cached of them."""
-    wider = cluster.prefill.physical_per_logical > cluster.decode.physical_per_logical
-    return on_decode(cluster, about) and wider and loaded(step, about)
+    """Blocks of D that P's blocks of another width were read into, and what is read or cached of
+    them."""
+    if not on_decode(cluster, about):
+        return False
+    unequal = cluster.prefill.physical_per_logical != cluster.decode.physical_per_logical
+    return unequal and loaded(step, about)
 
 
 DEVIATION = Deviation(

@@ -1,16 +1,24 @@
 """P takes the list that D keeps for one that ends where its own does, though D has computed
 further."""
 
-from kvproof.live.deviations.facts import loaded, on_prefill, seen
+from kvproof.live.deviations.facts import holders, on_prefill, request, seen
 from kvproof.model.because import About
-from kvproof.model.config import Cluster
+from kvproof.model.config import BACK, Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P loads what D keeps of an earlier turn."""
-    return cluster.turns and on_prefill(cluster, about) and loaded(step, about)
+    """P loads what D keeps of an earlier turn, and D has computed on beyond the prompt of this
+    one."""
+    if not cluster.turns or not on_prefill(cluster, about):
+        return False
+    known = request(step, about)
+    for each in [known] if known is not None else holders(step, about):
+        transfer = step.before.transfer(cluster.job(each.id).follows + BACK)
+        if each.external and transfer is not None and transfer.tokens > len(each.prompt):
+            return True
+    return False
 
 
 DEVIATION = Deviation(

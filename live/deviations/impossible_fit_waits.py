@@ -5,14 +5,15 @@ from kvproof.model.because import About
 from kvproof.model.capacity import can_hold
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.state import PREEMPTED, WAITING
+from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """Somebody waits whom an engine without other requests is not sure to hold."""
+    """Somebody waits, or is preempted again and again, whom an engine without other requests is not
+    sure to hold."""
     return cluster.oversized and any(
-        r.status in (WAITING, PREEMPTED) and not can_hold(cluster.engine(engine.name), r)
+        r.status in (WAITING, PREEMPTED, RUNNING) and not can_hold(cluster.engine(engine.name), r)
         for engine in step.after.engines
         for r in engine.requests
     )

@@ -1,0 +1,90 @@
+"""A signature is narrow: each finding on live vLLM is excused by its own deviation and by no other,
+and no mistake that is put back into live vLLM is excused at all."""
+
+from pathlib import Path
+
+import pytest
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.events import stimulus
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.reports.trace import Trace
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.stateful import sample
+from kvproof.strategies.verdict import Verdict
+from kvproof.tests import mistakes, mistakes_of_drafts
+from kvproof.tests.watching import Counting, watched
+
+FOLDER = Path(__file__).parent.parent / "reports" / "findings"
+FINDINGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+MISTAKES = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
+SEEDS = 4
+
+
+def trace_of(name: str) -> Trace:
+    return read(FOLDER / f"{name}.jsonl")
+
+
+def follow(machine: Counting, trace: Trace) -> int:
+    """Take all events of a trace, and drive the run to its end where its finding is about that.
+    Returns the events taken; a check that does not hold raises Violated."""
+    run = Run(machine, CHECKS.values())
+    for event in trace.events:
+        run.take_one(stimulus(event))
+    assert trace.finding is not None
+    if CHECKS[trace.finding.invariant].kind == "eventually":
+        drain(run, trace.finding.invariant)
+    machine.close()
+    return len(trace.events)
+
+
+def test_there_is_a_deviation_for_each_finding_and_a_finding_for_each_deviation() -> None:
+    assert sorted(KNOWN) == FINDINGS
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_is_excused_by_its_deviation(name: str) -> None:
+    trace = trace_of(name)
+    machine = watched(trace.cluster)
+    assert follow(machine, trace) > 0
+    assert machine.met[name] > 0
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", FINDINGS)
+def test_no_other_deviation_passes_for_it(name: str) -> None:
+    """It is told at its event, or before, where another of its signatures shows."""
+    trace = trace_of(name)
+    assert trace.finding is not None
+    with pytest.raises(Violated) as raised:
+        follow(watched(trace.cluster, without=name), trace)
+    violated = raised.value
+    told = {f.invariant for f in (violated.finding, *violated.others)}
+    assert told & {s.check for s in KNOWN[name].signatures}
+    if CHECKS[trace.finding.invariant].kind != "eventually":
+        assert len(violated.steps) < len(trace.events) or trace.finding.invariant in told
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", MISTAKES)
+def test_no_deviation_passes_for_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MISTAKES[name].patch(monkeypatch)
+    for seed in range(SEEDS):
+        outcome = sample(
+            watched,
+            CLUSTERS[FAULTS[name].cluster],
+            seed=seed,
+            examples=60,
+            use_jobs=True,
+            shrink=False,
+        )
+        if outcome.verdict is Verdict.VIOLATED:
+            break
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
+    assert outcome.finding.invariant in CHECKS
