@@ -25,7 +25,7 @@ class Greedy(Scheduling):
         those with blocks, those that were preempted, and the others, in the order of arrival. By
         priority it makes no difference who was preempted."""
         preempted = False
-        for name in self.engine.running:
+        for name in self.rules.runners_in_turn(self.engine.running):
             if name not in self.engine.running or not self.budget or self.engine.dead:
                 continue
             preempted |= not self._run_on(name)

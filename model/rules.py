@@ -153,6 +153,7 @@ class Rules:
     # who is served first
     rank: Callable[[int, int], tuple[int, ...]] = rank
     takes_a_place: Callable[[str], bool] = takes_a_place
+    runners_in_turn: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda running: running
     forget_uncomputed: Callable[..., Engine] = pool.forget_uncomputed
     # steps in flight
     settled_tokens: Callable[..., Any] = counts.settled_tokens

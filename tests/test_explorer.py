@@ -159,6 +159,8 @@ TRACES = {
     "longer_list_dies_across_ratios": 5,
     "loads_take_the_last_blocks": 12,
     "window_let_go_too_soon": 4,
+    "old_states_are_kept": 6,
+    "runner_is_passed_over": 6,
     "running_state_let_go": 4,
     "window_hit_one_block_short": 5,
     "window_offer_one_block_short": 7,

@@ -1,0 +1,56 @@
+"""A window group that frees nothing behind the window, or a Mamba group that keeps old states,
+holds blocks that no layer reads any more. Nothing is wrong, and the pool runs full: other requests
+wait or are preempted. vLLM's check at start reserves no more than this for a request (the class of
+vllm#39734).
+
+Blocks are freed with the next step, so that what one step computes may still be held: of a window
+the tokens that the first token of the step looks back at, and those of the steps in flight; of a
+Mamba group the state before and after each step in flight, and one for each draft.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.arithmetic import blocks_begun
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster, Group
+from kvproof.model.config import Engine as Config
+from kvproof.model.severity import Severity
+from kvproof.model.state import NULL, Engine
+
+
+def most(cfg: Config, group: Group) -> int:
+    """Blocks of a group that one request may hold at a time. A window need not begin where a block
+    does, so that it may touch one block more."""
+    if group.kind == "window":
+        seen = group.window - 1 + cfg.chunk_tokens * cfg.steps_in_flight + cfg.lookahead
+        return blocks_begun(seen, group.block_size) + 1
+    return 1 + (cfg.steps_in_flight if group.aligned else 0) + cfg.drafts
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
+    """No request holds more blocks of a window or of states than its layers may still read."""
+    cfg = cluster.engine(engine.name)
+    for request in engine.requests:
+        for index, table in enumerate(request.tables):
+            group = cfg.groups[index]
+            held = len(table) - table.count(NULL)
+            if group.kind != "full" and held > most(cfg, group):
+                yield because(
+                    f"the layers of group {index} ({group.kind}) read at most {most(cfg, group)} "
+                    f"blocks of {request.id} on {engine.name}",
+                    f"it holds {held}",
+                    engine=engine.name,
+                    request=request.id,
+                    group=index,
+                )
+
+
+INVARIANT = Invariant(
+    id="no_more_is_held_than_is_read",
+    name="a request holds no more blocks of a window or of states than its layers still read",
+    born_of="vllm#39734",
+    severity=Severity.LEAK,
+    check=EachEngine(check),
+    teeth="old_states_are_kept",
+)

@@ -1,0 +1,95 @@
+"""A request that could be served is passed over: the loop over running requests lost count after a
+preemption, and the next one waited for a step (vllm#49206). Nothing fails, and each such step is a
+step too many for somebody.
+
+Asked of steps in which nobody was preempted and nobody lacked blocks, with tokens left in the batch
+and more blocks free than any policy would keep. Whoever waits is asked for only where nothing but
+room is needed to admit: not under P/D, with a store, sessions or states, where a request may be put
+off for what another one of the step is to write.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.arithmetic import blocks_begun
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.config import Engine as Config
+from kvproof.model.events import Compute, Preempt, Release, Schedule
+from kvproof.model.severity import Severity
+from kvproof.model.state import LATE, PREEMPTED, RUNNING, WAITING, Engine, Request
+from kvproof.model.step import Step
+
+
+def _blocks(cfg: Config, request: Request, ahead: int) -> int:
+    """As many further blocks as a request needs at most for its tokens and so many after them:
+    slots of a drafter included, and of a Mamba group a state and its copy, and one a draft."""
+    tokens = len(request.tokens) + ahead + cfg.lookahead + cfg.drafts
+    tables = request.tables or ((),) * len(cfg.groups)
+    return sum(
+        max(blocks_begun(tokens, group.block_size) - len(table), 0)
+        if group.attention
+        else 2 + cfg.drafts
+        for group, table in zip(cfg.groups, tables, strict=True)
+    )
+
+
+def _to_compute(engine: Engine, request: Request) -> int:
+    """Tokens that a step could compute of a running request; 0 where the output that is on its way
+    may be its last."""
+    pending = engine.placeholders(request.id)
+    if pending and len(request.output) + pending >= request.max_tokens:
+        return 0
+    return len(request.tokens) + pending - request.computed
+
+
+def _admissible(cluster: Cluster, cfg: Config, engine: Engine) -> list[Request]:
+    """The requests that wait for nothing but room."""
+    plain = all(group.attention for group in cfg.groups) and not cfg.has_connector
+    if not plain or cluster.sessions or len(engine.running) >= cfg.max_requests:
+        return []
+    return [
+        r
+        for r in engine.requests
+        if r.status in (WAITING, PREEMPTED)
+        and not any(f.fate == LATE for f in engine.flights(r.id))
+    ]
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
+    """Where a step has room for a request, it serves it."""
+    event = step.event
+    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+        return
+    cfg, choices = cluster.engine(event.engine), event.chose or ()
+    if any(isinstance(c, Preempt | Release) for c in choices):
+        return
+    before, after = step.before.engine(cfg.name), step.after.engine(cfg.name)
+    served = {c.request: c.tokens for c in choices if isinstance(c, Compute)}
+    left, free = cfg.chunk_tokens - sum(served.values()), len(after.free)
+    if left < max((g.block_size for g in cfg.groups if g.aligned), default=1):
+        return
+    could = [r for r in before.requests if r.status == RUNNING and _to_compute(before, r) > 0]
+    waiting = _admissible(cluster, cfg, before)
+    if sum(_blocks(cfg, r, r.max_tokens) for r in waiting) <= free:
+        could += waiting
+    for request in could:
+        ahead = before.placeholders(request.id)
+        if request.id not in served and _blocks(cfg, request, ahead) <= free:
+            yield because(
+                f"{request.id} on {cfg.name} is {request.status}; the step has {left} tokens left, "
+                f"and {free} blocks are free",
+                "it is passed over",
+                engine=cfg.name,
+                request=request.id,
+            )
+
+
+INVARIANT = Invariant(
+    id="room_is_used",
+    name="a step that has room for a request serves it",
+    born_of="vllm#49206",
+    severity=Severity.LOST_PERFORMANCE,
+    check=check,
+    teeth="runner_is_passed_over",
+)
