@@ -1,7 +1,7 @@
 """Where a machine chose otherwise than the reference would have, and was free to.
 
-The reference is asked to schedule from the state that was observed before a step. What it chooses
-is one allowed policy among many: a difference is reported, and is no finding.
+The reference is asked to take the event from the state that was observed before a step. What it
+does is one allowed policy among many: a difference is reported, and is no finding.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from kvproof.model import cluster as model
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit, Choice, Compute, Preempt, Schedule, bare
+from kvproof.model.events import (
+    Admit,
+    Choice,
+    Complete,
+    Compute,
+    Preempt,
+    Schedule,
+    bare,
+    stimulus,
+)
 from kvproof.model.step import Step
 
 KINDS = {
@@ -19,6 +28,7 @@ KINDS = {
     "hit": "a prefix hit has another length",
     "blocks": "other free blocks are taken",
     "cached": "blocks are cached at another time",
+    "freed": "blocks are freed in another order",
     "other": "the reference could not choose from this state",
 }
 """What a difference of policy is called, and what it means."""
@@ -28,21 +38,22 @@ def differs(cluster: Cluster, step: Step) -> Iterator[str]:
     """The kinds of difference between what a machine chose in this step and what the reference
     chooses from the same state, the first that explains the others alone."""
     event = step.event
-    if not isinstance(event, Schedule) or any(e.dead for e in step.after.engines):
+    if not isinstance(event, Schedule | Complete) or any(e.dead for e in step.after.engines):
         return
     try:
-        own = model.apply(cluster, step.before, Schedule(event.engine))
+        own = model.apply(cluster, step.before, stimulus(event))
     except NotAllowed:
         yield "other"
         return
-    assert isinstance(own.event, Schedule)
-    ours, theirs = own.event.chose or (), event.chose or ()
-    if bare(own.event) != bare(event):
-        yield _choice(ours, theirs)
-    elif ours != theirs:
-        yield "blocks"
-    elif own.after.engine(event.engine).cached != step.after.engine(event.engine).cached:
+    ours, theirs = own.after.engine(event.engine), step.after.engine(event.engine)
+    if isinstance(event, Schedule) and own.event != event:
+        assert isinstance(own.event, Schedule)
+        same = bare(own.event) == bare(event)
+        yield "blocks" if same else _choice(own.event.chose or (), event.chose or ())
+    elif ours.cached != theirs.cached:
         yield "cached"
+    elif ours.free != theirs.free and {*ours.free} == {*theirs.free}:
+        yield "freed"
 
 
 def _choice(ours: tuple[Choice, ...], theirs: tuple[Choice, ...]) -> str:

@@ -140,14 +140,16 @@ POLICIES = {
     "free_queue_sorted": Policy(
         free_queue_sorted, ("full-evicting", "window", "hybrid-siblings", "push"), "blocks"
     ),
-    "freed_head_first": Policy(freed_head_first, ("full", "window", "async"), "blocks"),
+    "freed_head_first": Policy(freed_head_first, ("full", "window", "async"), "freed"),
     "another_victim": Policy(
-        another_victim, ("full", "async-preempting", "pd-preempting"), "victim"
+        another_victim, ("full", "async-preempting", "hybrid", "pd-async"), "victim"
     ),
     "chunks_of_three": Policy(_chunks_of(3), ("full", "window", "pd-full"), "chunk"),
-    "chunks_of_four": Policy(_chunks_of(4), ("hybrid", "pd", "store-hybrid"), "chunk"),
+    "chunks_of_four": Policy(_chunks_of(4), ("hybrid", "pd", "pd-window"), "chunk"),
     "cached_a_step_later": Policy(
         cached_a_step_later, ("full", "full-evicting", "async"), "cached"
     ),
-    "last_come_first_served": Policy(last_come_first_served, ("full", "hybrid", "pd"), "order"),
+    "last_come_first_served": Policy(
+        last_come_first_served, ("full", "hybrid", "pd-full"), "order"
+    ),
 }

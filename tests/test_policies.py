@@ -1,0 +1,57 @@
+"""What vLLM is free to choose is open: a vLLM that chooses otherwise stays green, and is told to have
+another policy."""
+
+import functools
+from collections import Counter
+
+import pytest
+
+from kvproof.model.config import Cluster
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.conformance import Watched
+from kvproof.strategies.policy import KINDS
+from kvproof.strategies.stateful import sample
+from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.tests.policies import POLICIES
+from kvproof.tests.watching import watched
+
+pytestmark = pytest.mark.live
+
+EXAMPLES = 15
+GRID = [(name, cluster) for name, policy in POLICIES.items() for cluster in policy.clusters]
+
+
+def driven(name: str) -> tuple[Outcome, Counter[str]]:
+    """A search on live vLLM, and the steps in which it chose otherwise than the reference."""
+    policy: Counter[str] = Counter()
+
+    def make(cluster: Cluster) -> Watched:
+        return watched(cluster, policy=policy)
+
+    return sample(make, CLUSTERS[name], examples=EXAMPLES, steps=30, shrink=False), policy
+
+
+@functools.cache
+def released(name: str) -> Counter[str]:
+    """How vLLM as it was released differs, and is green."""
+    outcome, policy = driven(name)
+    assert outcome.verdict is Verdict.SAMPLED, outcome.finding
+    return policy
+
+
+def test_there_are_policies_of_several_kinds() -> None:
+    assert len(POLICIES) >= 6
+    assert len({policy.differs for policy in POLICIES.values()}) >= 5
+    assert {policy.differs for policy in POLICIES.values()} <= set(KINDS)
+
+
+@pytest.mark.parametrize(("name", "cluster"), GRID)
+def test_another_policy_is_green_and_is_told(
+    name: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_released = released(cluster)
+    POLICIES[name].patch(monkeypatch)
+    outcome, policy = driven(cluster)
+    assert outcome.verdict is Verdict.SAMPLED, outcome.finding
+    kind = POLICIES[name].differs
+    assert policy[kind] > as_released[kind]
