@@ -15,6 +15,7 @@ from kvproof.reports import graph
 from kvproof.strategies.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.no_return import no_return
 from kvproof.strategies.reached import Reached
+from kvproof.strategies.tie import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 AHEAD_MAX = 20_000
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         args.fail_on,
         lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
+        [*INVARIANTS.values(), *ties(setup.rules)],
     )
     more = {
         "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),

@@ -17,10 +17,12 @@ from kvproof.cli.graver import told, with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import junit
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.explorer import Limits
+from kvproof.strategies.tie import ties
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "what a pull request runs: explore, prove, and sample real vLLM"
@@ -127,13 +129,21 @@ def _live(setup: options.Setup, args: argparse.Namespace) -> tuple[Maker, Outcom
         reason = f"not run: {error}"
         return maker("model", setup.rules), Outcome(Verdict.UNKNOWN, reason=reason)
     found = sampled(setup, live, args)
-    return live, with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args))
+    return live, with_graver(
+        found, setup, args.fail_on, lambda s: sampled(s, live, args), CHECKS.values()
+    )
 
 
 def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:
     limits = Limits(args.states_max)
     found = exhausted(setup, limits)[0]
-    return with_graver(found, setup, args.fail_on, lambda graver: exhausted(graver, limits)[0])
+    return with_graver(
+        found,
+        setup,
+        args.fail_on,
+        lambda graver: exhausted(graver, limits)[0],
+        [*INVARIANTS.values(), *ties(setup.rules)],
+    )
 
 
 def _worst(outcomes: list[Outcome]) -> Verdict:

@@ -2,13 +2,11 @@
 first, it is made again for the graver invariants alone."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kvproof.cli.parser import Setup
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
-from kvproof.strategies.tie import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 TOLERATED = "tolerated"
@@ -19,13 +17,19 @@ OTHERWISE = "otherwise"
 
 
 def with_graver(
-    found: Outcome, setup: Setup, fail_on: Severity, search: Callable[[Setup], Outcome]
+    found: Outcome,
+    setup: Setup,
+    fail_on: Severity,
+    search: Callable[[Setup], Outcome],
+    checks: Iterable[Invariant],
 ) -> Outcome:
     """The outcome of a search, or of one for the graver invariants where `found` is tolerated and
-    they break, or the search for them is not whole."""
+    they break, or the search for them is not whole. `checks` are what the search
+    asks where it is asked for no invariants by name."""
     if found.finding is None or not found.tolerated(fail_on):
         return found
-    grave = _graver(setup, fail_on)
+    asked = setup.invariants or checks
+    grave = [i for i in asked if i.severity is None or i.severity <= fail_on]
     if not grave:
         return found
     second = search(setup._replace(invariants=grave))
@@ -34,13 +38,6 @@ def with_graver(
         return dataclasses.replace(second, coverage={**second.coverage, TOLERATED: beside})
     otherwise = {"verdict": second.verdict.value, "seconds": second.seconds, **second.coverage}
     return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: otherwise})
-
-
-def _graver(setup: Setup, fail_on: Severity) -> list[Invariant]:
-    asked = setup.invariants
-    if asked is None:
-        asked = [*CHECKS.values(), *ties(setup.rules)]
-    return [i for i in asked if i.severity is None or i.severity <= fail_on]
 
 
 def told(outcome: Outcome, fail_on: Severity) -> str:

@@ -13,6 +13,7 @@ from kvproof.cli.answer import answer
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.progress import progress
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.strategies.verdict import Outcome
 
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         args.fail_on,
         lambda graver: sampled(graver, machine, args),
+        CHECKS.values(),
     )
     return answer(args, setup, machine, outcome)
 
