@@ -3,7 +3,6 @@
 `record` makes the trace of a violation in the first place; it is a replay that notes the states.
 """
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from kvproof.invariants.invariant import Finding, Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.model.cluster import initial
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     BLOCKS,
     Event,
@@ -109,32 +108,33 @@ class _Following:
     def take(self, index: int, recorded: Event) -> None:
         """Take one event, or leave it out where it is not possible here."""
         at = (index + 1, describe(recorded))
-        equal, last = self.differs is None, index + 1 == len(self.trace.events)
+        last = index + 1 == len(self.trace.events)
         if self.shown or any(engine.dead for engine in self.machine.state.engines):
             return
-        try:
-            step = self._step(recorded, equal)
-        except NotAllowed as error:
+        step = self._step(at, recorded)
+        if step is None:
             self.missed += 1
-            self.differs = self.differs or Difference(
-                *at, "event", "taken", f"not allowed: {error}"
-            )
             return
         self.taken.append(step.event)
-        if equal:
+        if self.differs is None:
             self.differs = _event_differs(at, recorded, step)
-        if equal and not self.differs and self.states:
+        if self.differs is None and self.states:
             self.differs = _state_differs(at, self.states[index + 1], flat(step.after))
         self._judge(at, step, last)
 
-    def _step(self, recorded: Event, equal: bool) -> Step:
-        """The step of an event. After a difference the model may choose by itself."""
-        if equal or self.machine.name != "model":
-            return self.machine.take(offered(self.machine, recorded))
-        for event in (recorded, bare(recorded)):
-            with contextlib.suppress(NotAllowed):
+    def _step(self, at: tuple[int, str], recorded: Event) -> Step | None:
+        """The step of an event; None where it is not possible. Where the model may not choose what
+        was chosen, which is a difference, it chooses by itself."""
+        own = stimulus(recorded)
+        for event in (recorded, bare(recorded), own) if self.machine.name == "model" else (own,):
+            try:
                 return self.machine.take(event)
-        return self.machine.take(stimulus(recorded))
+            except (NotAllowed, UsageError) as error:
+                if self.differs is None and isinstance(error, UsageError):
+                    raise
+                how = f"not allowed: {error}"
+                self.differs = self.differs or Difference(*at, "event", "taken", how)
+        return None
 
     def _judge(self, at: tuple[int, str], step: Step, last: bool) -> None:
         """Look for the finding. A trace without one differs where any check does not hold."""

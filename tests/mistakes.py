@@ -9,10 +9,18 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Mistake(NamedTuple):
-    """A patch of vLLM's classes, the fault it puts back, and the invariant that finds it."""
+    """A change of vLLM's classes that puts a mistake back, and the invariant that finds it."""
 
-    patch: Patch
+    change: Patch
     finds: str
+
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it into vLLM, after the contract is checked: what is put there in the place of a
+        method need not name its parameters."""
+        from kvproof.live.contract.contract import check
+
+        check()
+        self.change(patch)
 
 
 def _nixl() -> Any:

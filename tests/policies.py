@@ -10,11 +10,19 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Policy(NamedTuple):
-    """A patch of vLLM's classes, presets in which it makes a difference, and what differs."""
+    """A change of vLLM's classes, presets in which it makes a difference, and what differs."""
 
-    patch: Patch
+    change: Patch
     clusters: tuple[str, ...]
     differs: str
+
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it into vLLM, after the contract is checked: what is put there in the place of a
+        method need not name its parameters."""
+        from kvproof.live.contract.contract import check
+
+        check()
+        self.change(patch)
 
 
 def _pool() -> Any:
