@@ -129,9 +129,8 @@ def _live(setup: options.Setup, args: argparse.Namespace) -> tuple[Maker, Outcom
         reason = f"not run: {error}"
         return maker("model", setup.rules), Outcome(Verdict.UNKNOWN, reason=reason)
     found = sampled(setup, live, args)
-    return live, with_graver(
-        found, setup, args.fail_on, lambda s: sampled(s, live, args), CHECKS.values()
-    )
+    checks = CHECKS.values()
+    return live, with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args), checks)
 
 
 def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:

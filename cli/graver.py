@@ -24,8 +24,8 @@ def with_graver(
     checks: Iterable[Invariant],
 ) -> Outcome:
     """The outcome of a search, or of one for the graver invariants where `found` is tolerated and
-    they break, or the search for them is not whole. `checks` are what the search
-    asks where it is asked for no invariants by name."""
+    they break, or the search for them is not whole. `checks` are what is asked where no invariants
+    are asked for by name."""
     if found.finding is None or not found.tolerated(fail_on):
         return found
     asked = setup.invariants or checks
