@@ -46,7 +46,7 @@ def _to_compute(engine: Engine, request: Request) -> int:
 def _admissible(cluster: Cluster, cfg: Config, engine: Engine) -> list[Request]:
     """The requests that wait for nothing but room."""
     plain = all(group.attention for group in cfg.groups) and not cfg.has_connector
-    if not plain or cluster.sessions or len(engine.running) >= cfg.max_requests:
+    if not plain or cluster.sessions:
         return []
     return [
         r
@@ -71,7 +71,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         return
     could = [r for r in before.requests if r.status == RUNNING and _to_compute(before, r) > 0]
     waiting = _admissible(cluster, cfg, before)
-    if sum(_blocks(cfg, r, r.max_tokens) for r in waiting) <= free:
+    places = cfg.max_requests - len(after.running)
+    if places > 0 and sum(_blocks(cfg, r, r.max_tokens) for r in waiting) <= free:
         could += waiting
     for request in could:
         ahead = before.placeholders(request.id)
