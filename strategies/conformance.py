@@ -41,7 +41,7 @@ class Watched:
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
         self.standing: dict[tuple[str, About], str] = {}
-        self.judged: Step | None = None
+        self.last: Step | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -82,8 +82,8 @@ class Watched:
         """The findings after a step that no known deviation explains. Where all are explained, the
         machine goes on with what it was seen to do."""
         # The end of a run is judged after its last step was: what stands, stands on.
-        stand = dict(self.standing) if step is self.judged else {}
-        self.judged = step
+        stand = dict(self.standing) if step is self.last else {}
+        self.last = step
         new = []
         for finding in findings:
             what = finding.invariant, finding.about
