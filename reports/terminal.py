@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
 from kvproof.reports.changes import content, key, lines, owners, value
 from kvproof.reports.state_diff import Flat, nested
@@ -77,7 +77,7 @@ def _print_finding(console: Console, trace: Trace) -> None:
         console.print("No invariant is broken in this trace.")
         return
     name = trace.finding.invariant
-    known = INVARIANTS.get(name)
+    known = CHECKS.get(name)
     console.print(Text(f"BROKEN at event {len(trace.events)}: {name}", style="bold red"))
     if known is not None:
         console.print(Text(f"It must be true that {known.name} ({known.born_of})."))

@@ -1,5 +1,5 @@
-"""What vLLM is free to choose is open: a vLLM that chooses otherwise stays green, and is told to have
-another policy."""
+"""What vLLM is free to choose is open: a vLLM that chooses otherwise stays green, and is told to
+have another policy."""
 
 import functools
 from collections import Counter
