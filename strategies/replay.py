@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.invariant import Finding, Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
+from kvproof.model import goal
 from kvproof.model.cluster import initial
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -60,7 +61,8 @@ class Replayed:
 
     `outcome` is VIOLATED where the finding of the trace was shown again: the same words, or after
     another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
-    none, and UNKNOWN where the finding was not shown and the machine could not take all events.
+    none. Where not all events were possible it is SAMPLED only if the machine took most of them
+    and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
     `differs` says where the run first went another way; None where all was equal.
     """
 
@@ -163,15 +165,33 @@ class _Following:
             elif self.differs is None:
                 how = "all requests finish from here"
                 self.differs = Difference(*end, "finding", wanted.sentence, how)
+        elif wanted and not self.shown and self.missed:
+            self._go_on(wanted.invariant)
         verdict, reason = Verdict.SAMPLED, ""
         if self.shown:
             verdict = Verdict.VIOLATED
-        elif wanted and self.missed:
+        elif wanted and self.missed and not self._followed():
             verdict = Verdict.UNKNOWN
             reason = f"{self.missed} of {len(self.trace.events)} events are not possible here"
         coverage = {"examples": 1, "steps": len(self.taken), "finding": wanted is not None}
         outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
         return Replayed(outcome, self.differs)
+
+    def _go_on(self, invariant: str) -> None:
+        """Drive a machine that could not take all events to the end of its traffic: what was to
+        happen in those may have happened before, or happens yet."""
+        run = Run(self.machine, _asked(self.machine, invariant))
+        try:
+            drain(run, None)
+        except Violated as violated:
+            if violated.finding.invariant == invariant:
+                self.shown = violated.finding
+        self.taken += [step.event for step in run.steps]
+
+    def _followed(self) -> bool:
+        """Whether what was asked for is told, though some events were not possible: the machine
+        took most of them, and came to the end of all that was submitted."""
+        return 2 * self.missed < len(self.trace.events) and goal.over(self.machine.state)
 
 
 def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:

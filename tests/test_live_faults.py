@@ -1,308 +1,58 @@
-"""Historical mistakes, put back into real vLLM: the invariants that find them in the model find
-them there, and the model beside it names the difference."""
+"""Historical mistakes, put back into real vLLM: each is found by its invariant, is told in a
+sentence about requests and blocks, and is kept as a trace that shows it again."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.cli.answer import Kept, keep
+from kvproof.cli.machines import maker
+from kvproof.cli.main import main
+from kvproof.cli.parser import Setup
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.refinement import Shadowed
+from kvproof.model.rules import SPEC
+from kvproof.reports.terminal import show
 from kvproof.strategies.stateful import sample
-from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.tests import mistakes, mistakes_of_drafts
+from kvproof.tests.watching import watched
 
 pytestmark = pytest.mark.live
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-class Mistake(NamedTuple):
-    """A patch of vLLM's classes, the fault it puts back, and the invariant that finds it."""
-
-    patch: Patch
-    finds: str
-
-
-def _nixl() -> Any:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler
-
-    return base_scheduler.NixlBaseConnectorScheduler
-
-
-def decode_loads_whole_prompt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_nixl(), "_get_remote_prefill_token_count", lambda _self, prompt: prompt)
-
-
-def truncation_without_guard(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    original = Scheduler._preempt_request
-
-    def asked_again(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, request, *args, **kwargs)
-        if request.kv_transfer_params.pop("_p_side_truncated", None):
-            self.connector.connector_scheduler._truncate_request_for_prefill(request)
-
-    patch.setattr(Scheduler, "_preempt_request", asked_again)
-
-
-def truncates_for_any_non_full_group(patch: pytest.MonkeyPatch) -> None:
-    original = _nixl()._truncate_request_for_prefill
-
-    def truncated(self: Any, request: Any) -> None:
-        had, self._has_mamba = self._has_mamba, self._is_hma_required
-        original(self, request)
-        self._has_mamba = had
-
-    patch.setattr(_nixl(), "_truncate_request_for_prefill", truncated)
-
-
-def _worker() -> Any:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
-
-    return base_worker.NixlBaseConnectorWorker
-
-
-def front_trim(patch: pytest.MonkeyPatch) -> None:
-    def front(_self: Any, local: Any, remote: Any, _ours: int, _theirs: int) -> Any:
-        both = [min(len(a), len(b)) for a, b in zip(local, remote, strict=True)]
-        return (
-            [a[:n] for a, n in zip(local, both, strict=True)],
-            [b[:n] for b, n in zip(remote, both, strict=True)],
-        )
-
-    patch.setattr(_worker(), "_apply_prefix_caching", front)
-
-
-def ssm_placeholders_not_trimmed(patch: pytest.MonkeyPatch) -> None:
-    clip = _nixl().get_exchange_clipped_blocks
-
-    def unclipped(self: Any, blocks: Any, **_options: Any) -> Any:
-        return clip(self, blocks, clip_ssm=False)
-
-    original = _worker()._apply_prefix_caching
-
-    def untrimmed(self: Any, local: Any, remote: Any, own: int, other: int) -> Any:
-        ours, theirs = original(
-            self, local, [b[-len(a) :] for a, b in zip(local, remote, strict=True)], own, other
-        )
-        state = [issubclass(t, _mamba_spec()) for t in self._group_spec_types]
-        return ours, [r if s else t for r, t, s in zip(remote, theirs, state, strict=True)]
-
-    patch.setattr(_nixl(), "get_exchange_clipped_blocks", unclipped)
-    patch.setattr(_worker(), "_apply_prefix_caching", untrimmed)
-
-
-def _mamba_spec() -> Any:
-    from vllm.v1.kv_cache_interface import MambaSpec
-
-    return MambaSpec
-
-
-def null_blocks_registered(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
-    from vllm.v1.core.single_type_kv_cache_manager import MambaManager
-
-    original = MambaManager.cache_blocks
-
-    def registering(self: Any, request: Any, tokens: int, *args: Any, **kwargs: Any) -> None:
-        original(self, request, tokens, *args, **kwargs)
-        blocks = self.req_to_blocks[request.request_id]
-        cached = self.block_pool.cached_block_hash_to_block
-        for position in range(tokens // self.block_size):
-            if blocks[position].is_null:
-                value = request.block_hashes[position]
-                key = make_block_hash_with_group_id(value, self.kv_cache_group_id)
-                cached.insert(key, blocks[position])
-
-    patch.setattr(MambaManager, "cache_blocks", registering)
-
-
-def state_only_at_last_boundary(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
-
-    original = KVCacheManager.get_computed_blocks
-    patch.setattr(
-        KVCacheManager, "get_computed_blocks", lambda self, r: (*original(self, r)[:2], 0)
-    )
-
-
-def no_align_split(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    patch.setattr(Scheduler, "_mamba_block_aligned_split", lambda _s, _r, tokens, *_a: tokens)
-
-
-def _pool() -> Any:
-    from vllm.v1.core.block_pool import BlockPool
-
-    return BlockPool
-
-
-def untouched_hits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_pool(), "touch", lambda _self, _blocks: None)
-
-
-def evicted_key_stays(patch: pytest.MonkeyPatch) -> None:
-    def forget(_self: Any, block: Any) -> bool:
-        block.reset_hash()
-        return True
-
-    patch.setattr(_pool(), "_maybe_evict_cached_block", forget)
-
-
-def prediction_forgets_hits(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
-
-    none = classmethod(lambda _cls, _blocks: 0)
-    patch.setattr(SingleTypeKVCacheManager, "_get_num_evictable_blocks", none)
-
-
-def abort_frees_under_load(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    original = Scheduler._free_request
-    patch.setattr(
-        Scheduler, "_free_request", lambda self, request, **_delay: original(self, request)
-    )
-
-
-def hit_needs_every_group_on_decode(patch: pytest.MonkeyPatch) -> None:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import connector
-
-    owners = [c for c in vars(connector).values() if isinstance(c, type)]
-    for owner in owners:
-        if "supports_divergent_local_hybrid_hits" in vars(owner):
-            patch.setattr(owner, "supports_divergent_local_hybrid_hits", False)
-
-
-def retained_boundary_out_of_reach(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core import kv_cache_coordinator
-
-    patch.setattr(
-        kv_cache_coordinator, "replay_boundaries", lambda prompt, *_args, **_options: (prompt,)
-    )
-
-
-def retention_drops_junction(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
-
-    original = SlidingWindowManager.reachable_block_mask
-
-    def mask(**options: Any) -> Any:
-        return original(**{**options, "reachable_boundaries": options["reachable_boundaries"][:1]})
-
-    patch.setattr(SlidingWindowManager, "reachable_block_mask", staticmethod(mask))
-
-
-def window_let_go_in_flight(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
-
-    original = KVCacheManager.allocate_slots
-
-    def judged_by_all_computed(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        flying, request.num_in_flight_tokens = request.num_in_flight_tokens, 0
-        result = original(self, request, *args, **kwargs)
-        request.num_in_flight_tokens = flying
-        return result
-
-    patch.setattr(KVCacheManager, "allocate_slots", judged_by_all_computed)
-
-
-def frees_before_steps_end(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    patch.setattr(Scheduler, "_request_blocks_can_be_freed", lambda _self, _request: True)
-
-
-def late_output_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-
-    original = AsyncScheduler._update_request_with_output
-
-    def taking(self: Any, request: Any, tokens: Any, is_stale: bool = False) -> Any:
-        result = original(self, request, tokens, is_stale)
-        request.num_output_placeholders -= len(result[0]) if is_stale else 0
-        return result
-
-    patch.setattr(AsyncScheduler, "_update_request_with_output", taking)
-
-
-def chunk_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-
-    original = AsyncScheduler.update_from_output
-
-    def taking(self: Any, scheduled: Any, output: Any) -> Any:
-        result = original(self, scheduled, output)
-        for name, tokens in zip(output.req_ids, output.sampled_token_ids or (), strict=False):
-            if not tokens and name in self.requests:
-                self.requests[name].num_output_placeholders -= 1
-        return result
-
-    patch.setattr(AsyncScheduler, "update_from_output", taking)
-
-
-MISTAKES = {
-    "window_let_go_in_flight": Mistake(window_let_go_in_flight, "settled_frees"),
-    "frees_before_steps_end": Mistake(frees_before_steps_end, "settled_frees"),
-    "late_output_takes_placeholder": Mistake(
-        late_output_takes_placeholder, "placeholders_are_samples_in_flight"
-    ),
-    "chunk_takes_placeholder": Mistake(
-        chunk_takes_placeholder, "placeholders_are_samples_in_flight"
-    ),
-    "decode_loads_whole_prompt": Mistake(decode_loads_whole_prompt, "prefill_and_decode_agree"),
-    "truncation_without_guard": Mistake(truncation_without_guard, "truncated_at_most_once"),
-    "truncates_for_any_non_full_group": Mistake(
-        truncates_for_any_non_full_group, "prefill_and_decode_agree"
-    ),
-    "front_trim": Mistake(front_trim, "paired_offsets_are_equal"),
-    "ssm_placeholders_not_trimmed": Mistake(ssm_placeholders_not_trimmed, "paired_lists_are_equal"),
-    "null_blocks_registered": Mistake(null_blocks_registered, "null_block_is_nobody"),
-    "state_only_at_last_boundary": Mistake(state_only_at_last_boundary, "repeated_prompt_hits"),
-    "no_align_split": Mistake(no_align_split, "cached_block_holds_its_key"),
-    "untouched_hits": Mistake(untouched_hits, "references_are_exact"),
-    "evicted_key_stays": Mistake(evicted_key_stays, "hash_map_is_sound"),
-    "prediction_forgets_hits": Mistake(prediction_forgets_hits, "predicted_is_taken"),
-    "abort_frees_under_load": Mistake(abort_frees_under_load, "nothing_reused_under_transfer"),
-    "hit_needs_every_group_on_decode": Mistake(
-        hit_needs_every_group_on_decode, "repeated_prompt_hits"
-    ),
-    "retained_boundary_out_of_reach": Mistake(
-        retained_boundary_out_of_reach, "repeated_prompt_hits"
-    ),
-    "retention_drops_junction": Mistake(retention_drops_junction, "repeated_prompt_hits"),
-}
-
+MISTAKES = mistakes.MISTAKES
+ALL = MISTAKES | mistakes_of_drafts.MISTAKES
 
 SEEDS = 4
 """Searches after which a mistake must have been found."""
 
+SENTENCE_MAX = 200
+NAMED = re.compile(r"\b([EPD]|r\d+)\b")
+RAW = re.compile(r"\[\d+\]\.|engines\.|\w\.\[")
+"""How a path into the state looks, which says nothing to a reader."""
 
-def found(name: str, invariants: list[str], shadowed: bool = False) -> Any:
-    """The outcome of the first search that finds something, or of the last one."""
+
+def found(name: str, invariants: list[str] | None, make: Any) -> Outcome:
+    """The outcome of the first search of live vLLM that finds something, or of the last one."""
     for seed in range(SEEDS):
-        outcome = run(name, invariants, shadowed, seed)
+        outcome = run(name, invariants, make, seed)
         if outcome.verdict is Verdict.VIOLATED:
             break
     return outcome
 
 
-def run(name: str, invariants: list[str] | None, shadowed: bool = False, seed: int = 0) -> Any:
+def run(name: str, invariants: list[str] | None, make: Any, seed: int = 0) -> Outcome:
     """Sample live vLLM over the traffic of the fault's preset."""
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
-    from kvproof.live.machine import LiveMachine
-
-    faults = deviations(availability.installed())
-    chosen = None if invariants is None else [INVARIANTS[i] for i in invariants]
     return sample(
-        (lambda c: Shadowed(LiveMachine(c), faults)) if shadowed else LiveMachine,
+        make,
         CLUSTERS[FAULTS[name].cluster],
-        chosen,
+        None if invariants is None else [INVARIANTS[i] for i in invariants],
         seed=seed,
         examples=60,
         use_jobs=True,
@@ -312,26 +62,60 @@ def run(name: str, invariants: list[str] | None, shadowed: bool = False, seed: i
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_vllm_as_released_is_green(name: str) -> None:
-    assert run(name, [MISTAKES[name].finds]).verdict is Verdict.SAMPLED
+    from kvproof.live.machine import LiveMachine
+
+    assert run(name, [MISTAKES[name].finds], LiveMachine).verdict is Verdict.SAMPLED
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_invariant_finds_the_mistake_in_vllm(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from kvproof.live.machine import LiveMachine
+
     assert MISTAKES[name].finds in FAULTS[name].breaks
     MISTAKES[name].patch(monkeypatch)
-    outcome = found(name, [MISTAKES[name].finds])
+    outcome = found(name, [MISTAKES[name].finds], LiveMachine)
     assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding is not None
     assert outcome.finding.invariant == MISTAKES[name].finds
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_the_model_beside_it_names_the_difference(
-    name: str, monkeypatch: pytest.MonkeyPatch
+def printed_command(kept: Kept) -> list[str]:
+    """The arguments of the command that is printed with a kept trace."""
+    out = io.StringIO()
+    show(out, kept.trace, kept.path)
+    [line] = [line for line in out.getvalue().splitlines() if line.startswith("Replay it: ")]
+    program, *arguments = shlex.split(line.removeprefix("Replay it: "))
+    assert program == "kvproof"
+    return arguments
+
+
+def replayed(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code and the verdict of a replay, where each finding fails it."""
+    capsys.readouterr()
+    code = main([*command, "--fail-on", "bookkeeping", "--json"])
+    return code, json.loads(capsys.readouterr().out)["verdict"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    MISTAKES[name].patch(monkeypatch)
-    outcome = found(name, [], shadowed=True)
-    assert outcome.verdict is Verdict.VIOLATED
-    assert outcome.finding.invariant == "refines_the_model"
-    assert "the model" in outcome.finding.sentence
+    with pytest.MonkeyPatch.context() as patch:
+        ALL[name].patch(patch)
+        outcome = found(name, None, watched)
+        assert outcome.finding is not None
+        said = outcome.finding.sentence
+        assert outcome.finding.invariant in CHECKS
+        assert len(said) <= SENTENCE_MAX
+        assert NAMED.search(said)
+        assert not RAW.search(said)
+        setup = Setup(CLUSTERS[FAULTS[name].cluster], (), SPEC, None)
+        kept = keep(setup, maker("live"), outcome, 0, tmp_path)
+        assert kept is not None
+        command = printed_command(kept)
+        assert replayed(command, capsys) == (1, "VIOLATED")
+    assert replayed(command, capsys) == (0, "SAMPLED")
+    on_the_model = [*command[: command.index("live")], "model"]
+    assert replayed(on_the_model, capsys)[0] in (0, 1, 3)

@@ -44,14 +44,16 @@ def _given_up(step: Step, engines: Engines) -> set[int]:
     return blocks
 
 
-def _replaced(engines: Engines, key: Key, block: int) -> bool:
-    """Whether another entry has taken the place of this one."""
+def _replaced(step: Step, engines: Engines, key: Key, block: int) -> bool:
+    """Whether another entry has taken the place of this one. A block that is copied to may have
+    had the very same entry before."""
     group, prefix = key
     longer = any(
         k[0] == group and k[1].startswith(prefix) for k in engines.after.blocks[block].keys
     )
     elsewhere = set(engines.after.blocks_for(key)) - set(engines.before.blocks_for(key))
-    return longer or bool(elsewhere)
+    copied = {c.target for c in step.effects.copies if c[:2] == (engines.after.name, block)}
+    return longer or bool(elsewhere) or bool(copied & set(engines.after.blocks_for(key)))
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -64,7 +66,11 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
         given_up = _given_up(step, engines)
         for key, blocks in before.cached:
             for block in blocks:
-                if (key, block) in left or block in given_up or _replaced(engines, key, block):
+                if (
+                    (key, block) in left
+                    or block in given_up
+                    or _replaced(step, engines, key, block)
+                ):
                     continue
                 yield because(
                     f"block {block} of {after.name} is cached as prefix {key[1]!r} of group "

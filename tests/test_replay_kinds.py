@@ -1,0 +1,94 @@
+"""Whatever kind of finding a trace has, it replays on both machines, with what it was found with
+and without."""
+
+from pathlib import Path
+
+import pytest
+
+from kvproof.cli.main import main
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.tally import relation
+from kvproof.model.tally.table import Group
+from kvproof.reports.trace import Trace, write
+from kvproof.reports.trace_reader import read
+from kvproof.strategies.replay import record
+from kvproof.strategies.stateful import sample
+from kvproof.strategies.tie import TIE
+from kvproof.strategies.verdict import Outcome
+from kvproof.tests.mistakes import MISTAKES
+from kvproof.tests.watching import watched
+
+FINDINGS = Path(__file__).parent.parent / "reports" / "findings"
+
+pytestmark = pytest.mark.live
+
+
+def replays(path: Path) -> tuple[int, int]:
+    """The exit codes of a replay on live vLLM and on the model, where each finding counts."""
+    command = ["replay", str(path), "--fail-on", "bookkeeping", "--machine"]
+    live, model = main([*command, "live"]), main([*command, "model"])
+    assert {live, model} <= {0, 1, 3}
+    return live, model
+
+
+def kept(folder: Path, machine: str, outcome: Outcome) -> Path:
+    """The file of a trace of what was found."""
+    from kvproof.live.machine import LiveMachine
+
+    assert outcome.cluster is not None
+    fresh = LiveMachine(outcome.cluster) if machine == "live" else ModelMachine(outcome.cluster)
+    changes = record(fresh, outcome.events)
+    trace = Trace(outcome.cluster, outcome.events, changes, outcome.finding, machine=machine)
+    write(folder / "kept.jsonl", trace)
+    return folder / "kept.jsonl"
+
+
+@pytest.mark.parametrize("kind", ["always", "guard"])
+def test_an_invariant_or_a_guard_that_a_mistake_breaks(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [check for check in CHECKS.values() if check.kind == kind]
+    with monkeypatch.context() as patch:
+        MISTAKES["untouched_hits"].patch(patch)
+        cluster = CLUSTERS[FAULTS["untouched_hits"].cluster]
+        found = sample(watched, cluster, asked, examples=60, shrink=False)
+        assert found.finding is not None
+        path = kept(tmp_path, "live", found)
+        assert replays(path)[0] == 1
+    assert replays(path) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    [
+        ("write_awaited_for_ever", "every_request_can_finish"),
+        ("stray_report_dies", "engine_survives"),
+        ("longer_list_dies_across_ratios", "engine_survives"),
+    ],
+)
+def test_a_run_without_end_and_an_engine_that_dies(name: str, finding: str) -> None:
+    path = FINDINGS / f"{name}.jsonl"
+    found = read(path).finding
+    assert found is not None
+    assert found.invariant == finding
+    live, model = replays(path)
+    assert live == 1
+    assert model != 1
+
+
+def test_a_step_that_the_proofs_do_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
+        relation._reaches.cache_clear()
+        found = sample(ModelMachine, CLUSTERS["full"], examples=20)
+        assert found.finding is not None
+        assert found.finding.invariant == TIE
+        path = kept(tmp_path, "model", found)
+        assert replays(path) == (1, 1)
+    relation._reaches.cache_clear()
+    assert replays(path) == (0, 0)
