@@ -1,17 +1,15 @@
-"""The listed findings, exactly: each recorded trace does on live vLLM what it did, the spec forbids
-or contradicts it, and the model with the fault that stands for it does the same."""
+"""The listed findings, exactly: each recorded trace does on live vLLM what it did, and so does the
+model with the faults of the same names. See test_deviations for what excuses them."""
 
 from pathlib import Path
 
 import pytest
 
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.reports.trace_reader import read
-from kvproof.strategies.refinement import Shadowed
 from kvproof.strategies.replay import replay
-from kvproof.strategies.run import Violated
+from kvproof.tests.watching import known_rules
 
 FOLDER = Path(__file__).parent.parent / "reports" / "findings"
 FINDINGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
@@ -30,38 +28,6 @@ def test_live_vllm_shows_it_again(name: str) -> None:
     assert replayed.outcome.finding == trace.finding
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("name", FINDINGS)
-def test_without_its_fault_the_model_does_not_explain_it(name: str) -> None:
-    from kvproof.live import availability
-    from kvproof.live.deviations import deviations
-    from kvproof.live.machine import LiveMachine
-
-    trace = read(FOLDER / f"{name}.jsonl")
-    others = [f for f in deviations(availability.installed()) if f.name != name]
-    machine = Shadowed(LiveMachine(trace.cluster), others)
-    differed = None
-    try:
-        for event in trace.events:
-            machine.take(event)
-    except Violated as violated:
-        differed = violated.finding.invariant
-    # Either the model beside vLLM no longer does the same, or what breaks is not accounted for.
-    assert trace.finding is not None
-    if differed is None:
-        assert not machine.expects(trace.finding)
-    else:
-        assert differed == "refines_the_model"
-
-
-@pytest.mark.live
-def test_the_listed_findings_are_the_deviations_of_this_release() -> None:
-    from kvproof.live import availability
-    from kvproof.live.deviations import DEVIATIONS
-
-    assert sorted(DEVIATIONS[availability.installed()]) == FINDINGS
-
-
 @pytest.mark.parametrize("name", FINDINGS)
 def test_every_finding_is_told(name: str) -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -70,13 +36,9 @@ def test_every_finding_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FINDINGS)
-def test_the_model_with_the_listed_faults_replays_it(name: str) -> None:
-    from kvproof.live.deviations import DEVIATIONS
-
+def test_the_model_with_the_faults_of_these_names_replays_it(name: str) -> None:
     trace = read(FOLDER / f"{name}.jsonl")
-    assert trace.vllm is not None
-    faults = [FAULTS[f] for f in DEVIATIONS[trace.vllm]]
-    replayed = replay(ModelMachine(trace.cluster, rules_with(faults)), trace)
+    replayed = replay(ModelMachine(trace.cluster, known_rules()), trace)
     if trace.finding is not None and trace.finding.invariant == "engine_survives":
         # That the engine dies here is the model's; the words are vLLM's own.
         assert replayed.differs is not None

@@ -1,10 +1,13 @@
 """Hypothesis drives the model: every preset is green, every fault is found."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed, UsageError
@@ -15,6 +18,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
 from kvproof.strategies.replay import record
+from kvproof.strategies.run import Run
 from kvproof.strategies.stateful import check_machine, sample
 from kvproof.strategies.verdict import Verdict
 
@@ -77,6 +81,28 @@ def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) 
     assert set(outcome.coverage["events"]) == {"Submit", "Schedule", "Complete"}
     assert seen == [(n, 12) for n in range(1, 13)]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["front_trim", "hit_covers_whole_prompt"])
+def test_episodes_spent_on_shrinking_are_not_counted(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault, whole, at = FAULTS[name], list[Run](), list[int]()
+    shrunk = sample(
+        faulty(fault),
+        CLUSTERS[fault.cluster],
+        ended=whole.append,
+        failed=lambda: at.append(len(whole)),
+    )
+    assert shrunk.verdict is Verdict.VIOLATED
+    assert 0 < shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"
+    assert [shrunk.coverage["examples"]] == at
+    found = sample(faulty(fault), CLUSTERS[fault.cluster], shrink=False)
+    assert found.coverage == shrunk.coverage
+    command = ["sample", "--fault", name, "--examples", "200", "--json", "--traces", str(tmp_path)]
+    assert main(command) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["examples"] == shrunk.coverage["examples"]
 
 
 def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
