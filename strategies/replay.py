@@ -63,17 +63,19 @@ class Replayed:
     another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
     none. Where not all events were possible it is SAMPLED only if the machine took most of them
     and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
-    `differs` says where the run first went another way; None where all was equal.
+    `differs` says where the run first went another way; None where all was equal. `compared` says
+    that the trace has no finding: then a difference is what is found.
     """
 
     outcome: Outcome
     differs: Difference | None = None
+    compared: bool = False
 
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
         """1 where the finding was shown again, unless it is less grave than `fail_on`, and where a
         run without a finding differs; 3 where the machine could not follow; else 0."""
-        if self.differs and self.outcome.finding is None and self.outcome.verdict.exit_code == 0:
-            return 0 if self.outcome.coverage["finding"] else 1
+        if self.compared and self.differs:
+            return 1
         return self.outcome.exit_code(fail_on)
 
 
@@ -173,9 +175,9 @@ class _Following:
         elif wanted and self.missed and not self._followed():
             verdict = Verdict.UNKNOWN
             reason = f"{self.missed} of {len(self.trace.events)} events are not possible here"
-        coverage = {"examples": 1, "steps": len(self.taken), "finding": wanted is not None}
+        coverage = {"examples": 1, "steps": len(self.taken)}
         outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
-        return Replayed(outcome, self.differs)
+        return Replayed(outcome, self.differs, compared=wanted is None)
 
     def _go_on(self, invariant: str) -> None:
         """Drive a machine that could not take all events to the end of its traffic: what was to

@@ -5,7 +5,7 @@ that breaks early hides no other. Of each invariant it keeps the shortest run th
 whether some run broke it before any other: what breaks only after another may be its consequence.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -95,15 +95,16 @@ class Surveyed:
         self.survey.steps += 1
         return step
 
-    def expects(self, finding: Finding) -> bool:
-        """Everything is expected. The first time an invariant breaks in a run is noted."""
-        if finding.invariant not in self.seen:
-            after = tuple(self.seen)
-            self.seen.append(finding.invariant)
-            counts = self.survey.counts
-            counts[finding.invariant] = counts.get(finding.invariant, 0) + 1
-            self.survey.note(Broken(finding, self.cluster, tuple(self.events), after))
-        return True
+    def unexplained(self, _step: Step, findings: Sequence[Finding]) -> list[Finding]:
+        """None ends the run. The first time an invariant breaks in it is noted."""
+        for finding in findings:
+            if finding.invariant not in self.seen:
+                after = tuple(self.seen)
+                self.seen.append(finding.invariant)
+                counts = self.survey.counts
+                counts[finding.invariant] = counts.get(finding.invariant, 0) + 1
+                self.survey.note(Broken(finding, self.cluster, tuple(self.events), after))
+        return []
 
     def close(self) -> None:
         """The run is over."""
@@ -130,7 +131,8 @@ def sampled(
     def make(chosen: Cluster) -> Machine:
         return Surveyed(make_machine(chosen), survey)
 
-    sample(make, cluster, seed=seed, examples=episodes, steps=steps, shrink=False)
+    asked = INVARIANTS.values()
+    sample(make, cluster, asked, seed=seed, examples=episodes, steps=steps, shrink=False)
     return survey
 
 

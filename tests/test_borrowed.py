@@ -77,7 +77,9 @@ def test_a_release_that_nobody_has_looked_at_is_lent_too(
 
 
 @pytest.mark.parametrize(
-    "command", [["sample"], ["replay", TRACE], ["gate", "--without-live"]], ids=lambda c: c[0]
+    "command",
+    [["sample"], ["replay", TRACE, "--machine", "model"], ["gate", "--without-live"]],
+    ids=lambda c: c[0],
 )
 def test_a_release_without_real_vllm(
     command: list[str], capsys: pytest.CaptureFixture[str]
