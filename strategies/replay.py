@@ -16,6 +16,7 @@ from kvproof.model.events import (
     BLOCKS,
     Event,
     Schedule,
+    Submit,
     as_told,
     bare,
     describe,
@@ -61,8 +62,8 @@ class Replayed:
 
     `outcome` is VIOLATED where the finding of the trace was shown again: the same words, or after
     another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
-    none. Where not all events were possible it is SAMPLED only if the machine took most of them
-    and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
+    none. Where not all events were possible it is SAMPLED only if the machine got the same
+    traffic, took most of them and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
     `differs` says where the run first went another way; None where all was equal. `compared` says
     that the trace has no finding: then a difference is what is found.
     """
@@ -107,7 +108,7 @@ class _Following:
         self.taken: list[Event] = []
         self.differs: Difference | None = None
         self.shown: Finding | None = None
-        self.missed = 0
+        self.missed: list[Event] = []
 
     def take(self, index: int, recorded: Event) -> None:
         """Take one event, or leave it out where it is not possible here."""
@@ -117,7 +118,7 @@ class _Following:
             return
         step = self._step(at, recorded)
         if step is None:
-            self.missed += 1
+            self.missed.append(recorded)
             return
         self.taken.append(step.event)
         if self.differs is None:
@@ -174,7 +175,7 @@ class _Following:
             verdict = Verdict.VIOLATED
         elif wanted and self.missed and not self._followed():
             verdict = Verdict.UNKNOWN
-            reason = f"{self.missed} of {len(self.trace.events)} events are not possible here"
+            reason = f"{len(self.missed)} of {len(self.trace.events)} events are not possible here"
         coverage = {"examples": 1, "steps": len(self.taken)}
         outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
         return Replayed(outcome, self.differs, compared=wanted is None)
@@ -192,8 +193,10 @@ class _Following:
 
     def _followed(self) -> bool:
         """Whether what was asked for is told, though some events were not possible: the machine
-        took most of them, and came to the end of all that was submitted."""
-        return 2 * self.missed < len(self.trace.events) and goal.over(self.machine.state)
+        got the same traffic, took most of the events, and came to the end of all."""
+        traffic = not any(isinstance(event, Submit) for event in self.missed)
+        most = 2 * len(self.missed) < len(self.trace.events)
+        return traffic and most and goal.over(self.machine.state)
 
 
 def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:

@@ -181,9 +181,9 @@ def test_replay_of_a_trace_without_a_finding_says_where_it_differs(run: Any, as_
 def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> None:
     _, record = as_json("explore", *BROKEN)
     changed = Path(without_the_fault(record))
-    ends = '"event": {"type": "TransferDone", "request": "r0"}'
-    assert ends in changed.read_text()
-    changed.write_text(changed.read_text().replace(ends, ends.replace("r0", "r1")))
+    comes = '"event": {"type": "Submit", "engine": "P", "request": "r0"}'
+    assert comes in changed.read_text()
+    changed.write_text(changed.read_text().replace(comes, comes.replace("r0", "r1")))
     code, replayed = as_json("replay", str(changed))
     assert (code, replayed["verdict"]) == (3, "UNKNOWN")
     assert replayed["reason"]
