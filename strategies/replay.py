@@ -62,8 +62,8 @@ class Replayed:
 
     `outcome` is VIOLATED where the finding of the trace was shown again: the same words, or after
     another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
-    none. Where not all events were possible it is SAMPLED only if the machine got the same
-    traffic, took most of them and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
+    none. Where not all events were possible it is SAMPLED only if the machine got the same traffic,
+    took most of them and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
     `differs` says where the run first went another way; None where all was equal. `compared` says
     that the trace has no finding: then a difference is what is found.
     """
