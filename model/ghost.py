@@ -25,11 +25,12 @@ def remembered(cluster: config.Cluster, step: Step) -> Step:
             a._replace(served=served_at(before.engine(a.engine), a)) for a in effects.admissions
         )
         effects = effects._replace(admissions=tuple(looked_up))
-    engines = tuple(
-        new if new is old else new._replace(ghost=after(cluster, old, event, effects, new))
-        for old, new in zip(before.engines, state.engines, strict=True)
-    )
-    return Step(before, event, effects, state._replace(engines=engines))
+    for old, new in zip(before.engines, state.engines, strict=True):
+        if new is not old:
+            ghost = after(cluster, old, event, effects, new)
+            if ghost != new.ghost:
+                state = state.putting(new._replace(ghost=ghost))
+    return Step(before, event, effects, state)
 
 
 def after(
@@ -64,7 +65,7 @@ def _served(before: Engine, event: Event | None) -> tuple[Served, ...]:
         if not r.output and r.id in sampled
     }
     whole = {served for served in new if served.shared != NOT_WHOLE}
-    return tuple(sorted({*before.ghost.served, *whole}))
+    return tuple(sorted({*before.ghost.served, *whole})) if whole else before.ghost.served
 
 
 def _sampled_for(before: Engine, event: Complete) -> set[str]:
