@@ -16,6 +16,10 @@ class About(NamedTuple):
     block: int | None = None
     prefix: str = ""
 
+    def said(self) -> dict[str, str | int]:
+        """What it says, by name."""
+        return {name: value for name, value in self._asdict().items() if value not in ("", None)}
+
 
 class Because(NamedTuple):
     """Reasons, and what they are about."""

@@ -27,7 +27,6 @@ class Signature(NamedTuple):
 
 def signature(cluster: Cluster, event: Event, check: str, about: About) -> Signature:
     """The signature of a finding of this check after this event."""
-    kind = ""
-    if about.group is not None and about.engine:
-        kind = cluster.engine(about.engine).groups[about.group].kind
-    return Signature(check, type(event).__name__, kind)
+    groups = cluster.engine(about.engine).groups if about.engine else ()
+    known = about.group is not None and 0 <= about.group < len(groups)
+    return Signature(check, type(event).__name__, groups[about.group or 0].kind if known else "")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.signature import signature
 from kvproof.reports.changes import content, key, lines, owners, value
 from kvproof.reports.state_diff import Flat, nested
 from kvproof.reports.trace import Trace
@@ -90,6 +91,8 @@ def _print_finding(console: Console, trace: Trace) -> None:
         console.print(Text(f"It must be true that {known.name} ({known.born_of})."))
         if known.severity is not None:
             console.print(Text(f"How grave: {known.severity.words}."))
+        found = signature(trace.cluster, trace.events[-1], name, trace.finding.about)
+        console.print(Text(f"Signature: {found.words}."))
     for reason in trace.finding.reasons[:-1]:
         console.print(Text(f"  because  {reason}"))
     console.print(Text(f"  yet      {trace.finding.reasons[-1]}"))

@@ -95,7 +95,8 @@ def records(trace: Trace) -> list[dict[str, Any]]:
             line |= {"changed": changed, "removed": list(removed)}
         lines.append(line)
     if trace.finding is not None:
-        found = {"invariant": trace.finding.invariant, "reasons": list(trace.finding.reasons)}
-        lines.append({"finding": found})
+        finding = trace.finding
+        found: dict[str, Any] = {"invariant": finding.invariant, "reasons": list(finding.reasons)}
+        lines.append({"finding": found | {"about": finding.about.said()}})
     lines.append({"end": {"steps": len(trace.events)}})
     return lines

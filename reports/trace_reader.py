@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
 from kvproof.model import config_json, events_json
+from kvproof.model.because import About
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.reports.state_diff import Change
@@ -103,7 +104,8 @@ class _Reader:
             if not taken:
                 self.fail("has a finding and no event before it")
             found = self.field(record, "finding", dict)
-            finding = Finding(self.field(found, "invariant", str), self.texts(found, "reasons"))
+            reasons = self.texts(found, "reasons")
+            finding = Finding(self.field(found, "invariant", str), reasons, self.about(found))
             record = self.next()
         self.check_end(record, len(taken))
         if changes and len(changes) < len(taken):
@@ -119,6 +121,15 @@ class _Reader:
             vllm=header["versions"].get("vllm"),
             kvproof=str(header["versions"].get("kvproof")),
         )
+
+    def about(self, found: dict[str, Any]) -> About:
+        """What a finding is about; nothing is said in older traces."""
+        said = self.field(found, "about", dict) if "about" in found else {}
+        for name in said:
+            if name not in About._fields:
+                self.fail(f"has a finding about {name!r}, which is none of {About._fields}")
+            self.field(said, name, int if name in ("group", "block") else str)
+        return About(**said)
 
     def header(self) -> dict[str, Any]:
         """The first line, checked, with its config parsed."""

@@ -8,6 +8,7 @@ from kvproof.invariants.registry import CHECKS, severity_of
 from kvproof.model import config_json
 from kvproof.model.config import Cluster
 from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.model.signature import signature
 from kvproof.strategies.verdict import Consequence, Outcome, Verdict
 
 
@@ -25,8 +26,9 @@ def verdict_object(
     """The outcome as plain data; what was covered stands beside the verdict, under its own names.
 
     `seconds` is wall time. `trace` is the file that was written, null where a violation has no
-    events (a refuted obligation). `severity` is null where nobody knows what a user would feel, and
-    `must_be_true` and `born_of` where what is violated is neither an invariant nor a guard.
+    events (a refuted obligation), and so is `signature`. `severity` is null where nobody knows what
+    a user would feel, and `must_be_true` and `born_of` where what is violated is neither an
+    invariant nor a guard.
     `leads_to` is what breaks after a guard was not met.
     """
     record: dict[str, Any] = {
@@ -50,10 +52,19 @@ def verdict_object(
         record["born_of"] = known.born_of if known else None
         record["severity"] = outcome.severity.words if outcome.severity else None
         record["reasons"] = list(finding.reasons) if finding else []
+        record["signature"] = _signature(outcome, cluster)
         record["trace"] = None if trace is None else str(trace)
         record["trace_length"] = len(outcome.events)
         record["leads_to"] = _leads_to(outcome.leads_to)
     return record
+
+
+def _signature(outcome: Outcome, cluster: Cluster | None) -> dict[str, str] | None:
+    where = outcome.cluster or cluster
+    if outcome.finding is None or where is None or not outcome.events:
+        return None
+    found = outcome.finding
+    return signature(where, outcome.events[-1], found.invariant, found.about)._asdict()
 
 
 def _leads_to(later: Consequence | None) -> dict[str, Any] | None:

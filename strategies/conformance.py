@@ -10,18 +10,17 @@ from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.invariant import Finding
 from kvproof.model.because import About
-from kvproof.model.config import Cluster, Job
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event
 from kvproof.model.machine import Machine
 from kvproof.model.signature import signature
-from kvproof.model.state import State
 from kvproof.model.step import Step
+from kvproof.strategies.around import Around
 from kvproof.strategies.policy import differs
 from kvproof.strategies.resync import believed
 
 
-class Watched:
+class Watched(Around):
     """A machine with its known deviations, as a machine.
 
     `met` counts, by deviation, the findings it explains, and `policy`, by kind, the steps in which
@@ -35,48 +34,19 @@ class Watched:
         met: Counter[str] | None = None,
         policy: Counter[str] | None = None,
     ) -> None:
-        self.machine = machine
+        super().__init__(machine)
         self.known = tuple(known)
-        self.name = machine.name
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
         self.standing: dict[tuple[str, About], str] = {}
         self.last: Step | None = None
 
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster being driven."""
-        return self.machine.cluster
-
-    @property
-    def state(self) -> State:
-        """The state of the driven machine."""
-        return self.machine.state
-
-    def add_job(self, job: Job) -> None:
-        """Add a job to the traffic."""
-        self.machine.add_job(job)
-
-    def stimuli(self) -> list[Event]:
-        """What the environment may do next."""
-        return self.machine.stimuli()
-
-    def close(self) -> None:
-        """Close the driven machine, where it can be."""
-        close = getattr(self.machine, "close", None)
-        if close is not None:
-            close()
-
     def take(self, event: Event) -> Step:
         """Take one event."""
-        step = self.machine.take(event)
+        step = super().take(event)
         if self.policy is not None:
             self.policy.update(differs(self.cluster, step))
         return step
-
-    def believe(self, state: State) -> None:
-        """Go on from this state."""
-        self.machine.believe(state)
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
         """The findings after a step that no known deviation explains. Where all are explained, the

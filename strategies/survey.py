@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Job
+from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.machine import Machine
-from kvproof.model.state import State
 from kvproof.model.step import Step
+from kvproof.strategies.around import Around
 from kvproof.strategies.drain import drain
 from kvproof.strategies.episode import MakeMachine
 from kvproof.strategies.run import Run
@@ -60,37 +60,18 @@ class Survey:
             self.broken[name] = broken
 
 
-class Surveyed:
+class Surveyed(Around):
     """A machine whose violations are noted and do not end its run."""
 
     def __init__(self, machine: Machine, survey: Survey) -> None:
-        self.machine = machine
+        super().__init__(machine)
         self.survey = survey
-        self.name = machine.name
         self.events: list[Event] = []
         self.seen: list[str] = []
 
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster being driven."""
-        return self.machine.cluster
-
-    @property
-    def state(self) -> State:
-        """The state of the driven machine."""
-        return self.machine.state
-
-    def add_job(self, job: Job) -> None:
-        """Add a job to the traffic."""
-        self.machine.add_job(job)
-
-    def stimuli(self) -> list[Event]:
-        """What the environment may do next."""
-        return self.machine.stimuli()
-
     def take(self, event: Event) -> Step:
         """Take one event."""
-        step = self.machine.take(event)
+        step = super().take(event)
         self.events.append(step.event)
         self.survey.steps += 1
         return step
@@ -113,13 +94,7 @@ class Surveyed:
         if dead:
             self.survey.died += 1
             self.survey.death = self.survey.death or dead[0]
-        close = getattr(self.machine, "close", None)
-        if close is not None:
-            close()
-
-    def believe(self, state: State) -> None:
-        """Go on from this state."""
-        self.machine.believe(state)
+        super().close()
 
 
 def sampled(

@@ -125,6 +125,7 @@ def test_the_json_object_of_a_violation() -> None:
         "born_of": INVARIANTS["pool_adds_up"].born_of,
         "severity": "wrong tokens",
         "reasons": ["a < b", "b < a"],
+        "signature": {"check": "pool_adds_up", "event": "Complete", "feature": ""},
         "trace": "t.jsonl",
         "trace_length": 1,
         "leads_to": None,

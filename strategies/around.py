@@ -1,0 +1,47 @@
+"""A machine around another one, which passes on what it is asked."""
+
+from kvproof.model.config import Cluster, Job
+from kvproof.model.events import Event
+from kvproof.model.machine import Machine
+from kvproof.model.state import State
+from kvproof.model.step import Step
+
+
+class Around:
+    """A machine that drives another. What it does besides is for its subclasses to say."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.name = machine.name
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster being driven."""
+        return self.machine.cluster
+
+    @property
+    def state(self) -> State:
+        """The state of the driven machine."""
+        return self.machine.state
+
+    def add_job(self, job: Job) -> None:
+        """Add a job to the traffic."""
+        self.machine.add_job(job)
+
+    def stimuli(self) -> list[Event]:
+        """What the environment may do next."""
+        return self.machine.stimuli()
+
+    def take(self, event: Event) -> Step:
+        """Take one event."""
+        return self.machine.take(event)
+
+    def believe(self, state: State) -> None:
+        """Go on from this state."""
+        self.machine.believe(state)
+
+    def close(self) -> None:
+        """Close the driven machine, where it can be."""
+        close = getattr(self.machine, "close", None)
+        if close is not None:
+            close()
