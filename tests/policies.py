@@ -6,7 +6,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kvproof.model.config import Cluster, Engine, Group
+
 Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _roomy(name: str, **options: Any) -> Cluster:
+    engine = Engine("E", (Group("full", 2),), 60, chunk_tokens=4, **options)
+    return Cluster(name, (engine,), aborts=True)
+
+
+ROOMY = {c.name: c for c in (_roomy("roomy"), _roomy("roomy-async", steps_in_flight=2))}
+"""Where no block is given out before it has been cached, as it may be where caching is put off."""
 
 
 class Policy(NamedTuple):
@@ -101,31 +112,39 @@ def _chunks_of(size: int) -> Patch:
 
 
 def cached_a_step_later(patch: pytest.MonkeyPatch) -> None:
-    """A block that a step fills is cached with the next step, or when its request ends."""
+    """A block that a step fills is cached as the next step begins, or when its request ends."""
     from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
 
     cache, pop = KVCacheCoordinator.cache_blocks, KVCacheCoordinator.pop_blocks_for_free
     free = KVCacheCoordinator.free
-    late: dict[tuple[int, str], tuple[Any, int]] = {}
 
-    def _now(self: Any, name: str) -> None:
-        if (id(self), name) in late:
-            cache(self, *late.pop((id(self), name)))
+    def late(self: Any) -> dict[str, tuple[Any, int]]:
+        return self.__dict__.setdefault("cached_late", {})
+
+    def at_last(self: Any, name: str) -> None:
+        if name in late(self):
+            cache(self, *late(self).pop(name))
 
     def later(self: Any, request: Any, tokens: int) -> None:
-        _now(self, request.request_id)
-        late[id(self), request.request_id] = request, tokens
+        at_last(self, request.request_id)
+        late(self)[request.request_id] = request, tokens
 
     def before(original: Callable[..., Any]) -> Callable[..., Any]:
         def called(self: Any, name: str, *args: Any) -> Any:
-            _now(self, name)
+            at_last(self, name)
             return original(self, name, *args)
 
         return called
 
+    def all_at_last(scheduler: Any, *_args: Any, **_options: Any) -> None:
+        coordinator = scheduler.kv_cache_manager.coordinator
+        for name in list(late(coordinator)):
+            at_last(coordinator, name)
+
     patch.setattr(KVCacheCoordinator, "cache_blocks", later)
     patch.setattr(KVCacheCoordinator, "pop_blocks_for_free", before(pop))
     patch.setattr(KVCacheCoordinator, "free", before(free))
+    _before(patch, _scheduler(), "schedule", all_at_last)
 
 
 def last_come_first_served(patch: pytest.MonkeyPatch) -> None:
@@ -154,9 +173,7 @@ POLICIES = {
     ),
     "chunks_of_three": Policy(_chunks_of(3), ("full", "window", "pd-full"), "chunk"),
     "chunks_of_four": Policy(_chunks_of(4), ("hybrid", "pd", "pd-window"), "chunk"),
-    "cached_a_step_later": Policy(
-        cached_a_step_later, ("full", "full-evicting", "async"), "cached"
-    ),
+    "cached_a_step_later": Policy(cached_a_step_later, ("roomy", "roomy-async"), "cached"),
     "last_come_first_served": Policy(
         last_come_first_served, ("full", "hybrid", "pd-full"), "order"
     ),
