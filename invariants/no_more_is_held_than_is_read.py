@@ -5,7 +5,8 @@ vllm#39734).
 
 Blocks are freed with the next step, so that what one step computes may still be held: of a window
 the tokens that the first token of the step looks back at, and those of the steps in flight; of a
-Mamba group the state before and after each step in flight, and one for each draft.
+Mamba group the state before and after each step in flight, and one for each draft. A Mamba group of
+mode none keeps one state for the whole request, in a block that never ends.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def most(cfg: Config, group: Group) -> int:
     if group.kind == "window":
         seen = group.window - 1 + cfg.chunk_tokens * cfg.steps_in_flight + cfg.lookahead
         return blocks_begun(seen, group.block_size) + 1
-    return 1 + (cfg.steps_in_flight if group.aligned else 0) + cfg.drafts
+    return 1 + cfg.steps_in_flight + cfg.drafts
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -35,7 +36,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         for index, table in enumerate(request.tables):
             group = cfg.groups[index]
             held = len(table) - table.count(NULL)
-            if group.kind != "full" and held > most(cfg, group):
+            frees = group.kind == "window" or group.aligned
+            if frees and held > most(cfg, group):
                 yield because(
                     f"the layers of group {index} ({group.kind}) read at most {most(cfg, group)} "
                     f"blocks of {request.id} on {engine.name}",
