@@ -15,7 +15,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from kvproof.cli.main import main
@@ -127,6 +126,8 @@ def _remove_parameter(place: Place, patch: pytest.MonkeyPatch) -> None:
         raise AttributeError(place.parameter)
 
     rest = signature.replace(parameters=left)
+    import msgspec  # vLLM's own
+
     if isinstance(called, type) and not issubclass(called, msgspec.Struct):
         patch.setattr(called, "__signature__", rest, raising=False)
         return
