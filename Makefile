@@ -12,8 +12,8 @@ WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 REPORT := build/junit.xml
-PYTEST := $(BIN)/python -m pytest -q -p kvproof.reports.keep_traces --junitxml=$(REPORT)
-NOTICE := $(BIN)/python -m kvproof.live.notice $(REPORT)
+PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REPORT)
+NOTICE := $(BIN)/python -m kvproof.live.live_summary $(REPORT)
 ROOMS := model invariants strategies live reports cli
 
 .NOTPARALLEL:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
-from kvproof.strategies.exhaustive import search
-from kvproof.strategies.packed import PackedSearch
+from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.packed import PackedSearch
 
 ALL = tuple(INVARIANTS.values())
 

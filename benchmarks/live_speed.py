@@ -22,7 +22,7 @@ from kvproof.live.machine import LiveMachine
 from kvproof.model.config import Cluster
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.conformance import Watched
+from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.run import Run, Violated
 
 EPISODES = 40

@@ -13,11 +13,11 @@ from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.reports.terminal import show
-from kvproof.reports.trace import Trace, fresh_path, write
+from kvproof.model.traces.trace import Trace, fresh_path, write
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.consequence import leads_to
-from kvproof.strategies.policy import KINDS
-from kvproof.strategies.replay import record
+from kvproof.strategies.conformance.consequence import leads_to
+from kvproof.strategies.conformance.policy import KINDS
+from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 
 
@@ -93,7 +93,7 @@ def known(outcome: Outcome) -> str:
     where its policy differs from the reference. Nothing where there is nothing."""
     lines = []
     if met := outcome.coverage.get("known"):
-        lines.append(f"known deviations met, told in reports/findings: {_counts(met)}")
+        lines.append(f"known deviations met, told in findings: {_counts(met)}")
     if policy := outcome.coverage.get("policy"):
         said = {KINDS[kind]: count for kind, count in policy.items()}
         lines.append(f"allowed; policy differs (steps): {_counts(said)}")

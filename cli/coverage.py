@@ -25,7 +25,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.strategies.exercised import (
+from kvproof.strategies.sampling.exercised import (
     Exercised,
     directed_steps,
     known_steps,

@@ -12,10 +12,10 @@ from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import graph
-from kvproof.strategies.explorer import Checkpoint, Limits, explored, memory_mib
-from kvproof.strategies.no_return import no_return
-from kvproof.strategies.reached import Reached
-from kvproof.strategies.tie import ties
+from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
+from kvproof.strategies.explorer.point_of_no_return import no_return
+from kvproof.strategies.explorer.search_graph import Reached
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 AHEAD_MAX = 20_000

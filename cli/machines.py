@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.machine import Machine, ModelMachine
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Make = Callable[[Cluster], Machine]
@@ -49,7 +49,7 @@ def maker(name: str, rules: Rules = SPEC) -> Maker:
         )
     from kvproof.live.availability import installed
     from kvproof.live.deviations.registry import KNOWN
-    from kvproof.strategies.conformance import Watched
+    from kvproof.strategies.conformance.watched import Watched
 
     version = installed()
     met: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model.faults.registry import FAULTS
-from kvproof.strategies.explorer import Limits
+from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "switch each fault on, and tell which engine finds it"

@@ -13,7 +13,7 @@ from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.presets import cluster_named
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.model.severity import FAIL_ON, Severity
 
 CLUSTER = "pd-default"

@@ -10,10 +10,10 @@ from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
-from kvproof.reports.trace import Trace
-from kvproof.reports.trace_reader import read
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.replay import Replayed, replay
+from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
 
 HELP = "take the events of a trace again, and say whether its finding is shown again"

@@ -7,8 +7,8 @@ from pathlib import Path
 from kvproof.cli.answer import print_json
 from kvproof.model.errors import UsageError
 from kvproof.reports.terminal import show
-from kvproof.reports.trace import records
-from kvproof.reports.trace_reader import WHOLE, read
+from kvproof.model.traces.trace import records
+from kvproof.model.traces.trace_reader import WHOLE, read
 
 HELP = "show a trace: what each event changed, and why the last one is wrong"
 

@@ -1,7 +1,7 @@
 """`kvproof sample`: random search with shrinking, outside pytest.
 
 Each step of real vLLM is asked of the guards of the spec and of the invariants. What vLLM is known
-for is counted, and is not news: `kvproof replay` on a trace of reports/findings shows it. Where it
+for is counted, and is not news: `kvproof replay` on a trace of findings shows it. Where it
 chose otherwise than the reference, and was free to, is counted as policy.
 """
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:
     """The outcome of the episodes."""
-    from kvproof.strategies.stateful import sample
+    from kvproof.strategies.sampling.stateful import sample
 
     seen: dict[str, dict[str, int]] = {}
 

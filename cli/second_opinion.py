@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import write_certificates
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
 from kvproof.strategies.symbolic.proof import Proof

@@ -27,9 +27,9 @@ if ! "$python" -c 'import kvproof.cli.main' >/dev/null 2>&1; then
 fi
 
 # shellcheck disable=SC2086 # the arguments are words apart
-"$python" -m pytest -q -c pyproject.toml -m "stateful or live" -p kvproof.reports.keep_traces \
+"$python" -m pytest -q -c pyproject.toml -m "stateful or live" -p kvproof.cli.keep_traces \
     --junitxml="$report" ${KVPROOF_PYTEST_ARGS:-}
 tests=$?
-"$python" -m kvproof.live.notice "$report"
+"$python" -m kvproof.live.live_summary "$report"
 notice=$?
 exit $((tests ? tests : notice))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
-from kvproof.model.reports import Removed, Stored
+from kvproof.model.kv_events import Removed, Stored
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 

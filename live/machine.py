@@ -13,8 +13,9 @@ from kvproof.live import blame, nixl
 from kvproof.live.contract.contract import require
 from kvproof.live.node import Node
 from kvproof.live.push import Push
-from kvproof.model import cluster as model
-from kvproof.model import ghost, memory, turns
+from kvproof.model.reference import apply as model
+from kvproof.model import ghost, memory
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -34,7 +35,7 @@ from kvproof.model.events import (
     TransferLost,
     stimulus,
 )
-from kvproof.model.reports import Report
+from kvproof.model.kv_events import Report
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
 from kvproof.model.step import Effects, Step
 
@@ -118,7 +119,7 @@ class LiveMachine:
     def _bury(self, event: Event, error: Exception) -> None:
         blame.spare(error)
         transfer = getattr(event, "request", "")
-        name = getattr(event, "engine", turns.parties(self.cluster, transfer).sink.name)
+        name = getattr(event, "engine", follow_up_turns.parties(self.cluster, transfer).sink.name)
         owned = {name: node.owns() for name, node in self.nodes.items()}
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
@@ -152,7 +153,7 @@ class LiveMachine:
         params = None
         if known.route == "to_decode":
             params = {"do_remote_decode": True, "do_remote_prefill": False}
-            held = turns.incoming(self.cluster, event.engine, event.request)
+            held = follow_up_turns.incoming(self.cluster, event.engine, event.request)
             params = dict(self.handed_over.get(held, params))
         elif known.route == "from_prefill":
             push, name = self.push, event.request
@@ -180,10 +181,10 @@ class LiveMachine:
 
     def _start(self, node: Node, name: str, meta: Any) -> None:
         """A worker gets a request to read, or to tell the other side that it need not."""
-        key = turns.incoming(self.cluster, node.cfg.name, name)
+        key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
         transfer = self.state.transfer(key)
         if transfer is not None and transfer.phase == "expired":
-            ended = turns.asked(transfer) if nixl.awaits(meta) else turns.over(transfer)
+            ended = follow_up_turns.asked(transfer) if nixl.awaits(meta) else follow_up_turns.over(transfer)
             self.state = self.state.moving(key, ended)
         if transfer is None or transfer.phase != "offered":
             return
@@ -194,7 +195,7 @@ class LiveMachine:
         else:
             local = nixl.as_lists(meta.local_block_ids)
             remote = nixl.as_lists(meta.remote.block_ids)
-            source = turns.parties(self.cluster, key).source
+            source = follow_up_turns.parties(self.cluster, key).source
             pairs = nixl.paired(node.nixl, source, local, remote)
             transfer = transfer._replace(phase="reading", local=local, remote=remote, pairs=pairs)
         self.state = self.state.moving(key, transfer)
@@ -208,7 +209,7 @@ class LiveMachine:
             if self.push is not None:
                 self.push.note(name, params)
             elif params.get("do_remote_prefill") or params.get("do_remote_decode"):
-                key = name if params.get("do_remote_prefill") else turns.back(name)
+                key = name if params.get("do_remote_prefill") else follow_up_turns.back(name)
                 self.handed_over[key] = params
                 lists = nixl.as_lists(params["remote_block_ids"])
                 tokens = params.get("remote_num_tokens", computed[name])
@@ -235,14 +236,14 @@ class LiveMachine:
             self.push.end_write(name, well=True)
             return
         transfer = self.state.transfer(name)
-        source, sent, sink, taken = turns.parties(self.cluster, name)
+        source, sent, sink, taken = follow_up_turns.parties(self.cluster, name)
         p, d = self.nodes[source.name], self.nodes[sink.name]
         if transfer is not None and transfer.phase == "reading":
             filled = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
-        back = transfer if turns.is_back(name) else None
-        self.state = self.state.moving(name, back and turns.over(back))
+        back = transfer if follow_up_turns.is_back(name) else None
+        self.state = self.state.moving(name, back and follow_up_turns.over(back))
         if sent in p.scheduler.requests:
             p.report(finished_sending={sent})
 
@@ -254,12 +255,12 @@ class LiveMachine:
             return
         transfer = self.state.transfer(name)
         if transfer is not None and transfer.phase == "refused":
-            self.state = self.state.moving(name, turns.over(transfer))
+            self.state = self.state.moving(name, follow_up_turns.over(transfer))
         elif transfer is not None:
             gone = transfer._replace(phase="abandoned", local=(), pairs=())
             self.state = self.state.moving(name, gone)
             self.state = self.state._replace(failures=self.state.failures + 1)
-        _, _, sink, taken = turns.parties(self.cluster, name)
+        _, _, sink, taken = follow_up_turns.parties(self.cluster, name)
         d = self.nodes[sink.name]
         held = {r.id for r in d.engine.requests}
         d.report(failed_recving={taken}, finished_recving={taken})
@@ -293,10 +294,10 @@ class LiveMachine:
         if self.push is not None:
             self._time_passes(self.push, name)
             return
-        source, sent, _, _ = turns.parties(self.cluster, name)
+        source, sent, _, _ = follow_up_turns.parties(self.cluster, name)
         self.nodes[source.name].report(finished_sending={sent})
-        if transfer is not None and turns.is_back(name):
-            self.state = self.state.moving(name, turns.expired(transfer))
+        if transfer is not None and follow_up_turns.is_back(name):
+            self.state = self.state.moving(name, follow_up_turns.expired(transfer))
         elif transfer is not None and transfer.phase != "lost":
             self.state = self.state.moving(name, None)
             if transfer.phase == "offered":

@@ -11,8 +11,11 @@ from kvproof.live import adapt, build, view
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
-from kvproof.model import config, failed_load, in_flight, session, state, store
-from kvproof.model.reports import Report
+from kvproof.model import config, state
+from kvproof.model.reference.transfers import failed_load
+from kvproof.model.reference.features import in_flight, store
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.kv_events import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
 
 if TYPE_CHECKING:
@@ -67,12 +70,12 @@ class Node:
     def go_on(self, job: config.Job) -> None:
         """The next part of a session arrives, or a request without a part, which ends it."""
         paused = self.engine.request(job.name)
-        part = session.next_part(job, paused)
+        part = sessions.next_part(job, paused)
         update = paused._replace(prompt=part or state.SAMPLED)
         last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part))
         self.arrived += 1
         self.scheduler.add_request(last)
-        known = session.with_part(paused, part)
+        known = sessions.with_part(paused, part)
         self.known[job.name] = self.known[job.name]._replace(prompt=known.prompt, asked=known.asked)
         self.names.forget_length(job.name)
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import kvproof
 from kvproof.model.errors import UsageError
-from kvproof.reports import trace
+from kvproof.model.traces import trace
 from kvproof.reports.heat_map import Release
-from kvproof.reports.trace import Trace
+from kvproof.model.traces.trace import Trace
 from kvproof.strategies.witnesses import witnesses
 
 SURVEYED = (

@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvproof.live.fake import Fake
-from kvproof.model import store
+from kvproof.model.reference.features import store
 from kvproof.model.state import Table
 
 

@@ -23,10 +23,10 @@ from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
-from kvproof.reports import trace as trace_file
-from kvproof.reports.trace import Trace
-from kvproof.reports.trace_reader import read
-from kvproof.strategies.survey import Broken, Survey, followed, sampled, shows
+from kvproof.model.traces import trace as trace_file
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.sampling.survey import Broken, Survey, followed, sampled, shows
 from kvproof.strategies.witnesses import Witness, witnesses
 
 SAMPLED = (

@@ -8,7 +8,8 @@ from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import RequestStatus
 
 from kvproof.live import adapt, build
-from kvproof.model import config, counts, state
+from kvproof.model import config, state
+from kvproof.model.arithmetic import counts
 from kvproof.model.state import Block, Flight, Key, Request
 
 _STATUS = {

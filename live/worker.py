@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvproof.live import adapt
-from kvproof.model import config, drafting, memory, state
-from kvproof.model.rules import SPEC
+from kvproof.model import config, memory, state
+from kvproof.model.reference.features import drafts
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
 
@@ -157,7 +158,7 @@ class Worker:
             if name not in requests or share.fate != state.COUNTS:
                 continue
             self.lengths[name] += count - share.ahead
-            engine, seen = drafting.settled(
+            engine, seen = drafts.settled(
                 self.cfg, self._alone(), self._seen(requests[name]), count, SPEC
             )
             self.memory = engine.memory

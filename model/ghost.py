@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kvproof.model import config, history
 from kvproof.model.events import Complete, Event
 from kvproof.model.ghost_state import NOT_WHOLE, Ghost, Served
-from kvproof.model.reports import Keys, replayed
+from kvproof.model.kv_events import Keys, replayed
 from kvproof.model.state import COUNTS, Cached, Engine, Key, Request
 from kvproof.model.step import Admission, Effects, Step
 

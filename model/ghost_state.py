@@ -7,7 +7,7 @@ on it.
 
 from typing import NamedTuple
 
-from kvproof.model.reports import Keys
+from kvproof.model.kv_events import Keys
 
 NOT_WHOLE = -1
 """In place of what a prompt shares: part of it was evicted before the rest was computed."""

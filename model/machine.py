@@ -6,10 +6,10 @@ them apart.
 
 from typing import Protocol
 
-from kvproof.model import cluster as model
+from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import State
 from kvproof.model.step import Step
 

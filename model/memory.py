@@ -7,7 +7,8 @@ other requests of the same step write).
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from kvproof.model import config, counts
+from kvproof.model import config
+from kvproof.model.arithmetic import counts
 from kvproof.model.state import DRAFT, NULL, SAMPLED, Content, Engine, Request, Table
 from kvproof.model.step import Read
 

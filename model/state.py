@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvproof.model.errors import unknown
 from kvproof.model.ghost_state import EMPTY, Ghost
-from kvproof.model.reports import Report
+from kvproof.model.kv_events import Report
 
 NULL = 0
 """The id of the null block: a placeholder that holds nothing and belongs to nobody."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Served
-from kvproof.model.reports import Report
+from kvproof.model.kv_events import Report
 from kvproof.model.state import Cached, State
 
 

@@ -3,7 +3,7 @@
 from typing import Any, TypeAlias
 
 from kvproof.model.state import NULL
-from kvproof.reports.state_diff import Change, Flat, parts
+from kvproof.model.traces.state_diff import Change, Flat, parts
 
 Subject: TypeAlias = tuple[str, ...]
 

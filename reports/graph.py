@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from kvproof.model import goal
+from kvproof.model import termination
 from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
 from kvproof.model.state import State
-from kvproof.reports.new_file import write_new
-from kvproof.strategies.exhaustive import StateGraph
+from kvproof.model.traces.new_file import write_new
+from kvproof.strategies.explorer.exhaustive import StateGraph
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters an XML file cannot hold; a name in a cluster may."""
@@ -58,7 +58,7 @@ def graph_of(reached: StateGraph) -> Graph:
     at, last = 0, len(reached.events)
     path: set[tuple[int, int, str]] = set()
     nodes = [
-        Node(_label(str(index), state), depth, index == 0, goal.over(state), False)
+        Node(_label(str(index), state), depth, index == 0, termination.over(state), False)
         for index, (state, depth) in enumerate(zip(reached.states, reached.depths, strict=True))
     ]
     edges = [(origin, target, describe(event)) for origin, target, event in reached.edges]

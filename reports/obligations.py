@@ -3,12 +3,12 @@ refutes it."""
 
 from collections.abc import Iterable, Sequence
 
-from kvproof.model.rules import SPEC
-from kvproof.model.tally.registry import systems
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.counting_abstraction.registry import systems
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.teeth import refuted
+from kvproof.strategies.symbolic.refuted_claims import refuted
 from kvproof.strategies.verdict import Verdict
 
 HEAD = """# What is proved, for all sizes

@@ -16,8 +16,8 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
 from kvproof.model.signature import signature
 from kvproof.reports.changes import content, key, lines, owners, value
-from kvproof.reports.state_diff import Flat, nested
-from kvproof.reports.trace import Trace
+from kvproof.model.traces.state_diff import Flat, nested
+from kvproof.model.traces.trace import Trace
 from kvproof.strategies.verdict import Consequence
 
 WIDTH = 100

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.invariants.registry import CHECKS, severity_of
-from kvproof.model import config_json
+from kvproof.model.config import config_json
 from kvproof.model.config import Cluster
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.signature import signature

@@ -7,7 +7,7 @@ every lease nobody renews ends and the user of every session goes on. Nothing is
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Finding
-from kvproof.model import goal
+from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -69,7 +69,7 @@ def drain(run: Run, invariant: str | None) -> None:
 
 def over(run: Run) -> bool:
     """Whether there is no further round: all is done, or an engine is dead."""
-    return run.dead or goal.over(run.machine.state)
+    return run.dead or termination.over(run.machine.state)
 
 
 def take_round(run: Run) -> bool:
@@ -82,5 +82,5 @@ def take_round(run: Run) -> bool:
 
 def unfinished(run: Run, invariant: str, end: str) -> Finding:
     """The finding that a run does not come to its end, and how that is seen."""
-    left = goal.waiting(run.machine.state) or "a transfer"
+    left = termination.waiting(run.machine.state) or "a transfer"
     return Finding(invariant, (f"{left} is left of what was submitted", end))

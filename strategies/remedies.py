@@ -6,12 +6,13 @@ block, one after the other. Each is carried by the model under one rule; nothing
 
 from typing import NamedTuple
 
-from kvproof.model import counts, goal
+from kvproof.model.arithmetic import counts
+from kvproof.model import termination
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults import state_only_at_last_boundary
 from kvproof.model.machine import ModelMachine
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 
 BLOCK = 4
 SHARED = "abcdefghijklmnop"
@@ -68,7 +69,7 @@ def measure(name: str, born_of: str, rules: Rules, cluster: Cluster) -> Remedy:
     cached = rounds = held = 0
     for job in cluster.jobs:
         machine.take(Submit("E", job.name))
-        while not goal.over(machine.state):
+        while not termination.over(machine.state):
             step = machine.take(Schedule("E"))
             rounds += 1
             cached += sum(a.hit for a in step.effects.admissions)

@@ -8,7 +8,7 @@ from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
-from kvproof.strategies.tie import ties
+from kvproof.strategies.conformance.count_conformance import ties
 
 
 class Violated(Exception):

@@ -14,7 +14,7 @@ from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
-from kvproof.strategies.explorer import explore
+from kvproof.strategies.explorer.explorer import explore
 
 ELSEWHERE = {
     "decode_loads_whole_prompt": ("pd-state",),

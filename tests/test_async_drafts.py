@@ -12,10 +12,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import LATE, State
-from kvproof.strategies.exhaustive import search
-from kvproof.strategies.explorer import explore
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 ENGINE = Engine("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
@@ -119,7 +119,7 @@ def placeholders_of_rejected_drafts_stay(patch: pytest.MonkeyPatch) -> None:
 def test_live_placeholders_that_stay_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.invariants.registry import INVARIANTS
     from kvproof.live.machine import LiveMachine
-    from kvproof.strategies.stateful import sample
+    from kvproof.strategies.sampling.stateful import sample
 
     def run() -> Any:
         finds = [INVARIANTS["placeholders_are_samples_in_flight"]]

@@ -14,7 +14,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
 from kvproof.reports import junit
-from kvproof.reports.trace import Trace, fresh_path, write
+from kvproof.model.traces.trace import Trace, fresh_path, write
 
 SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 

@@ -12,7 +12,7 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.live.contract.contract import check
 
-TRACE = str(Path(__file__).parent.parent / "reports" / "findings" / "stray_report_dies.jsonl")
+TRACE = str(Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl")
 COMMANDS = (
     ["sample", "--machine", "live"],
     ["replay", TRACE, "--machine", "live"],

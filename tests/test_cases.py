@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth, both, div, if_, max_
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth, both, div, if_, max_
 from kvproof.model.errors import UsageError
-from kvproof.model.ranges import Range, at_least, between
+from kvproof.model.arithmetic.ranges import Range, at_least, between
 from kvproof.strategies.symbolic import cases as module
 from kvproof.strategies.symbolic.cases import Cases, cases_of
 
@@ -193,7 +193,7 @@ def test_a_rule_of_the_spec_is_covered_for_all_numbers() -> None:
 
 def test_other_processes_find_the_same_cases() -> None:
     program = (
-        "from kvproof.model import counts; from kvproof.model.ranges import at_least;"
+        "from kvproof.model import counts; from kvproof.model.arithmetic.ranges import at_least;"
         "from kvproof.strategies.symbolic.cases import cases_of;"
         f"print(cases_of(counts.trim, dict.fromkeys({list(TRIM)}, at_least(0))))"
     )

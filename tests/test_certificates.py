@@ -10,12 +10,12 @@ import pytest
 import z3
 
 from kvproof.cli.main import main
-from kvproof.model.algebra import Num, div
+from kvproof.model.arithmetic.algebra import Num, div
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.strategies.symbolic import cross, second_opinion
 from kvproof.strategies.symbolic.certificate import (
     Question,
@@ -278,7 +278,7 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
     names = ["trim_equal_tokens", "window.null_is_not_needed"]
     code = (
         "import pathlib, sys\n"
-        "from kvproof.model.rules import SPEC\n"
+        "from kvproof.model.reference.rules import SPEC\n"
         "from kvproof.strategies.symbolic.certificate import write_certificates\n"
         "write_certificates(pathlib.Path(sys.argv[1]), SPEC, sys.argv[2:])\n"
     )

@@ -15,11 +15,11 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
-from kvproof.strategies import checkpoint
-from kvproof.strategies.explorer import Checkpoint, explore
-from kvproof.strategies.packed import PackedSearch
-from kvproof.strategies.tie import ties
+from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.explorer import checkpoint
+from kvproof.strategies.explorer.explorer import Checkpoint, explore
+from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 pytestmark = pytest.mark.exhaustive

@@ -17,7 +17,7 @@ from kvproof.cli.main import COMMANDS, main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.spec.registry import GUARDS
-from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.symbolic.prove import everything
 
 SMALL = ["--config", "pd-full"]

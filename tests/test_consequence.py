@@ -16,13 +16,13 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.model.signature import Signature
 from kvproof.reports import junit
-from kvproof.strategies import consequence
-from kvproof.strategies.conformance import Watched
-from kvproof.strategies.consequence import leads_to
-from kvproof.strategies.explorer import explore
+from kvproof.strategies.conformance import consequence
+from kvproof.strategies.conformance.watched import Watched
+from kvproof.strategies.conformance.consequence import leads_to
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Consequence, Outcome
 
 LATE = "resumes_before_late_output"

@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 
 small = st.integers(0, 24)
 size = st.integers(1, 9)

@@ -9,7 +9,7 @@ import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 
 small = st.integers(0, 24)
 size = st.integers(1, 9)

@@ -9,8 +9,8 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.stateful import sample
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 
 FAULT = fault_named("untouched_hits")

@@ -10,23 +10,23 @@ from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.events import stimulus
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.reports.trace import Trace
-from kvproof.reports.trace_reader import read
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.stateful import sample
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from kvproof.tests import mistakes, mistakes_of_drafts
 from kvproof.tests.watching import Counting, watched
 
-FOLDER = Path(__file__).parent.parent / "reports" / "findings"
-FINDINGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+FOLDER = Path(__file__).parent.parent / "findings"
+FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 MISTAKES = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
 SEEDS = 4
 
 
 def trace_of(name: str) -> Trace:
-    return read(FOLDER / f"{name}.jsonl")
+    return read(FOLDER / name / "trace.jsonl")
 
 
 def follow(machine: Counting, trace: Trace) -> int:

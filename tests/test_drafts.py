@@ -12,7 +12,7 @@ from kvproof.model.events_json import from_json, to_json
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import DRAFT
-from kvproof.strategies.workloads import longest_prompt
+from kvproof.strategies.sampling.workloads import longest_prompt
 
 EAGLE = Group("full", 2, eagle=True)
 

@@ -3,10 +3,10 @@
 import pytest
 
 from kvproof.model.config import Engine, Group
-from kvproof.model.drawn import LAYOUTS, drawn
+from kvproof.model.presets.random_clusters import LAYOUTS, drawn
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
-from kvproof.strategies.workloads import longest_prompt
+from kvproof.strategies.sampling.workloads import longest_prompt
 
 SEEDS = range(300)
 

@@ -11,7 +11,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.exercised import (
+from kvproof.strategies.sampling.exercised import (
     directed_steps,
     known_steps,
     random_steps,

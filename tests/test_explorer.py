@@ -6,15 +6,15 @@ import networkx as nx
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import goal
+from kvproof.model import termination
 from kvproof.model.events import Schedule
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
-from kvproof.strategies.exhaustive import search
-from kvproof.strategies.explorer import explore
+from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.exhaustive
@@ -306,5 +306,5 @@ def test_a_stuck_trace_leads_to_where_d_schedules_for_ever() -> None:
     for event in outcome.events:
         machine.take(event)
     end = machine.state
-    assert not goal.over(end)
+    assert not termination.over(end)
     assert machine.take(Schedule("D")).after == end

@@ -6,8 +6,8 @@ import networkx as nx
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import cluster as model
-from kvproof.model import goal
+from kvproof.model.reference import apply as model
+from kvproof.model import termination
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import (
     Abort,
@@ -26,10 +26,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import WAITING, Request
-from kvproof.strategies.exhaustive import Explored, search
-from kvproof.strategies.fairness import (
+from kvproof.strategies.explorer.exhaustive import Explored, search
+from kvproof.strategies.explorer.fairness import (
     DEADLOCK,
     GOES_ROUND,
     RESTS,
@@ -154,11 +154,11 @@ def found_in(cluster: Cluster, rules: Rules, states_max: int = 10_000) -> Lasso:
     for event in found.prefix:
         machine.take(event)
     start = machine.state
-    assert goal.waiting(start) == found.waiting
+    assert termination.waiting(start) == found.waiting
     possible = []
     for event in found.cycle:
         possible.append({duty(cluster, e) for e in machine.stimuli()})
-        assert not goal.over(machine.take(event).after)
+        assert not termination.over(machine.take(event).after)
     assert machine.state == start
     never_done = {duty(cluster, e) for e in found.cycle} ^ set().union(*possible)
     assert all(d is None or any(d not in p for p in possible) for d in never_done)
@@ -183,7 +183,7 @@ def test_faults_that_stop_progress_have_a_lasso(fault: str, name: str) -> None:
 def out_of_reach(reached: Explored) -> bool:
     """Whether there is a state from which no run leads to the end."""
     backward = reached.graph().reverse()
-    ends = [i for i, state in enumerate(reached.states) if goal.over(state)]
+    ends = [i for i, state in enumerate(reached.states) if termination.over(state)]
     seen = set(ends).union(*(nx.descendants(backward, end) for end in ends))
     return len(seen) < len(reached.states)
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import kvproof
-from kvproof.model import ghost, pool
-from kvproof.model.cluster import apply, initial, stimuli
+from kvproof.model import ghost
+from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.config import Cluster, Group, Job
 from kvproof.model.config import Engine as Config
 from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, Schedule
@@ -19,16 +20,16 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.ghost_state import EMPTY, NOT_WHOLE, Ghost, Served
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reports import Cleared, Stored
+from kvproof.model.kv_events import Cleared, Stored
 from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Request, State
 from kvproof.model.step import Admission, Effects, Step
-from kvproof.reports.state_diff import Change
-from kvproof.reports.trace_reader import read
-from kvproof.reports.upgrade_ghost import upgrade
-from kvproof.strategies.replay import record
+from kvproof.model.traces.state_diff import Change
+from kvproof.model.traces.trace_reader import read
+from kvproof.model.traces.upgrade_ghost import upgrade
+from kvproof.strategies.conformance.replay import record
 
 ROOT = Path(kvproof.__file__).parent
-FINDINGS = sorted((ROOT / "reports" / "findings").glob("*.jsonl"))
+FINDINGS = sorted((ROOT / "findings").glob("*/trace.jsonl"))
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
 
 
@@ -146,7 +147,7 @@ def test_one_module_knows_the_ghost_and_two_ask_it() -> None:
         return isinstance(node, ast.ImportFrom) and "ghost" in {a.name for a in node.names}
 
     assert users(touches) == {"model/ghost.py", "model/state.py"}
-    assert users(asks) == {"model/cluster.py", "live/machine.py"}
+    assert users(asks) == {"model/reference/apply.py", "live/machine.py"}
 
 
 # Examples written by hand: one engine with blocks of two tokens.
@@ -301,7 +302,7 @@ def history(change: Change) -> tuple[dict[str, Any], set[str]]:
     return changed, {p for p in change.removed if "/ghost/" in p}
 
 
-@pytest.mark.parametrize("path", FINDINGS, ids=[path.stem for path in FINDINGS])
+@pytest.mark.parametrize("path", FINDINGS, ids=[path.parent.name for path in FINDINGS])
 def test_the_history_in_an_old_trace_is_the_one_computed_now(path: Path) -> None:
     trace = read(path)
     model = ModelMachine(trace.cluster, rules_with([fault_named(path.stem)]))

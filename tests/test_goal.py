@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.model import goal
+from kvproof.model import termination
 from kvproof.model.state import LOADING, SENDING, WAITING, Block, Engine, Request, State, Transfer
 
 
@@ -17,16 +17,16 @@ def beside_a_lost_read(free: int, status: str = WAITING) -> State:
 
 @pytest.mark.parametrize(("free", "excused"), [(0, True), (3, True), (4, False), (9, False)])
 def test_only_a_request_that_may_lack_blocks_is_excused(free: int, excused: bool) -> None:
-    assert goal.over(beside_a_lost_read(free)) is excused
+    assert termination.over(beside_a_lost_read(free)) is excused
 
 
 def test_a_request_that_runs_is_not_excused() -> None:
-    assert goal.waiting(beside_a_lost_read(0, "running")) == "r1 on D (running)"
+    assert termination.waiting(beside_a_lost_read(0, "running")) == "r1 on D (running)"
 
 
 def test_without_a_lost_read_nobody_is_excused() -> None:
     state = beside_a_lost_read(0)._replace(transfers=())
-    assert [request.id for _, request in goal.unfinished(state)] == ["r0", "r1"]
+    assert [request.id for _, request in termination.unfinished(state)] == ["r0", "r1"]
 
 
 @pytest.mark.parametrize(("free", "excused"), [(0, True), (3, True), (4, False)])
@@ -38,4 +38,4 @@ def test_who_waits_on_p_for_blocks_that_it_keeps_for_one_excused_is_excused(
     third = Request("r2", WAITING, "uv", 2, 1)
     blocks = (Block(),) * (free + 2)
     p = Engine("P", blocks, tuple(range(2, free + 2)), requests=(kept, third))
-    assert goal.over(state._replace(engines=(p, *state.engines))) is excused
+    assert termination.over(state._replace(engines=(p, *state.engines))) is excused

@@ -12,10 +12,10 @@ from kvproof.model.events import Submit
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.reports.graph import check, dot, graph_of, graphml, quoted, write
-from kvproof.strategies.exhaustive import Explored, search
-from kvproof.strategies.fairness import no_progress
+from kvproof.strategies.explorer.exhaustive import Explored, search
+from kvproof.strategies.explorer.fairness import no_progress
 
 pytestmark = pytest.mark.exhaustive
 

@@ -9,18 +9,18 @@ import pytest
 
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.rules import SPEC
-from kvproof.model.system import System
-from kvproof.model.tally import registry
-from kvproof.model.tally.registry import MAKERS, relevant, rules_used, systems
-from kvproof.model.tally.table import LOADING, PREEMPTED, RUNNING, WAITING
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.arithmetic.system import System
+from kvproof.model.counting_abstraction import registry
+from kvproof.model.counting_abstraction.registry import MAKERS, relevant, rules_used, systems
+from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
 from kvproof.strategies.symbolic import walks
 from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.teeth import TABLES, refuted
+from kvproof.strategies.symbolic.refuted_claims import TABLES, refuted
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 

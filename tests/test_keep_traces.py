@@ -7,8 +7,8 @@ from pathlib import Path
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
-from kvproof.reports.trace_reader import read
-from kvproof.strategies.replay import replay
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.verdict import Verdict
 
 TESTS = """
@@ -33,7 +33,7 @@ def test_passes():
 def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
     (tmp_path / "test_given.py").write_text(TESTS, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "kvproof.reports.keep_traces"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "kvproof.cli.keep_traces"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

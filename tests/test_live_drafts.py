@@ -11,7 +11,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.stateful import sample
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from kvproof.tests.mistakes_of_drafts import MISTAKES
 from kvproof.tests.watching import watched

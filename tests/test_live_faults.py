@@ -17,9 +17,9 @@ from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.reports.terminal import show
-from kvproof.strategies.stateful import sample
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from kvproof.tests import mistakes, mistakes_of_drafts
 from kvproof.tests.watching import watched

@@ -7,12 +7,12 @@ import pytest
 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
-from kvproof.reports.trace_reader import read
-from kvproof.strategies.replay import replay
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.replay import replay
 from kvproof.tests.watching import known_rules
 
-FOLDER = Path(__file__).parent.parent / "reports" / "findings"
-FINDINGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+FOLDER = Path(__file__).parent.parent / "findings"
+FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 
 
 @pytest.mark.live
@@ -20,7 +20,7 @@ FINDINGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
 def test_live_vllm_shows_it_again(name: str) -> None:
     from kvproof.live.machine import LiveMachine
 
-    trace = read(FOLDER / f"{name}.jsonl")
+    trace = read(FOLDER / name / "trace.jsonl")
     assert trace.finding is not None
     assert trace.finding.invariant in FAULTS[name].breaks
     replayed = replay(LiveMachine(trace.cluster), trace)
@@ -37,7 +37,7 @@ def test_every_finding_is_told(name: str) -> None:
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_the_model_with_the_faults_of_these_names_replays_it(name: str) -> None:
-    trace = read(FOLDER / f"{name}.jsonl")
+    trace = read(FOLDER / name / "trace.jsonl")
     replayed = replay(ModelMachine(trace.cluster, known_rules()), trace)
     if trace.finding is not None and trace.finding.invariant == "engine_survives":
         # That the engine dies here is the model's; the words are vLLM's own.

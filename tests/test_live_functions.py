@@ -6,22 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvproof.model import counts
-from kvproof.model.algebra import (
-    Num,
-    Truth,
-    ceil_div,
-    div,
-    if_,
-    max_,
-    min_,
-    round_down,
-)
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth, ceil_div, div, if_, max_, min_, round_down
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import SPEC, Rules
 
 needed_at = counts.needed_at
 RETAINED = "retained_in_window"

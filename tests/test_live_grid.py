@@ -12,9 +12,9 @@ from hypothesis import settings
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Engine, Group
-from kvproof.model.drawn import drawn
-from kvproof.strategies.stateful import check_machine
-from kvproof.strategies.tie import ties
+from kvproof.model.presets.random_clusters import drawn
+from kvproof.strategies.sampling.stateful import check_machine
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.tests.watching import Counting, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]

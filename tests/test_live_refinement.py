@@ -7,7 +7,7 @@ import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.replay import record
+from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run
 from kvproof.tests.watching import watched
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from kvproof.live.releases import whole
-from kvproof.reports.trace_reader import read
+from kvproof.model.traces.trace_reader import read
 
 pytestmark = pytest.mark.live
 
-FINDING = Path(__file__).parent.parent / "reports" / "findings" / "superseded_state_reserved.jsonl"
+FINDING = Path(__file__).parent.parent / "findings" / "superseded_state_reserved" / "trace.jsonl"
 
 
 def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.Mon
     from kvproof.live.recorder import Recorder
     from kvproof.live.survey import Surveyor
     from kvproof.model.presets import CLUSTERS
-    from kvproof.strategies.survey import sampled
+    from kvproof.strategies.sampling.survey import sampled
 
     monkeypatch.delattr(Recorder, "start")
     surveyor = Surveyor("0.0.0", Path())

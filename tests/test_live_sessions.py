@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster, Engine, Group
-from kvproof.strategies.stateful import sample
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from kvproof.tests.watching import watched
 

@@ -12,8 +12,8 @@ from hypothesis import settings
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.stateful import check_machine
-from kvproof.strategies.tie import ties
+from kvproof.strategies.sampling.stateful import check_machine
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.tests.watching import Counting, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]

@@ -9,18 +9,18 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import goal
-from kvproof.model.cluster import apply, initial, stimuli
+from kvproof.model import termination
+from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.config import Cluster
 from kvproof.model.events import Abort, Complete, Event, Schedule, Submit, stimulus
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import State
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.no_return import NoReturn, all_ended, no_return, numbered
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.point_of_no_return import NoReturn, all_ended, no_return, numbered
 
 pytestmark = pytest.mark.exhaustive
 
@@ -145,7 +145,7 @@ def test_a_violation_that_is_avoided_at_once_needs_no_whole_search() -> None:
 
 def test_the_end_asks_for_every_job() -> None:
     cluster = CLUSTERS["full"]
-    assert goal.over(initial(cluster))
+    assert termination.over(initial(cluster))
     assert not all_ended(cluster, initial(cluster))
 
 
@@ -160,7 +160,7 @@ def test_requests_that_can_still_end() -> None:
 
 
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.strategies.no_return.TELL_EVERY", 10)
+    monkeypatch.setattr("kvproof.strategies.explorer.point_of_no_return.TELL_EVERY", 10)
     told: list[tuple[int, int]] = []
     name = "decode_loads_whole_prompt"
     cluster, rules = faulty(name)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live import availability, notice
-from kvproof.live.notice import Ran, ran
+from kvproof.live import availability, live_summary
+from kvproof.live.live_summary import Ran, ran
 from kvproof.model.errors import UsageError
 
 LIVE = "tests.test_live_faults"
@@ -78,7 +78,7 @@ def test_enough_must_pass_and_none_be_skipped(
     report: Report, passed: int, inside: str, code: int
 ) -> None:
     report.add(times=passed - 1).add(inside)
-    assert notice.main([str(report.path)]) == code
+    assert live_summary.main([str(report.path)]) == code
 
 
 @pytest.mark.usefixtures("_there")
@@ -86,9 +86,9 @@ def test_the_line_says_what_ran(
     report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("KVPROOF_REQUIRE_LIVE", raising=False)
-    assert notice.main([str(report.path)]) == 0
+    assert live_summary.main([str(report.path)]) == 0
     report.add(times=3).add("<failure/>").add(SKIP)
-    assert notice.main([str(report.path)]) == 0
+    assert live_summary.main([str(report.path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "live: not run (vLLM 0.32.0 is there, but no live test was chosen)",
         "live: 3 tests passed on vLLM 0.32.0, 1 failed, 1 skipped",
@@ -101,9 +101,9 @@ def test_without_vllm_the_line_says_how_to_get_it(
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     monkeypatch.delenv("KVPROOF_REQUIRE_LIVE", raising=False)
     report.add(SKIP, times=30)
-    assert notice.main([str(report.path)]) == 0
+    assert live_summary.main([str(report.path)]) == 0
     monkeypatch.setenv("KVPROOF_REQUIRE_LIVE", "1")
-    assert notice.main([str(report.path)]) == 3
+    assert live_summary.main([str(report.path)]) == 3
     first, second = capsys.readouterr().out.splitlines()
     assert first == "live: not run (make live installs it)"
     assert second.startswith(first)
@@ -118,7 +118,7 @@ def test_a_vllm_that_is_not_there_is_not_run(
 
     monkeypatch.setattr(availability, "installed", installed)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
-    assert notice.main([str(report.add(times=30).path)]) == 3
+    assert live_summary.main([str(report.add(times=30).path)]) == 3
     assert "live: not run (vLLM cannot be imported. Write another." in capsys.readouterr().out
 
 
@@ -130,7 +130,7 @@ def test_a_report_that_cannot_be_read_is_bad_usage(
     path = tmp_path / "junit.xml"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    assert notice.main([str(path)]) == 2
+    assert live_summary.main([str(path)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "cannot be read" in captured.err

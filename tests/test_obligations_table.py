@@ -8,7 +8,7 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.reports.obligations import table
 from kvproof.strategies.symbolic.prove import prove
 

@@ -8,9 +8,9 @@ import pytest
 from kvproof.model.errors import UsageError
 from kvproof.model.events import bare
 from kvproof.model.machine import Machine, ModelMachine
-from kvproof.reports.trace import SCHEMA, write
-from kvproof.reports.trace_reader import read
-from kvproof.strategies.replay import replay
+from kvproof.model.traces.trace import SCHEMA, write
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.replay import replay
 from kvproof.tests.watching import known_rules
 
 OLD = sorted((Path(__file__).parent / "testdata" / "old_traces").glob("*.jsonl"))

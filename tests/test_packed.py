@@ -3,18 +3,18 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import cluster as model
+from kvproof.model.reference import apply as model
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import EMPTY
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Engine
-from kvproof.strategies.collapse import Collapse
-from kvproof.strategies.exhaustive import search
-from kvproof.strategies.gates import packed_differs
-from kvproof.strategies.local_steps import Absent, LocalSteps, Unseen
-from kvproof.strategies.packed import PackedSearch
+from kvproof.strategies.explorer.collapse import Collapse
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.gates import packed_differs
+from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
+from kvproof.strategies.explorer.packed import PackedSearch
 
 pytestmark = pytest.mark.exhaustive
 
@@ -123,7 +123,7 @@ def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.strategies.local_steps.KEPT_MAX", 10)
+    monkeypatch.setattr("kvproof.strategies.explorer.local_steps.KEPT_MAX", 10)
     packed = PackedSearch(PD, SPEC, ALL)
     while not packed.over:
         packed.expand()

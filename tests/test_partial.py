@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import capacity, counts, groups
-from kvproof.model.cluster import initial
+from kvproof.model.reference.blocks import capacity, groups
+from kvproof.model.arithmetic import counts
+from kvproof.model.reference.apply import initial
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Evict, Schedule, Submit
 from kvproof.model.machine import ModelMachine
-from kvproof.model.pool import promote
+from kvproof.model.reference.blocks.pool import promote
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reports import Stored
-from kvproof.model.rules import SPEC
+from kvproof.model.kv_events import Stored
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.step import Copy, Step
 
 FULL, STATE = Group("full", 4), Group("mamba", 4)

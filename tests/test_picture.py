@@ -19,11 +19,11 @@ from kvproof.model.events import EVENTS, Submit
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.reports import graph
 from kvproof.reports.graph import DRAWN_MAX, Graph, check_size, graph_of, write
-from kvproof.strategies.exhaustive import Explored, search
-from kvproof.strategies.reached import Reached
+from kvproof.strategies.explorer.exhaustive import Explored, search
+from kvproof.strategies.explorer.search_graph import Reached
 
 pytest.importorskip("matplotlib")
 from kvproof.reports import picture

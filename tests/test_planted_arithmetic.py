@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import capacity, counts
+from kvproof.model.reference.blocks import capacity
+from kvproof.model.arithmetic import counts
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC, Rules
-from kvproof.strategies.explorer import explore
+from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.exhaustive

@@ -6,13 +6,13 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.cluster import stimuli
+from kvproof.model.reference.apply import stimuli
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, Event, Preempt, Schedule, Submit, bare
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.symmetry import renamings
+from kvproof.strategies.explorer.symmetry import renamings
 
 FULL = Group("full", 2)
 

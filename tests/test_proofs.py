@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kvproof.model.algebra import Num, if_
+from kvproof.model.arithmetic.algebra import Num, if_
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.strategies.symbolic.obligation import Claim, Obligation, obligation
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove, prove_one

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import config, config_json
+from kvproof.model import config
+from kvproof.model.config import config_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     Abort,
@@ -22,7 +23,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import State
-from kvproof.strategies.explorer import explore
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 PREFILL: list[Event] = [Submit("P", "r0"), Schedule("P"), Complete("P")]

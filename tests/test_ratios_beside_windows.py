@@ -4,11 +4,11 @@ inside one of P, and refused elsewhere, because P keeps less than such a block h
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import cluster_limits
+from kvproof.model.config import cluster_limits
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.rules import SPEC
-from kvproof.strategies.explorer import explore
+from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 PROMPT = "abcdefghi"

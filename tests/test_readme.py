@@ -10,7 +10,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.spec.registry import GUARDS
-from kvproof.reports.trace_reader import read
+from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.remedies import table
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
@@ -50,7 +50,7 @@ def test_the_table_of_remedies_is_what_is_measured() -> None:
 
 def test_every_finding_is_listed() -> None:
     listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", README, re.MULTILINE)
-    kept = {path.stem: path for path in (ROOT / "reports" / "findings").glob("*.jsonl")}
+    kept = {path.parent.name: path for path in (ROOT / "findings").glob("*/trace.jsonl")}
     assert {name for name, _ in listed} == set(kept) == set(KNOWN)
     for name, invariant in listed:
         finding = read(kept[name]).finding
@@ -64,7 +64,7 @@ def test_its_commands_are_understood(command: str) -> None:
     assert parser().parse_args(command.split()[1:]).command == command.split()[1]
 
 
-@pytest.mark.parametrize("folder", [".", "model", "live", "invariants", "gate", "reports/findings"])
+@pytest.mark.parametrize("folder", [".", "model", "live", "invariants", "gate", "findings"])
 def test_links_lead_somewhere(folder: str) -> None:
     text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)]+)\)", text):

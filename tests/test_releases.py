@@ -18,7 +18,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, story_rows, to_json
 from kvproof.reports.stories import DEATHS, STORIES
-from kvproof.strategies.survey import followed, sampled, shows
+from kvproof.strategies.sampling.survey import followed, sampled, shows
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import ELSEWHERE, Witness, witnesses
 

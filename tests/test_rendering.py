@@ -19,11 +19,11 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.reports import junit
 from kvproof.reports.terminal import WIDTH, render, show
-from kvproof.reports.trace import Trace, write
-from kvproof.reports.trace_reader import read
+from kvproof.model.traces.trace import Trace, write
+from kvproof.model.traces.trace_reader import read
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.replay import record
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Golden = Callable[[str, str], None]

@@ -10,18 +10,18 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.tally import relation
-from kvproof.model.tally.table import Group
-from kvproof.reports.trace import Trace, write
-from kvproof.reports.trace_reader import read
-from kvproof.strategies.replay import record
-from kvproof.strategies.stateful import sample
-from kvproof.strategies.tie import TIE
+from kvproof.model.counting_abstraction import relation
+from kvproof.model.counting_abstraction.table import Group
+from kvproof.model.traces.trace import Trace, write
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.replay import record
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.conformance.count_conformance import TIE
 from kvproof.strategies.verdict import Outcome
 from kvproof.tests.mistakes import MISTAKES
 from kvproof.tests.watching import watched
 
-FINDINGS = Path(__file__).parent.parent / "reports" / "findings"
+FINDINGS = Path(__file__).parent.parent / "findings"
 
 pytestmark = pytest.mark.live
 
@@ -70,7 +70,7 @@ def test_an_invariant_or_a_guard_that_a_mistake_breaks(
     ],
 )
 def test_a_run_without_end_and_an_engine_that_dies(name: str, finding: str) -> None:
-    path = FINDINGS / f"{name}.jsonl"
+    path = FINDINGS / name / "trace.jsonl"
     found = read(path).finding
     assert found is not None
     assert found.invariant == finding

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.cluster import initial
+from kvproof.model.reference.apply import initial
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
@@ -16,10 +16,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reports import Cleared, Removed, Stored, replayed
-from kvproof.model.rules import SPEC, report_spans
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.gates import symmetry_differs
+from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
+from kvproof.model.reference.rules import SPEC, report_spans
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.gates import symmetry_differs
 
 
 def test_a_mirror_follows_the_reports() -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "reports" / "findings"
-TRACES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+FOLDER = Path(__file__).parent.parent / "findings"
+TRACES = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 REPRODUCERS = sorted(FOLDER.rglob("test_*.py"))
 NAMES = [path.stem.removeprefix("test_") for path in REPRODUCERS]
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from kvproof.model.cluster import apply
+from kvproof.model.reference.apply import apply
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,

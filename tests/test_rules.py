@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import pool
+from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 
 RULES = sorted(field.name for field in dataclasses.fields(SPEC))
 

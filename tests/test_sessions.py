@@ -6,16 +6,16 @@ import pytest
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
-from kvproof.model.config_json import from_json, to_json
+from kvproof.model.config.config_json import from_json, to_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, bare_choice
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.stateful import sample
-from kvproof.strategies.symmetry import renamings
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.explorer.symmetry import renamings
 from kvproof.strategies.verdict import Verdict
 
 FULL = Group("full", 2)

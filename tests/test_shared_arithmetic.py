@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 
 FUNCTIONS = {
     name: function

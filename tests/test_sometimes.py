@@ -5,12 +5,12 @@ import functools
 import pytest
 
 from kvproof.invariants.sometimes import SOMETIMES, reached_goals
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 from kvproof.model.events import EVENTS, Submit
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.step import Step
-from kvproof.strategies.exhaustive import search
+from kvproof.strategies.explorer.exhaustive import search
 
 pytestmark = pytest.mark.exhaustive
 

@@ -15,8 +15,8 @@ from kvproof.cli.main import main
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.rules import SPEC
-from kvproof.model.tally.registry import MAKERS, systems
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.counting_abstraction.registry import MAKERS, systems
 from kvproof.strategies.symbolic import spacer
 from kvproof.strategies.symbolic.posed import Posed
 from kvproof.strategies.symbolic.readable import read, reduced
@@ -236,7 +236,7 @@ def test_what_follows_is_left_out_and_bounds_that_meet_are_joined() -> None:
 def test_the_same_invariant_in_another_process() -> None:
     code = (
         "from kvproof.strategies.symbolic.spacer import discover\n"
-        "from kvproof.model.rules import SPEC\n"
+        "from kvproof.model.reference.rules import SPEC\n"
         f"found = discover('handover of mamba', 'delivered_is_loaded', SPEC, {HANDOVER}, 60.0)\n"
         "print(*found.invariant, sep='\\n')\n"
     )

@@ -3,12 +3,12 @@ a group of the drafter needs the block after it."""
 
 import pytest
 
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 from kvproof.model.config import Engine, Group
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
-from kvproof.strategies.explorer import explore
+from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 

@@ -21,12 +21,12 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.spec.registry import GUARDS
 from kvproof.model.state import PREEMPTED, RUNNING, SENDING
 from kvproof.model.step import Step
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.stateful import sample
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 
 ASKED = [CHECKS[name] for name in GUARDS]

@@ -17,9 +17,9 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
-from kvproof.strategies.replay import record
+from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run
-from kvproof.strategies.stateful import check_machine, sample
+from kvproof.strategies.sampling.stateful import check_machine, sample
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.stateful

@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import store
+from kvproof.model.reference.features import store
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
@@ -11,10 +11,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
-from kvproof.strategies.exhaustive import search
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.gates import packed_differs, symmetry_differs
+from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.gates import packed_differs, symmetry_differs
 from kvproof.strategies.verdict import Verdict
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)

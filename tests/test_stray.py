@@ -9,7 +9,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 
 STRAY = CLUSTERS["pd-stray"]
 PREFILL = (Submit("P", "r0"), Schedule("P"), Complete("P"))

@@ -12,15 +12,21 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Engine, Request
-from kvproof.strategies import checkpoint, symmetry
-from kvproof.strategies.explorer import Checkpoint, explore, explored
-from kvproof.strategies.gates import symmetry_differs
-from kvproof.strategies.packed import PackedSearch
-from kvproof.strategies.symmetry import first_ids, renamed, renamings, with_ids, without_ids
-from kvproof.strategies.tie import ties
-from kvproof.strategies.unfolded import Unfolded
+from kvproof.strategies.explorer import checkpoint, symmetry
+from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
+from kvproof.strategies.explorer.gates import symmetry_differs
+from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.symmetry import (
+    first_ids,
+    renamed,
+    renamings,
+    with_ids,
+    without_ids,
+)
+from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.explorer.expanded_orbits import Unfolded
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.exhaustive

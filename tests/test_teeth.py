@@ -8,7 +8,7 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer import explore
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.exhaustive

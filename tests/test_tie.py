@@ -17,16 +17,21 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.rules import SPEC
+from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import NULL
-from kvproof.model.tally import project_handover, project_pool, project_table, relation
-from kvproof.model.tally.handover import Handover
-from kvproof.model.tally.pool import Pool
-from kvproof.model.tally.table import Group, Table
-from kvproof.strategies.explorer import explore
+from kvproof.model.counting_abstraction import (
+    project_transfer,
+    project_pool,
+    project_table,
+    relation,
+)
+from kvproof.model.counting_abstraction.transfer import Handover
+from kvproof.model.counting_abstraction.pool import Pool
+from kvproof.model.counting_abstraction.table import Group, Table
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.stateful import sample
-from kvproof.strategies.tie import TIE, ties
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.conformance.count_conformance import TIE, ties
 from kvproof.strategies.verdict import Verdict
 from kvproof.tests.watching import known_rules, watched
 
@@ -88,13 +93,13 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
 def test_a_wrong_projection_of_hand_overs_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counted = project_handover.counted
+    counted = project_transfer.counted
 
     def shifted(*args) -> Handover:
         found = counted(*args)
         return found._replace(first_remote=found.first_remote + found.pairs_remote)
 
-    monkeypatch.setattr(project_handover, "counted", shifted)
+    monkeypatch.setattr(project_transfer, "counted", shifted)
     assert_red("pd-full", "the hand-over of", "load(hit 0", "first_remote")
 
 

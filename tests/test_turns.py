@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from kvproof.model import turns
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -19,9 +19,9 @@ from kvproof.model.events import (
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Transfer
-from kvproof.strategies.explorer import explore
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
-from kvproof.strategies.tie import ties
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.verdict import Verdict
 
 BACK = "r0 back"
@@ -145,11 +145,11 @@ def test_a_turn_waits_for_the_answer_before_it() -> None:
 
 def test_both_directions_have_their_parties() -> None:
     here = CLUSTERS["turns"]
-    there = turns.parties(here, "r0")
+    there = follow_up_turns.parties(here, "r0")
     assert (there.source.name, there.sent, there.sink.name, there.taken) == ("P", "r0", "D", "r0")
-    again = turns.parties(here, BACK)
+    again = follow_up_turns.parties(here, BACK)
     assert (again.source.name, again.sent, again.sink.name, again.taken) == ("D", "r0", "P", "r1")
-    assert turns.parties(here, "r1 back").taken == ""
+    assert follow_up_turns.parties(here, "r1 back").taken == ""
 
 
 @pytest.mark.parametrize("length", range(1, 11))
@@ -161,7 +161,7 @@ def test_turns_of_any_length_keep_all_invariants(groups: tuple[Group, ...], leng
 
 
 def test_the_tie_passes_over_turns() -> None:
-    from kvproof.model.rules import SPEC
+    from kvproof.model.reference.rules import SPEC
 
     run = served_once(cluster(FULL, "abc", 2, "abc..d"))
     for step in run.steps:

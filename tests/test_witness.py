@@ -18,18 +18,18 @@ from kvproof.model.events import stimulus
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
-from kvproof.model.rules import SPEC
-from kvproof.reports.trace import Trace
-from kvproof.reports.trace_reader import read
-from kvproof.strategies.explorer import explore
-from kvproof.strategies.replay import record, replay
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.symbolic.from_numbers import sketched
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.sketch import Sketch, clusters
-from kvproof.strategies.symbolic.teeth import FALL_WITH, REFUTES
+from kvproof.strategies.symbolic.cluster_template import Sketch, clusters
+from kvproof.strategies.symbolic.refuted_claims import FALL_WITH, REFUTES
 from kvproof.strategies.symbolic.witness import (
     Witness,
     breaks_claim,

@@ -7,8 +7,8 @@ from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.rules import Rules
-from kvproof.strategies.conformance import Watched
+from kvproof.model.reference.rules import Rules
+from kvproof.strategies.conformance.watched import Watched
 
 
 class Counting(Watched):

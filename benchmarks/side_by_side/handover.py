@@ -7,10 +7,10 @@ fail. The arithmetic is kvproof's own (`counts`); the other checkers have it wri
 
 from typing import NamedTuple
 
-from kvproof.model import counts
-from kvproof.model.algebra import Truth, all_of, both, if_
-from kvproof.model.ranges import Range, between
-from kvproof.model.system import Action, System
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Truth, all_of, both, if_
+from kvproof.model.arithmetic.ranges import Range, between
+from kvproof.model.arithmetic.system import Action, System
 
 NEW, PREFILL, OFFERED, LOADING, DECODE, DONE = range(6)
 BACKOFF = 1

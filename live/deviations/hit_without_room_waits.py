@@ -3,7 +3,7 @@ request is not given a shorter one."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
-from kvproof.model.capacity import has_room_for_hit
+from kvproof.model.reference.blocks.capacity import has_room_for_hit
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.state import PREEMPTED, WAITING

@@ -5,7 +5,7 @@ from kvproof.live.deviations.facts import seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.reports import Stored
+from kvproof.model.kv_events import Stored
 from kvproof.model.step import Step
 
 

@@ -4,8 +4,8 @@ never gets. Nothing is computed here that the rules do not compute."""
 from typing import Any
 
 from kvproof.live.functions import handover
-from kvproof.model import counts
-from kvproof.model.algebra import (
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import (
     Num,
     Truth,
     all_of,
@@ -17,7 +17,7 @@ from kvproof.model.algebra import (
     min_,
     not_,
 )
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 
 
 def grown(_rules: Rules, end: Num, block_size: Num, held_blocks: Num) -> Num:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kvproof.live.contract.contract import check
-from kvproof.model.algebra import Num, Truth, any_of, both, not_
+from kvproof.model.arithmetic.algebra import Num, Truth, any_of, both, not_
 from kvproof.model.faults.fault import Fault, rules_with
-from kvproof.model.ranges import Range
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.cases import Cases, always, as_tuple, cases_of
 
 

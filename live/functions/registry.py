@@ -8,10 +8,10 @@ import functools
 
 from kvproof.live.functions import called, handover, managers, scheduling
 from kvproof.live.functions.function import Function
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 from kvproof.model.errors import unknown
-from kvproof.model.groups import STATE_WINDOW
-from kvproof.model.ranges import at_least, between
+from kvproof.model.reference.blocks.groups import STATE_WINDOW
+from kvproof.model.arithmetic.ranges import at_least, between
 
 SIZE = at_least(1)
 BLOCKS = at_least(0)

@@ -1,13 +1,13 @@
 """The other half of #42554: a request that is to load schedules no tokens, and 0 tokens after the
 align split means 'not in this step'. It is never admitted."""
 
-from kvproof.model.actions_scheduling import begin_load
-from kvproof.model.coordinator import Hit
+from kvproof.model.reference.scheduling.scheduling_actions import begin_load
+from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
-from kvproof.model.growth import Grown
-from kvproof.model.scheduler import Scheduling
+from kvproof.model.reference.blocks.growth import Grown
+from kvproof.model.reference.scheduling.scheduler import Scheduling
 from kvproof.model.state import Request
 
 

@@ -1,12 +1,12 @@
 """Before #42554 `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`: the
 first load of a hybrid model killed D's engine."""
 
-from kvproof.model.actions_scheduling import begin_load
-from kvproof.model.coordinator import Hit
+from kvproof.model.reference.scheduling.scheduling_actions import begin_load
+from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
-from kvproof.model.growth import Grown
-from kvproof.model.scheduler import Scheduling
+from kvproof.model.reference.blocks.growth import Grown
+from kvproof.model.reference.scheduling.scheduler import Scheduling
 from kvproof.model.state import Request
 
 

@@ -2,8 +2,8 @@
 way round: the chunk is lengthened to the end of its block. More tokens are scheduled than a step
 may compute, and the scheduler dies on its own check of the budget."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, ceil_div, if_, min_
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, ceil_div, if_, min_
 from kvproof.model.faults.fault import Fault
 
 

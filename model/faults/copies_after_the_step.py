@@ -3,9 +3,10 @@ written its copy before anything was in it, and a cached state is copied after i
 
 from collections.abc import Sequence
 
-from kvproof.model import config, memory, partial
+from kvproof.model import config, memory
+from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.faults.fault import Fault
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 from kvproof.model.step import Read
 
@@ -15,7 +16,7 @@ def copied_at_last(
 ) -> tuple[Engine, tuple[Read, ...]]:
     """The worker computes the step, and then makes the copies."""
     engine, reads = memory.run(cfg, engine, batch)
-    return partial.carried_out(engine, rules), reads
+    return partial_block_hits.carried_out(engine, rules), reads
 
 
 FAULT = Fault(

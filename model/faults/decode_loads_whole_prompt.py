@@ -1,7 +1,7 @@
 """Before #37310 D asked for N tokens. Its last step computes token N again, on a state that must
 then be the state of N-1 tokens and is not."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

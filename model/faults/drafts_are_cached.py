@@ -1,7 +1,7 @@
 """Blocks were cached up to the end of a step, drafts included (the class of vllm#18668, which says
 how many they are): a rejected draft is cached, and written over."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -4,7 +4,7 @@ caches the last prefix of a prompt that is a multiple of the finest, under a sec
 block. No lookup asks for it (`FullAttentionManager._cache_partial_tail_block`)."""
 
 from kvproof.model import config
-from kvproof.model.actions_scheduling import caches_prompt_end
+from kvproof.model.reference.scheduling.scheduling_actions import caches_prompt_end
 from kvproof.model.faults.fault import Fault
 
 

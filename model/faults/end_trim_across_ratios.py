@@ -3,7 +3,7 @@ cut to the length of D's from its end, whatever the numbers of kernel blocks to 
 block of P is wider than one of D, the end of P's list is the padding of its last block: D's blocks
 are filled from later tokens, hit or not."""
 
-from kvproof.model.algebra import Num, Truth, max_, min_
+from kvproof.model.arithmetic.algebra import Num, Truth, max_, min_
 from kvproof.model.faults.fault import Fault
 
 

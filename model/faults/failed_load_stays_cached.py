@@ -2,10 +2,10 @@
 stay in the cache meanwhile. If it is aborted or preempted first, the next request that begins alike
 hits blocks that nobody has written."""
 
-from kvproof.model import transfer_actions
+from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
-from kvproof.model.rules import SPEC, Rules
+from kvproof.model.reference.rules import SPEC, Rules
 
 
 @dataclass(frozen=True)

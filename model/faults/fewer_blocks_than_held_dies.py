@@ -1,9 +1,10 @@
 """After a rejection a request may need fewer blocks than it has. The align mode of vLLM asserted
 that it never does (vllm#39562, vllm#43382)."""
 
-from kvproof.model import config, pool
+from kvproof.model import config
+from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.fault import Fault
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine
 
 

@@ -1,8 +1,8 @@
 """vLLM 0.32.0: a request that needs fewer state blocks than it holds, after drafts were rejected,
 is predicted to take less than none (the class of vllm#46892 and vllm#43382). It takes none."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, min_
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, min_
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
 

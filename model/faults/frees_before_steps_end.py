@@ -1,7 +1,7 @@
 """#45357: a request ended with the output of step N while step N + 1 was still writing its blocks.
 They were free at once, and a load of another request filled them at the same time."""
 
-from kvproof.model import pool
+from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(

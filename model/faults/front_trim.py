@@ -1,7 +1,7 @@
 """The push connector aligned by the shorter length from the front (#48633, C3): P's prefix went
 into D's suffix whenever D had a hit."""
 
-from kvproof.model.algebra import Num, Truth, min_
+from kvproof.model.arithmetic.algebra import Num, Truth, min_
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,7 +1,7 @@
 """Too few blocks are counted for a request (the class of vllm#46892), and too few are taken: the
 tokens of its last block are written to the null block."""
 
-from kvproof.model.algebra import Num, div, max_
+from kvproof.model.arithmetic.algebra import Num, div, max_
 from kvproof.model.faults.fault import Fault
 
 

@@ -3,7 +3,7 @@ hands back all tokens it has computed: accepted drafts after the end of the answ
 off, and what a step in flight is scheduled to compute. P takes them for tokens of the next turn,
 which has others there."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

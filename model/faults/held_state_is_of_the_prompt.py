@@ -3,8 +3,8 @@ prompt of the next turn goes, or further. P counts as loaded as many tokens as i
 takes for their state the one D holds, which is that of more tokens; where it is of as many, P
 computes its last token once more, on top of it. Of a window the blocks P needs may be gone."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

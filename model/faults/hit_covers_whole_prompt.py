@@ -1,7 +1,7 @@
 """A hit on the exact boundary leaves no token to sample from: vllm#44599, in the offload
 connector, loaded a state and then computed the last token again."""
 
-from kvproof.model.algebra import Num, round_down
+from kvproof.model.arithmetic.algebra import Num, round_down
 from kvproof.model.faults.fault import Fault
 
 

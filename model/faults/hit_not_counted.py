@@ -2,7 +2,7 @@
 They are cached already, are to be cached again, and the pool dies on its own check. No public
 report of the slip is known."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -2,8 +2,8 @@
 junction is a boundary). The state there can be cached for nobody, and the token that is left of the
 block is waited for for ever."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,7 +1,7 @@
 """The review of #42554, not acted upon: `remote[-n:]` with n = 0. When D hits all that P offers, it
 needs no block of any group, and its empty lists are paired with all of P's."""
 
-from kvproof.model.algebra import Num, Truth, if_, max_
+from kvproof.model.arithmetic.algebra import Num, Truth, if_, max_
 from kvproof.model.faults.fault import Fault
 
 

@@ -2,7 +2,7 @@
 into the queue of those that wait, as a session that waits for its user; then all that ended while
 they were preempted are taken out of it, and no queue has the session any more."""
 
-from kvproof.model.actions_scheduling import wait_for_user
+from kvproof.model.reference.scheduling.scheduling_actions import wait_for_user
 from kvproof.model.faults.fault import Fault
 from kvproof.model.state import ASTRAY, PREEMPTED, Request
 

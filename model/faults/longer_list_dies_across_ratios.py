@@ -3,7 +3,7 @@ asserts that its list is no longer than P's. Where a block of D is wider than on
 of D's last block makes it longer, and the engine dies. (Where P's is wider, see
 `end_trim_across_ratios`.)"""
 
-from kvproof.model.algebra import if_, min_
+from kvproof.model.arithmetic.algebra import if_, min_
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,8 +1,8 @@
 """The mask of blocks worth hashing kept one block fewer than a hit asks for (vllm#44082, with
 EAGLE): no hit of that group ever holds."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 

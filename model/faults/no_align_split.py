@@ -1,7 +1,7 @@
 """#43559, mended by #51113: a chunk ended inside a block, and the state there was later hashed as
 the state of the full block."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -2,7 +2,7 @@
 the placeholders are positions that would never be hashed anyway, so the count is wrong and harmless
 there; for any group whose skipped blocks a later lookup could ask for, it is not."""
 
-from kvproof.model.algebra import Num, max_
+from kvproof.model.arithmetic.algebra import Num, max_
 from kvproof.model.faults.fault import Fault
 
 

@@ -5,9 +5,10 @@ such request also gets its state from the connector; a request without one start
 remedy vLLM took instead (#44243) asks full attention alone for the hit and lets the connector bring
 the state."""
 
-from kvproof.model import config, pool
+from kvproof.model import config
+from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.fault import Fault
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine, Key
 
 

@@ -1,7 +1,7 @@
 """The class of vllm#39734: what a check at start reserves for a request is less than what it holds.
 A Mamba group that never frees the states before the running one takes a block for each chunk."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

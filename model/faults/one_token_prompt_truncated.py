@@ -2,7 +2,7 @@
 left: nothing is ever scheduled for it, and it waits for ever. No public report of the slip is
 known."""
 
-from kvproof.model.algebra import Num, Truth, if_
+from kvproof.model.arithmetic.algebra import Num, Truth, if_
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,7 +1,7 @@
 """Before vllm#21074 P offered whole blocks only. D counts all tokens that P computed, and attends
 to those of the last block, which nobody has brought."""
 
-from kvproof.model import counts
+from kvproof.model.arithmetic import counts
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(

@@ -1,8 +1,8 @@
 """The class of vllm#46892 the other way round: placeholders in front of the running state are
 counted among the blocks a request will take."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, max_
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, max_
 from kvproof.model.faults.fault import Fault
 
 

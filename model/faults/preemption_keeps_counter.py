@@ -2,7 +2,7 @@
 there the counter of its statistics). Here it is the one of cached blocks: the request has none, and
 those it gets next are never cached."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

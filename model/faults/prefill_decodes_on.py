@@ -2,7 +2,7 @@
 the user wants, it decodes them all, and hands over the KV and states of more tokens than D
 counts."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,8 +1,8 @@
 """The mask of blocks worth hashing left out the block after a boundary, which a drafter of the
 EAGLE kind must match (vllm#44082): no hit of that window ever holds."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 

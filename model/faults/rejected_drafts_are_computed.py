@@ -1,7 +1,7 @@
 """A request did not step back over the drafts that were rejected (the class of vllm#48245): it
 goes on as if their KV were that of its tokens."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -2,8 +2,8 @@
 Here the boundary at the end of a prompt is kept; but a hit leaves a token to compute, so a prompt
 of whole blocks that is sent again may only hit a boundary earlier, and finds nothing."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 

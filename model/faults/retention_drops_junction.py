@@ -2,8 +2,8 @@
 state that a prompt left where it parted from another one (vllm#37898) was not cached, so that the
 siblings after it hit nothing, however many came."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, Truth
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 

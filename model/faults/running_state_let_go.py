@@ -1,7 +1,7 @@
 """The same as vllm#47728 for a Mamba group: the last computed token counts among those whose state
 is no longer needed, and at a block's end the running state goes with its block."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,8 +1,8 @@
 """A drafter makes a prompt that comes again resume a block earlier, and no state was kept there
 (vllm#53945): the hit rate of hybrid models with EAGLE was 0."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

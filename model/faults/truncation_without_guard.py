@@ -1,7 +1,7 @@
 """The review of #37310: the connector is asked about a request again after every preemption, and
 without `_p_side_truncated` it drops a token each time."""
 
-from kvproof.model.algebra import Num, Truth, if_
+from kvproof.model.arithmetic.algebra import Num, Truth, if_
 from kvproof.model.faults.fault import Fault
 
 

@@ -3,10 +3,10 @@ Two that need more than is free wait for each other; nobody runs, and nothing ev
 
 from collections.abc import Sequence
 
-from kvproof.model import coordinator
-from kvproof.model.actions_scheduling import serve_waiting
+from kvproof.model.reference.blocks import coordinator
+from kvproof.model.reference.scheduling.scheduling_actions import serve_waiting
 from kvproof.model.faults.fault import Fault
-from kvproof.model.greedy import Greedy
+from kvproof.model.reference.scheduling.greedy import Greedy
 from kvproof.model.state import Request
 
 

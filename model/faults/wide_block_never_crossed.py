@@ -1,8 +1,8 @@
 """The align split waits for a budget that reaches the next boundary (vllm#36734): a block wider
 than the budget of a whole step is never crossed, and its request waits for ever."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, max_
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, max_
 from kvproof.model.faults.fault import Fault
 
 

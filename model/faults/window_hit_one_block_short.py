@@ -1,7 +1,7 @@
 """A bound on the blocks of a window was off by one (vllm#56709, in the offload connector). Here a
 hit is served though the first block the next token looks at is not there."""
 
-from kvproof.model.algebra import Num, div
+from kvproof.model.arithmetic.algebra import Num, div
 from kvproof.model.faults.fault import Fault
 
 

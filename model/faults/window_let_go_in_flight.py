@@ -1,7 +1,7 @@
 """#47728: the computed tokens run ahead when a step is dispatched. Judged by them, a window had
 left blocks behind that the step in flight still read."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

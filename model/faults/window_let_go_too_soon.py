@@ -1,7 +1,7 @@
 """Blocks were let go by the tokens that were scheduled, not by those that were processed
 (vllm#47728). Here the window moves on one token early."""
 
-from kvproof.model.algebra import Num, max_
+from kvproof.model.arithmetic.algebra import Num, max_
 from kvproof.model.faults.fault import Fault
 
 

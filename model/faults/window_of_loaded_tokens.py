@@ -3,7 +3,7 @@ computes the last one again, to sample from it. What its window needs is judged 
 on both sides; but token N, computed again, looks back one token further. Where a block ends exactly
 there, that block is gone on P and null on D, and D attends to the null block."""
 
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

@@ -1,8 +1,8 @@
 """A bound on the blocks of a window was off by one (vllm#56709, in the offload connector). Here P
 offers, and D loads, no block for the unaligned start of the window."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 

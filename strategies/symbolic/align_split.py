@@ -4,8 +4,8 @@ The claims hold for a request that has a next token to compute (`start < known`)
 prefill (`start < prefill_end`). A junction is a multiple of the block size, as hits are.
 """
 
-from kvproof.model import counts
-from kvproof.model.algebra import (
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import (
     Num,
     Truth,
     all_of,
@@ -17,8 +17,8 @@ from kvproof.model.algebra import (
     not_,
     round_down,
 )
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 CHUNK = {

@@ -1,9 +1,9 @@
 """The cached-block counter: what a hit counts, and what caching then still covers (vllm#42547)."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, both, implies
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 

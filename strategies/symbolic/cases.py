@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import z3
 
-from kvproof.model.algebra import Truth, all_of
+from kvproof.model.arithmetic.algebra import Truth, all_of
 from kvproof.model.errors import UsageError
-from kvproof.model.ranges import Range
+from kvproof.model.arithmetic.ranges import Range
 
 SMALL = (2, 4, 8, 16, 32)
 """Numbers are looked for up to these, the smallest first."""
@@ -117,7 +117,7 @@ class _Search:
         except (z3.Z3Exception, TypeError) as error:
             raise UsageError(
                 f"The rule does not run on Z3 terms: {error}. "
-                "Write it with the functions of kvproof.model.algebra."
+                "Write it with the functions of kvproof.model.arithmetic.algebra."
             ) from error
         inside = [r.has(self.variables[name]) for name, r in ranges.items()]
         limits = [] if bound is None else [v <= bound for v in self.variables.values()]
@@ -266,7 +266,7 @@ class _Search:
             if not (same is True or z3.is_true(same)):
                 raise UsageError(
                     f"The rule gives {plain} for {numbers}, and another result on Z3 terms. "
-                    "Write it with the functions of kvproof.model.algebra."
+                    "Write it with the functions of kvproof.model.arithmetic.algebra."
                 )
 
 

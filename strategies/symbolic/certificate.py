@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import z3
 
 import kvproof
-from kvproof.model.algebra import Truth
+from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
-from kvproof.model.rules import Rules
-from kvproof.reports.new_file import write_new
+from kvproof.model.reference.rules import Rules
+from kvproof.model.traces.new_file import write_new
 from kvproof.strategies.symbolic.induction import Claimed, Step, steps
 from kvproof.strategies.symbolic.obligation import Obligation
 from kvproof.strategies.symbolic.prove import everything, everything_named
@@ -55,7 +55,7 @@ def certificate(question: Question, rules: Rules) -> str:
     except (z3.Z3Exception, TypeError) as error:
         raise UsageError(
             f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
-            "Write it in the algebra of kvproof.model.algebra."
+            "Write it in the algebra of kvproof.model.arithmetic.algebra."
         ) from error
     return "\n".join(
         (

@@ -8,12 +8,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kvproof.model.algebra import Num, Truth, all_of, both
-from kvproof.model.ranges import Range, between
-from kvproof.model.rules import Rules
-from kvproof.model.system import Action, System, flat
-from kvproof.model.tally.registry import systems
-from kvproof.model.tally.relation import told
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
+from kvproof.model.arithmetic.ranges import Range, between
+from kvproof.model.reference.rules import Rules
+from kvproof.model.arithmetic.system import Action, System, flat
+from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.counting_abstraction.relation import told
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
 

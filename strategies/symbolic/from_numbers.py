@@ -7,8 +7,8 @@ start, so it is D's that begins later, after a hit.
 
 from collections.abc import Mapping
 
-from kvproof.model.tally import table
-from kvproof.strategies.symbolic.sketch import STATE, Sketch
+from kvproof.model.counting_abstraction import table
+from kvproof.strategies.symbolic.cluster_template import STATE, Sketch
 
 FLAGS = ("full", "window", "mamba")
 """Kinds of groups, as variables that are 0 or 1."""

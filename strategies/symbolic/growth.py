@@ -1,9 +1,9 @@
 """Growth: the blocks predicted for a request are the blocks it then holds."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, either, max_
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, all_of, either, max_
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 

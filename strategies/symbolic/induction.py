@@ -8,11 +8,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kvproof.model.algebra import Num, Truth, all_of
-from kvproof.model.ranges import Range, at_least
-from kvproof.model.rules import SPEC, Rules
-from kvproof.model.system import Action, System
-from kvproof.model.tally.registry import TABLES, systems
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of
+from kvproof.model.arithmetic.ranges import Range, at_least
+from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.counting_abstraction.registry import TABLES, systems
 
 START = "start"
 """The name of the step that is none: the claims hold initially."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import z3
 
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.symbolic.solve import SMALL, Answer
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvproof.model.algebra import Num, Truth, all_of
-from kvproof.model.ranges import Range
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of
+from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.reference.rules import Rules
 
 
 class Claim(NamedTuple):
@@ -22,7 +22,7 @@ class Obligation:
 
     `id` is a short name and `name` a sentence that must be true. `for_all` gives the range of each
     variable. `teeth` names a fault that refutes it; one made in a test may have none.
-    `claim` is written in the algebra of `kvproof.model.algebra`, so it runs on Z3 terms and on
+    `claim` is written in the algebra of `kvproof.model.arithmetic.algebra`, so it runs on Z3 terms and on
     ints.
     """
 

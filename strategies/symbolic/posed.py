@@ -5,8 +5,8 @@ from typing import Any
 
 import z3
 
-from kvproof.model.algebra import all_of, both, not_
-from kvproof.model.system import System
+from kvproof.model.arithmetic.algebra import all_of, both, not_
+from kvproof.model.arithmetic.system import System
 
 CHECK_S = 10.0
 """The time limit of one question to a plain solver."""

@@ -3,12 +3,12 @@
 Each claim compares it with the spec and says for which numbers the two agree.
 """
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, both, if_, implies, max_, not_
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, all_of, both, if_, implies, max_, not_
 from kvproof.model.faults.end_trim_across_ratios import by_count
 from kvproof.model.faults.null_blocks_counted_as_cached import counts_placeholders
-from kvproof.model.ranges import at_least, between
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 

@@ -4,7 +4,7 @@ from kvproof.strategies.symbolic import (
     align_split,
     caching,
     growth,
-    handover,
+    transfer,
     regions,
     trimming,
     windows,
@@ -14,11 +14,11 @@ from kvproof.strategies.symbolic.obligation import Obligation
 OBLIGATIONS: dict[str, Obligation] = {
     each.id: each
     for each in (
-        handover.truncated_once,
-        handover.truncation_is_bounded,
-        handover.same_backoff,
-        handover.delivered_is_counted,
-        handover.decode_owns_the_last_token,
+        transfer.truncated_once,
+        transfer.truncation_is_bounded,
+        transfer.same_backoff,
+        transfer.delivered_is_counted,
+        transfer.decode_owns_the_last_token,
         caching.counter_is_the_local_hit,
         caching.every_full_block_cached_once,
         caching.longest_hit_leaves_a_token,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kvproof.invariants.invariant import Finding
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import certificate, questions
 from kvproof.strategies.symbolic.cross import (
     AGREES,

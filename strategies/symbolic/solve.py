@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from kvproof.model.rules import Rules
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Obligation
 
 TIMEOUT_S = 60.0

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import z3
 
-from kvproof.model.algebra import both, implies
+from kvproof.model.arithmetic.algebra import both, implies
 from kvproof.model.errors import UsageError, unknown
-from kvproof.model.rules import Rules
-from kvproof.model.system import System
-from kvproof.model.tally.registry import systems
+from kvproof.model.reference.rules import Rules
+from kvproof.model.arithmetic.system import System
+from kvproof.model.counting_abstraction.registry import systems
 from kvproof.strategies.symbolic.posed import Posed
 from kvproof.strategies.symbolic.readable import read, reduced
 from kvproof.strategies.symbolic.walks import visited

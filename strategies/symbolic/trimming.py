@@ -3,9 +3,9 @@
 Positions count kernel blocks, which hold the same number of tokens on both sides.
 """
 
-from kvproof.model.algebra import Num, all_of, both, either, max_
-from kvproof.model.ranges import at_least
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic.algebra import Num, all_of, both, either, max_
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 LISTS = {

@@ -1,9 +1,9 @@
 """Sliding windows and Mamba states: what is let go is not needed, what is needed is offered."""
 
-from kvproof.model import counts
-from kvproof.model.algebra import Num, all_of, any_of, both, max_
-from kvproof.model.ranges import at_least, between
-from kvproof.model.rules import Rules
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, all_of, any_of, both, max_
+from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 SIZES = {"window": at_least(1), "block_size": at_least(1)}

@@ -20,14 +20,14 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.machine import ModelMachine
-from kvproof.model.rules import Rules
-from kvproof.model.tally.registry import relevant, systems
-from kvproof.model.tally.relation import PROJECTIONS
-from kvproof.strategies.explorer import explore
+from kvproof.model.reference.rules import Rules
+from kvproof.model.counting_abstraction.registry import relevant, systems
+from kvproof.model.counting_abstraction.relation import PROJECTIONS
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.symbolic.from_numbers import sketched
 from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.sketch import Sketch, clusters, near
+from kvproof.strategies.symbolic.cluster_template import Sketch, clusters, near
 from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Outcome, Verdict
 

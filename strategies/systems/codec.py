@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvproof.model.errors import UsageError
-from kvproof.model.system import Numbers, System, flat, shaped
+from kvproof.model.arithmetic.system import Numbers, System, flat, shaped
 from kvproof.strategies.systems.layout import BITS, Piece, Place, laid_out
 
 Words = NDArray[np.uint64]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvproof.model.errors import UsageError
-from kvproof.model.system import Numbers, System
+from kvproof.model.arithmetic.system import Numbers, System
 from kvproof.strategies.systems.codec import Codec, Column, Words
 from kvproof.strategies.systems.column_steps import ColumnSteps
 from kvproof.strategies.systems.plain import Reached, Stepper, Taken

@@ -1,7 +1,7 @@
 """Soundness gates of the search on columns: what it must have in common with the plain one."""
 
 from kvproof.model.errors import UsageError
-from kvproof.model.system import Numbers, System
+from kvproof.model.arithmetic.system import Numbers, System
 from kvproof.strategies.systems.columns import ColumnSearch
 from kvproof.strategies.systems.plain import Reached, Stepper, replay
 from kvproof.strategies.systems.plain import search as search_plainly

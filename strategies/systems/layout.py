@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.model.errors import UsageError
-from kvproof.model.ranges import Range
-from kvproof.model.system import Numbers, System, flat
+from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.arithmetic.system import Numbers, System, flat
 
 BITS = 63
 """Bits of a word that are used. The highest one is left for whoever packs."""

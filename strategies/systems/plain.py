@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvproof.model.errors import UsageError
-from kvproof.model.system import Action, Numbers, System
+from kvproof.model.arithmetic.system import Action, Numbers, System
 from kvproof.strategies.verdict import Verdict
 
 

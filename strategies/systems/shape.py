@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from kvproof.model.ranges import Range
-from kvproof.model.system import Numbers
+from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.arithmetic.system import Numbers
 
 
 class Shape:

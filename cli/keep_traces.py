@@ -1,0 +1,49 @@
+"""A pytest plugin that keeps the trace of each failing run, as the command line does.
+
+`pytest -p kvproof.cli.keep_traces` writes it to a new file in kvproof-traces, and the report of
+the test says how to replay it.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from kvproof.model.traces.state_diff import diff, flat
+from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.strategies.run import Violated
+
+FOLDER = Path("kvproof-traces")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the trace where a test failed with a run that violates an invariant."""
+    report = yield
+    if report.failed and call.excinfo is not None and isinstance(call.excinfo.value, Violated):
+        live = item.get_closest_marker("live") is not None
+        trace = trace_of(call.excinfo.value, live)
+        path = fresh_path(FOLDER, call.excinfo.value.finding.invariant)
+        write(path, trace)
+        said = f"kvproof replay {path} --machine {trace.machine}"
+        report.sections.append(("Trace kept, to see it again", said))
+    return report
+
+
+def trace_of(violated: Violated, live: bool) -> Trace:
+    """The run as a trace. The states are those the run went through."""
+    vllm = None
+    if live:
+        from kvproof.live.availability import installed
+
+        vllm = installed()
+    return Trace(
+        cluster=violated.cluster,
+        events=violated.events,
+        changes=tuple(diff(flat(step.before), flat(step.after)) for step in violated.steps),
+        finding=violated.finding,
+        machine="live" if live else "model",
+        vllm=vllm,
+    )

@@ -1,0 +1,34 @@
+"""The values an integer variable may have."""
+
+from typing import NamedTuple
+
+from kvproof.model.arithmetic.algebra import Num, Truth, both
+
+
+class Range(NamedTuple):
+    """The values of one integer variable: from `lowest` up, to `highest` where it is given."""
+
+    lowest: int
+    highest: int | None = None
+
+    def has(self, value: Num) -> Truth:
+        """Whether the value is in the range."""
+        if self.highest is None:
+            return value >= self.lowest
+        return both(value >= self.lowest, value <= self.highest)
+
+    def text(self, name: str) -> str:
+        """The range as an assumption about the variable of this name."""
+        if self.highest is None:
+            return f"{name} >= {self.lowest}"
+        return f"{self.lowest} <= {name} <= {self.highest}"
+
+
+def at_least(lowest: int) -> Range:
+    """This number and all above it."""
+    return Range(lowest)
+
+
+def between(lowest: int, highest: int) -> Range:
+    """These two numbers and all between them."""
+    return Range(lowest, highest)

@@ -1,0 +1,66 @@
+"""One engine's block pool, in counts.
+
+Sources: `BlockPool`, `FreeKVCacheBlockQueue` of vLLM V1.
+"""
+
+from typing import NamedTuple
+
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
+from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.reference.rules import Rules
+from kvproof.model.arithmetic.system import Action, System
+
+
+class Sizes(NamedTuple):
+    """What a cluster fixes: blocks of the pool, the null block among them."""
+
+    total: Num
+
+
+class Pool(NamedTuple):
+    """The counts. `free` blocks in the queue, `held` ones somebody references, and the `references`
+    to them: entries of all block tables."""
+
+    free: Num
+    held: Num = 0
+    references: Num = 0
+
+
+def pool_system(rules: Rules) -> System:
+    """The system of a pool. A step takes blocks from the queue (new ones, and cached ones that a
+    request hits), shares held ones, and drops references: of `freed` blocks the last one."""
+
+    def may_move(
+        _sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
+    ) -> Truth:
+        bounds = all_of(taken >= 0, shared >= 0, freed >= 0, dropped >= freed)
+        there = both(taken <= pool.free + freed, freed <= pool.held + taken)
+        # Whoever stays held keeps a reference.
+        kept = pool.references + taken + shared - dropped >= pool.held + taken - freed
+        none_left = (pool.held + taken - freed == 0) == (
+            pool.references + taken + shared - dropped == 0
+        )
+        return all_of(bounds, there, kept, none_left)
+
+    def move(_sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
+        lost = rules.references_dropped(dropped)
+        return Pool(
+            pool.free - taken + rules.entries_queued(freed),
+            pool.held + taken - freed,
+            pool.references + taken + shared - lost,
+        )
+
+    return System(
+        "pool",
+        lambda sizes: Pool(sizes.total - 1),
+        lambda _sizes: Pool(at_least(0), at_least(0), at_least(0)),
+        (
+            Action(
+                "move",
+                lambda _s, _p: True,
+                move,
+                lambda _s: {n: at_least(0) for n in ("taken", "shared", "freed", "dropped")},
+                may_move,
+            ),
+        ),
+    )

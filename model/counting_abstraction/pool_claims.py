@@ -1,0 +1,28 @@
+"""What must be true of a pool's counts, for all sizes: inductive, all of them together."""
+
+from collections.abc import Callable, Mapping
+
+from kvproof.model.arithmetic.algebra import Truth, both
+from kvproof.model.counting_abstraction.pool import Pool, Sizes
+
+Claim = Callable[[Sizes, Pool], Truth]
+
+
+def sizes_allowed(sizes: Sizes) -> Truth:
+    """A pool has the null block at least."""
+    return sizes.total >= 1
+
+
+def pool_adds_up(sizes: Sizes, pool: Pool) -> Truth:
+    """Free, referenced and null blocks make up the pool; none is promised that is not there."""
+    return both(pool.free + pool.held + 1 == sizes.total, both(pool.free >= 0, pool.held >= 0))
+
+
+def held_is_referenced(_sizes: Sizes, pool: Pool) -> Truth:
+    """Each held block has a reference, and without held blocks there is none."""
+    return both(pool.held <= pool.references, (pool.held == 0) == (pool.references == 0))
+
+
+def pool_claims() -> Mapping[str, Claim]:
+    """The claims about a pool, by name."""
+    return {claim.__name__: claim for claim in (pool_adds_up, held_is_referenced)}

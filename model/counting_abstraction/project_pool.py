@@ -1,0 +1,44 @@
+"""Reads block pools off the states of a step (see `pool`)."""
+
+from collections.abc import Iterator
+
+from kvproof.model.config import Cluster
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import NULL, Engine
+from kvproof.model.step import Step
+from kvproof.model.counting_abstraction.observed import Observed, move
+from kvproof.model.counting_abstraction.pool import Pool, Sizes
+
+
+def counted(engine: Engine) -> Pool:
+    """The counts of an engine's pool."""
+    held = [b.refs for number, b in enumerate(engine.blocks) if number != NULL and b.refs]
+    return Pool(len(engine.free), len(held), sum(held))
+
+
+def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
+    """What a step did to each pool. Of a block that leaves the queue and comes back within the
+    step nothing is seen."""
+    for cfg, before, after in zip(
+        cluster.engines, step.before.engines, step.after.engines, strict=True
+    ):
+        if after.dead or before is after or before.blocks == after.blocks:
+            continue
+        counts = counted(before), counted(after)
+        pairs = list(zip(before.blocks, after.blocks, strict=True))[1:]
+        taken = sum(1 for old, new in pairs if not old.refs and new.refs)
+        freed = sum(1 for old, new in pairs if old.refs and not new.refs)
+        # References gained beyond those of taken blocks, less those dropped.
+        net = counts[1].references - counts[0].references - taken
+        each = rules.references_dropped(1)
+        dropped = max(freed, -(net // each))
+        done = move(
+            "move",
+            taken=(taken,),
+            shared=(net + dropped * each,),
+            freed=(freed,),
+            dropped=(dropped,),
+        )
+        yield Observed(
+            f"the pool of {cfg.name}", "pool", Sizes(cfg.num_blocks), counts[0], (done,), counts[1]
+        )

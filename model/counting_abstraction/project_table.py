@@ -1,0 +1,221 @@
+"""Reads block tables off the states of a step (see `table`)."""
+
+from collections.abc import Iterator
+
+from kvproof.model import config
+from kvproof.model.config import Cluster
+from kvproof.model.reference.transfers.connector import kinds
+from kvproof.model.events import (
+    Abort,
+    Admit,
+    Adopt,
+    Complete,
+    Compute,
+    Event,
+    LeaseExpire,
+    Preempt,
+    Release,
+    ResetRunning,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+)
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import (
+    ABORTED,
+    FAILED,
+    LOADED,
+    LOADING,
+    NULL,
+    PREEMPTED,
+    RUNNING,
+    SENDING,
+    WAITING,
+    Engine,
+    Request,
+)
+from kvproof.model.step import Step
+from kvproof.model.counting_abstraction import table
+from kvproof.model.counting_abstraction.observed import Move, Observed, move
+from kvproof.model.counting_abstraction.table import GONE_TABLE, Sizes, Table
+
+STATUS = {
+    WAITING: table.WAITING,
+    RUNNING: table.RUNNING,
+    PREEMPTED: table.PREEMPTED,
+    LOADING: table.LOADING,
+    LOADED: table.LOADED,
+    FAILED: table.FAILED,
+    SENDING: table.SENDING,
+    ABORTED: table.ABORTED,
+}
+
+ENDS: dict[tuple[type, str], str] = {
+    (TransferDone, LOADING): "loaded",
+    (TransferDone, ABORTED): "leave",
+    (TransferDone, SENDING): "leave",
+    (TransferFail, LOADING): "failed",
+    (TransferFail, ABORTED): "leave",
+    (LeaseExpire, SENDING): "leave",
+}
+"""What the end of a transfer means for a request of a status."""
+
+
+def sizes_of(
+    cluster: Cluster, cfg: config.Engine, group: config.Group, request: Request, rules: Rules
+) -> Sizes:
+    """The sizes a cluster fixes for a request in one group of an engine."""
+    cached = group.kind != "mamba" or group.aligned
+    sends = cfg.role == "prefill"
+    return Sizes(
+        group.block_size,
+        cfg.hit_unit // group.block_size if cached else 1,
+        group.window,
+        rules.backoff_on_prefill(kinds(cfg), request.embeds)
+        if sends
+        else rules.backoff_on_decode(kinds(cfg)),
+        cfg.chunk_tokens,
+        request.max_tokens,
+        int(cfg.prefix_caching),
+        int(cfg.connected),
+        int(sends),
+        int(cluster.load_failure == "recompute"),
+    )
+
+
+def counted(engine: Engine, request: Request | None, index: int) -> Table:
+    """The counts of one request's table."""
+    if request is None:
+        return GONE_TABLE
+    entries = request.tables[index] if request.tables else ()
+    return Table(
+        STATUS[request.status],
+        request.asked,
+        len(request.prompt),
+        len(request.output),
+        request.computed,
+        request.hit,
+        request.external,
+        request.junction,
+        len(entries),
+        entries.count(NULL),
+        sum(1 for b in entries if b != NULL and engine.blocks[b].key is not None),
+        request.counted[index] if request.counted else 0,
+    )
+
+
+class _Reader:
+    """Names the actions of a step for one request of an engine."""
+
+    def __init__(
+        self, engine: Engine, before: Request | None, after: Request | None, rules: Rules
+    ) -> None:
+        self.engine, self.before, self.after = engine, before, after
+        self.may_lack = rules.hit_holds((True, False))
+        known = after or before
+        self.name = known.id if known else ""
+
+    def concerned(self, event: Event) -> bool:
+        """Whether the event is about this request at all."""
+        if isinstance(event, Schedule):
+            names = {n for c in event.chose or () for n in (c.request, getattr(c, "needy", ""))}
+            return self.name in names
+        if isinstance(event, Complete):
+            return self._sampled()
+        if isinstance(event, ResetRunning):
+            return self.name in self.engine.running
+        return bool(getattr(event, "request", "") == self.name)
+
+    def moves(self, event: Event, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
+        """The actions, where so many entries may be hashed."""
+        status = self.before.status if self.before else ""
+        if isinstance(event, Schedule):
+            yield from self._scheduled(event, sizes, hashed)
+        elif isinstance(event, Complete):
+            yield move("sample", hashed=hashed)
+        elif isinstance(event, ResetRunning):
+            yield move("preempt")
+        elif isinstance(event, Submit):
+            if self.before is None and self.after is not None:
+                yield move("submit", asked=(self.after.asked,))
+        elif isinstance(event, Abort):
+            yield move("abort")
+        elif (type(event), status) in ENDS:
+            yield move(ENDS[type(event), status])
+
+    def _sampled(self) -> bool:
+        before = self.before
+        if before is None or self.name not in dict(self.engine.step or ()):
+            return False
+        return before.computed >= len(before.tokens)
+
+    def _scheduled(self, event: Schedule, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
+        preempted = self.before is not None and self.before.preemptions > 0
+        for choice in event.chose or ():
+            if isinstance(choice, Preempt):
+                if choice.needy == self.name:
+                    yield move("release", hashed=hashed)
+                if choice.request == self.name:
+                    preempted = True
+                    yield move("preempt")
+            elif choice.request != self.name:
+                continue
+            elif isinstance(choice, Admit):
+                blocks = choice.local_hit // sizes.block_size
+                yield move(
+                    "admit",
+                    blocks=(blocks,),
+                    own=tuple(range(blocks, -1, -1)) if choice.external else (blocks,),
+                    lacking=tuple(range(blocks + 1)) if self.may_lack else (0,),
+                    external=(choice.external,),
+                    junction=(self.after.junction if self.after else 0, 0),
+                    hashed=hashed,
+                )
+            elif isinstance(choice, Adopt):
+                yield move("adopt", preempted=(int(preempted),), hashed=hashed)
+            elif isinstance(choice, Release):
+                yield move("release", hashed=hashed)
+            elif isinstance(choice, Compute):
+                yield move("compute", tokens=(choice.tokens,), hashed=hashed)
+
+
+def _concerns(event: Event, engine: str) -> bool:
+    return getattr(event, "engine", engine) == engine
+
+
+def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
+    """What a step did to each table that it concerned. An engine with a store is passed over: the
+    system of tables knows loads only as a wait, not as tokens that are there in the same step. So
+    is one whose steps overlap: the claims are about tokens that are known, which there the computed
+    ones outrun. So is one with a drafter, of whose tokens some are taken back, and one whose hits
+    may end inside a block, of which a table then has a copy."""
+    for cfg, before, after in zip(
+        cluster.engines, step.before.engines, step.after.engines, strict=True
+    ):
+        if cfg.store or cfg.overlaps or cfg.drafts or cfg.partial:
+            continue
+        if cluster.sessions or before is after or after.dead:
+            continue
+        if not _concerns(step.event, cfg.name):
+            continue
+        for name in dict.fromkeys(r.id for r in (*before.requests, *after.requests)):
+            old, new = before.find(name), after.find(name)
+            reader, request = _Reader(before, old, new, rules), new or old
+            concerned = reader.concerned(step.event)
+            if request is None or (old == new and not concerned):
+                continue
+            for index, group in enumerate(cfg.groups):
+                counts = counted(before, old, index), counted(after, new, index)
+                most = max(counts[0].length, counts[1].length)
+                sizes = sizes_of(cluster, cfg, group, request, rules)
+                done = reader.moves(step.event, sizes, tuple(range(most + 1)))
+                aligned = group.kind != "mamba" or group.aligned
+                yield Observed(
+                    f"{name} on {cfg.name}, group {index}",
+                    group.kind if aligned else "state",
+                    sizes,
+                    counts[0],
+                    tuple(done) if concerned else (),
+                    counts[1],
+                )

@@ -1,0 +1,123 @@
+"""Reads hand-overs off the states of a step (see `handover`)."""
+
+from collections.abc import Iterator
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.config import Cluster
+from kvproof.model.reference.transfers.connector import kinds
+from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import SENDING, Request, State, Transfer
+from kvproof.model.step import Step
+from kvproof.model.counting_abstraction import transfer
+from kvproof.model.counting_abstraction.transfer import NO_HANDOVER, Handover, Sizes
+from kvproof.model.counting_abstraction.observed import Move, Observed, move
+
+PHASE = {
+    "offered": transfer.OFFERED,
+    "reading": transfer.READING,
+    "telling": transfer.TELLING,
+    "abandoned": transfer.ABANDONED,
+    "lost": transfer.LOST,
+}
+BY_EVENT: dict[type, str] = {
+    TransferDone: "done",
+    TransferFail: "fail",
+    TransferLost: "lose",
+    LeaseExpire: "expire",
+}
+BY_PHASE = {"offered": "offer", "reading": "load", "telling": "tell"}
+
+
+def sizes_of(cluster: Cluster, index: int, embeds: bool, rules: Rules) -> Sizes:
+    """The sizes a cluster fixes for one group."""
+    p, d = cluster.prefill, cluster.decode
+    group = d.groups[index]
+    backoffs = (
+        rules.backoff_on_prefill(kinds(p), embeds),
+        rules.backoff_on_decode(kinds(d)),
+    )
+    if not group.attention:
+        # The slots of a Mamba list are whole blocks.
+        return Sizes(1, p.groups[index].block_size, group.block_size, 0, *backoffs)
+    ratios = p.physical_per_logical, d.physical_per_logical
+    return Sizes(d.kernel_tokens(index), *ratios, group.window, *backoffs)
+
+
+def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: int) -> int:
+    """The position of the first of these kernel blocks in a request, 0 where there is none."""
+    if not blocks or request is None:
+        return 0
+    logical, part = counts.logical_block(blocks[0], ratio)
+    table = request.tables[index]
+    return table.index(int(logical)) * ratio + int(part) if logical in table else -1
+
+
+def counted(
+    cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
+) -> Handover:
+    """The counts of one request's hand-over in one group. Of one that has ended, P may still keep
+    the blocks."""
+    p, d = cluster.prefill, cluster.decode
+    sender, reader = state.engine(p.name).find(name), None
+    pinned = int(sender is not None and sender.status == SENDING)
+    if transfer is None:
+        return NO_HANDOVER._replace(pinned=pinned)
+    if transfer.phase in ("reading", "lost", "telling"):
+        reader = state.engine(d.name).find(name)
+    ours, theirs = transfer.pairs[index] if transfer.pairs else ((), ())
+    attention = d.groups[index].attention
+    loads = reader is not None and transfer.phase != "telling"
+    return Handover(
+        PHASE[transfer.phase],
+        pinned,
+        len(cluster.job(name).prompt),
+        transfer.tokens,
+        reader.hit if reader and loads else 0,
+        reader.external if reader and loads else 0,
+        len(transfer.remote[index]),
+        len(transfer.local[index]) if transfer.local else 0,
+        len(ours),
+        len(theirs),
+        _first(reader, index, ours, d.physical_per_logical) if attention else 0,
+        _first(sender, index, theirs, p.physical_per_logical) if attention else 0,
+    )
+
+
+def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index: int) -> Move:
+    by_event = BY_EVENT.get(type(step.event))
+    if by_event is not None or after is None:
+        return move(by_event or "done")
+    action = BY_PHASE[after.phase]
+    if action == "offer":
+        job = cluster.job(name)
+        return move(action, asked=(len(job.prompt),), max_tokens=(job.max_tokens,))
+    reader = step.after.engine(cluster.decode.name).find(name)
+    if action == "tell":
+        table = reader.tables[index] if reader and reader.tables else ()
+        return move(action, admitted=(int(bool(after.pairs)),), length=(len(table),))
+    hit = reader.hit if reader else 0
+    own = tuple(range(hit, -1, -cluster.decode.groups[index].block_size))
+    external = reader.external if reader else 0
+    return move(action, hit=(hit,), own=own, external=(external,))
+
+
+def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
+    """What a step did to each hand-over whose record it changed, or whose blocks P let go."""
+    if not cluster.disaggregated or any(e.dead for e in step.after.engines):
+        return
+    expiring = step.event.request if isinstance(step.event, LeaseExpire) else ""
+    names = dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers))
+    for name in names:
+        old, new = step.before.transfer(name), step.after.transfer(name)
+        if old == new and name != expiring:
+            continue
+        for index, group in enumerate(cluster.decode.groups):
+            yield Observed(
+                f"the hand-over of {name}, group {index}",
+                f"handover of {group.kind}",
+                sizes_of(cluster, index, cluster.job(name).embeds, rules),
+                counted(cluster, step.before, name, old, index),
+                (_move(cluster, step, name, new, index),),
+                counted(cluster, step.after, name, new, index),
+            )

@@ -1,0 +1,99 @@
+"""All count-level systems, with what is claimed of them."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.arithmetic.system import System
+from kvproof.model.counting_abstraction import (
+    transfer,
+    transfer_claims,
+    pool,
+    pool_claims,
+    table,
+    table_claims,
+    table_system,
+)
+
+TABLES = ("full", "window", "mamba", "state")
+HANDOVERS = ("full", "window", "mamba")
+
+
+def _table(kind: str, rules: Rules) -> System:
+    return dataclasses.replace(
+        table_system.table_system(kind, rules),
+        invariants=table_claims.table_claims(kind),
+        parameters=table.Sizes,
+        given=functools.partial(table_claims.sizes_allowed, kind),
+    )
+
+
+def _handover(kind: str, rules: Rules) -> System:
+    return dataclasses.replace(
+        transfer.handover_system(kind, rules),
+        invariants=transfer_claims.handover_claims(kind),
+        parameters=transfer.Sizes,
+        given=functools.partial(transfer_claims.sizes_allowed, kind),
+    )
+
+
+def _pool(rules: Rules) -> System:
+    return dataclasses.replace(
+        pool.pool_system(rules),
+        invariants=pool_claims.pool_claims(),
+        parameters=pool.Sizes,
+        given=pool_claims.sizes_allowed,
+    )
+
+
+MAKERS: dict[str, Callable[[Rules], System]] = {
+    **{kind: functools.partial(_table, kind) for kind in TABLES},
+    **{f"handover of {kind}": functools.partial(_handover, kind) for kind in HANDOVERS},
+    "pool": _pool,
+}
+
+
+@functools.lru_cache(maxsize=16)
+def systems(rules: Rules) -> dict[str, System]:
+    """The count-level systems under these rules, by name."""
+    return {name: make(rules) for name, make in MAKERS.items()}
+
+
+class _Heard:
+    """The rules of the spec, noting which of them are asked for."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(SPEC, name)
+
+
+@functools.cache
+def rules_used(name: str) -> frozenset[str]:
+    """The names of the rules a system is made of. Both sides of every condition are evaluated, so
+    one evaluation of each action asks for all of them."""
+    heard = _Heard()
+    system = MAKERS[name](heard)  # type: ignore[arg-type]
+    sizes = system.parameters(*(1 for _ in system.parameters._fields))
+    start = system.initial(sizes)
+    state = type(start)(*(1 for _ in start))
+    for action in system.actions:
+        chosen = [1 for _ in action.choices(sizes)]
+        action.enabled(sizes, state)
+        action.allowed(sizes, state, *chosen)
+        action.then(sizes, state, *chosen)
+    return frozenset(heard.names)
+
+
+def relevant(name: str, rules: Rules) -> Rules:
+    """The rules as far as a system is made of them; the spec's otherwise."""
+    for rule in sorted(rules_used(name)):
+        if getattr(rules, rule) != getattr(SPEC, rule):
+            break
+    else:
+        return SPEC
+    return dataclasses.replace(SPEC, **{n: getattr(rules, n) for n in rules_used(name)})

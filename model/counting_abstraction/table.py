@@ -1,0 +1,144 @@
+"""One request's block table in one cache group, in counts.
+
+Parametric in every size; the kind of the group is fixed. Positions and identities are gone, so a
+count says how many, and the model says which. `project_table` reads the counts off a state.
+
+Sources: `Scheduler.schedule`, `KVCacheManager.allocate_slots`, `SingleTypeKVCacheManager` and its
+subclasses, `NixlConnectorScheduler` of vLLM V1.
+"""
+
+from typing import NamedTuple
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, if_, max_, min_
+from kvproof.model.reference.rules import Rules
+
+GONE, WAITING, RUNNING, PREEMPTED, LOADING, LOADED, FAILED, SENDING, ABORTED = range(9)
+NONE = 0
+"""No tokens, no blocks."""
+
+
+class Sizes(NamedTuple):
+    """What a cluster fixes. Tokens: block size, chunk, window; `units` blocks make a hit unit.
+    The last four are 0 or 1: the engine caches prefixes, has a connector, is P, and recomputes
+    what could not be loaded."""
+
+    block_size: Num
+    units: Num
+    window: Num
+    backoff: Num
+    chunk: Num
+    max_tokens: Num
+    caching: Num
+    connected: Num
+    sends: Num
+    recomputes: Num
+
+    @property
+    def hit_unit(self) -> Num:
+        """Prefix hits are multiples of this many tokens."""
+        return self.units * self.block_size
+
+
+class Table(NamedTuple):
+    """The counts. Tokens: `asked` of the prompt as sent, `prompt` as kept, `out` sampled,
+    `computed`; `hit` in the cache and `external` from the connector at the last admission;
+    `junction` to stop at.
+    Blocks: `length` of the table, `null` and `hashed` entries of it, and the cached counter."""
+
+    status: Num = GONE
+    asked: Num = NONE
+    prompt: Num = NONE
+    out: Num = NONE
+    computed: Num = NONE
+    hit: Num = NONE
+    external: Num = NONE
+    junction: Num = NONE
+    length: Num = NONE
+    null: Num = NONE
+    hashed: Num = NONE
+    counted: Num = NONE
+
+    @property
+    def known(self) -> Num:
+        """Prompt and output tokens."""
+        return self.prompt + self.out
+
+    @property
+    def reach(self) -> Num:
+        """Tokens the table has blocks for."""
+        return max_(self.computed, self.hit + self.external)
+
+    def among(self, *statuses: int) -> Truth:
+        """Whether the status is one of these."""
+        return any_of(*(self.status == s for s in statuses))
+
+    def emptied(self, status: Num) -> "Table":
+        """Without blocks and progress."""
+        return Table(status, self.asked, self.prompt, self.out)
+
+
+GONE_TABLE = Table()
+
+
+def where(condition: Truth, then: Table, otherwise: Table) -> Table:
+    """One of two tables."""
+    return Table(*(if_(condition, a, b) for a, b in zip(then, otherwise, strict=True)))
+
+
+class Group:
+    """What one kind of group does, by the rules."""
+
+    def __init__(self, kind: str, rules: Rules) -> None:
+        self.kind, self.rules = kind, rules
+
+    def skipped(self, sizes: Sizes, computed: Num) -> Num:
+        """Leading blocks no longer needed after `computed` tokens."""
+        tokens: Num = 0
+        if self.kind == "window":
+            tokens = self.rules.tokens_skipped_by_window(computed, sizes.window)
+        if self.kind in ("mamba", "state"):
+            tokens = self.rules.tokens_skipped_by_state(computed)
+        return counts.full_blocks(tokens, sizes.block_size)
+
+    def null_in_hit(self, sizes: Sizes, blocks: Num) -> Num:
+        """Null entries of the table that a hit of so many blocks begins with."""
+        if self.kind == "window":
+            need = self.rules.window_blocks_for_hit(sizes.window, sizes.block_size)
+            return max_(blocks - need, 0)
+        return max_(blocks - 1, 0) if self.kind == "mamba" else 0
+
+    def released(self, sizes: Sizes, table: Table, computed: Num) -> Table:
+        """After the blocks that `computed` tokens leave behind are let go. Those of a state are all
+        in front of it; a hashed one may be among them (`hashed` is settled by `hashing`)."""
+        behind = min_(self.skipped(sizes, computed), table.length)
+        return table._replace(null=max_(table.null, behind))
+
+    def grown(self, sizes: Sizes, table: Table, end: Num) -> Table:
+        """After blocks were taken to reach `end` tokens."""
+        if self.kind != "mamba":
+            taken = self.rules.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
+            return table._replace(length=table.length + taken)
+        taken = self.rules.state_blocks_predicted(end, sizes.block_size, table.length)
+        blocks = counts.blocks_for_tokens(end, sizes.block_size)
+        padding = if_(taken > 0, max_(blocks - 1 - table.length, 0), 0)
+        return table._replace(length=table.length + padding + taken, null=table.null + padding)
+
+    def counting(self, sizes: Sizes, table: Table, upto: Num) -> Table:
+        """After the full blocks of the first `upto` tokens were cached."""
+        cacheable = counts.round_down(upto, sizes.hit_unit)
+        counted = max_(table.counted, counts.full_blocks(cacheable, sizes.block_size))
+        return table._replace(counted=if_(sizes.caching == 1, counted, table.counted))
+
+    def hashing(self, sizes: Sizes, table: Table, hashed: Num) -> Table:
+        """With so many hashed entries. Full attention hashes what it counts; of the others, counts
+        alone do not tell which blocks are kept, only how many there can be."""
+        exact = if_(sizes.caching == 1, table.counted, 0)
+        return table._replace(hashed=exact if self.kind == "full" else hashed)
+
+    def may_hash(self, before: Table, after: Table, hashed: Num) -> Truth:
+        """Whether so many entries may be hashed after a step: those that were, less what was let
+        go, and of the real ones those that the counter has passed since."""
+        passed = after.counted - before.counted
+        real = after.length - after.null
+        return all_of(hashed >= 0, hashed <= real, hashed <= before.hashed + passed)

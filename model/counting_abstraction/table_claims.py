@@ -1,0 +1,162 @@
+"""What must be true of a block table's counts, for all sizes: inductive, all of them together.
+
+The claims are about the spec, whatever rules a system follows: a faulty one must break them.
+"""
+
+from collections.abc import Callable, Mapping
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Truth, all_of, any_of, both, either, if_, implies, min_
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.counting_abstraction.table import (
+    ABORTED,
+    GONE,
+    GONE_TABLE,
+    LOADED,
+    LOADING,
+    PREEMPTED,
+    RUNNING,
+    SENDING,
+    WAITING,
+    Group,
+    Sizes,
+    Table,
+)
+
+Claim = Callable[[Sizes, Table], Truth]
+
+
+def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
+    """The sizes there are. P leaves at most one prompt token to D; where a Mamba state is handed
+    over it must leave one (vllm#37310). Beside a Mamba group that caches nothing, nothing is
+    cached."""
+    flags = (sizes.backoff, sizes.caching, sizes.connected, sizes.sends, sizes.recomputes)
+    return all_of(
+        sizes.block_size >= 1,
+        sizes.units >= 1,
+        sizes.window >= 1,
+        sizes.chunk >= 1,
+        sizes.max_tokens >= 1,
+        *(both(flag >= 0, flag <= 1) for flag in flags),
+        implies(sizes.sends == 1, sizes.connected == 1),
+        either(kind != "state", sizes.caching == 0),
+        either(kind not in ("mamba", "state"), sizes.backoff == sizes.connected),
+    )
+
+
+def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
+    """A request that is gone has no counts; one that is there has at least a prompt token."""
+    nothing = all_of(*(a == b for a, b in zip(t, GONE_TABLE, strict=True)))
+    there = all_of(t.status > GONE, t.status <= ABORTED, t.asked >= 1, t.prompt >= 1)
+    sound = all_of(*(n >= 0 for n in t))
+    return both(sound, either(nothing, there))
+
+
+def truncated_once(sizes: Sizes, t: Table) -> Truth:
+    """P has cut a prompt as often as it should, however often the request was preempted."""
+    kept = SPEC.prompt_after_truncation(t.asked, sizes.backoff, False)
+    wanted = if_(sizes.sends == 1, kept, t.asked)
+    return either(t.status == GONE, t.prompt == wanted)
+
+
+def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
+    """No more tokens are computed than are known, nor sampled than are asked for, and P has sampled
+    none until its end."""
+    return all_of(
+        t.computed <= t.known,
+        t.hit + t.external <= t.known,
+        implies(sizes.sends == 1, either(t.out == 0, t.status == SENDING)),
+        implies(sizes.sends == 0, t.out < sizes.max_tokens),
+    )
+
+
+def loads_what_is_offered(sizes: Sizes, t: Table) -> Truth:
+    """D loads, with its own hit, exactly what P has delivered."""
+    offered = SPEC.tokens_loaded_by_decode(t.prompt, sizes.backoff)
+    connected = both(sizes.connected == 1, sizes.sends == 0)
+    return implies(t.external > 0, all_of(connected, t.hit + t.external == offered))
+
+
+def loads_all_or_nothing(_sizes: Sizes, t: Table) -> Truth:
+    """While a load is under way, and when it has ended, all its tokens count as computed."""
+    whole = t.computed == t.hit + t.external
+    loads = any_of(t.status == LOADING, t.status == LOADED, t.status == ABORTED)
+    return implies(loads, both(whole, t.external > 0))
+
+
+def no_blocks_without_tokens(_sizes: Sizes, t: Table) -> Truth:
+    """A request without blocks has computed nothing, and counts nothing."""
+    none = all_of(t.computed == 0, t.hit == 0, t.external == 0, t.counted == 0, t.null == 0)
+    return implies(t.length == 0, none)
+
+
+def table_fits_its_tokens(sizes: Sizes, t: Table) -> Truth:
+    """A table has exactly the blocks its tokens need."""
+    return t.length == counts.blocks_for_tokens(t.reach, sizes.block_size)
+
+
+def counter_counts_full_blocks(sizes: Sizes, t: Table) -> Truth:
+    """The cached counter counts full blocks only; during a load, blocks of the local hit only;
+    nothing where nothing is cached."""
+    loads = any_of(t.status == LOADING, t.status == LOADED)
+    return all_of(
+        t.counted * sizes.block_size <= t.reach,
+        implies(loads, t.counted * sizes.block_size <= t.hit),
+        implies(sizes.caching == 0, t.counted == 0),
+    )
+
+
+def hashed_are_counted(_sizes: Sizes, t: Table) -> Truth:
+    """Hashed entries are real blocks, and counted."""
+    return all_of(t.null <= t.length, t.hashed <= t.length - t.null, t.hashed <= t.counted)
+
+
+def table_claims(kind: str) -> Mapping[str, Claim]:
+    """The claims about a table in a group of this kind, by name."""
+    group = Group(kind, SPEC)
+
+    def null_is_not_needed(sizes: Sizes, t: Table) -> Truth:
+        """Null entries are only where the next token looks no more. A load is judged by the token
+        the request will resume at."""
+        loads = any_of(t.status == LOADING, t.status == LOADED)
+        runs = any_of(*(t.status == s for s in (WAITING, RUNNING, PREEMPTED)))
+        resumed = min_(t.reach, t.prompt - 1) if kind == "window" else t.reach
+        return both(
+            implies(loads, t.null <= group.skipped(sizes, resumed)),
+            implies(runs, t.null <= group.skipped(sizes, t.computed)),
+        )
+
+    def full_attention_keeps_all(sizes: Sizes, t: Table) -> Truth:
+        """No entry is null, and all that is counted is hashed."""
+        return both(t.null == 0, implies(sizes.caching == 1, t.hashed == t.counted))
+
+    def state_is_there(_sizes: Sizes, t: Table) -> Truth:
+        """A table that has entries has a real one: the running state."""
+        return implies(t.length > 0, t.null < t.length)
+
+    def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
+        """P has computed, when it hands over, what D will load."""
+        loaded = SPEC.tokens_loaded_by_decode(t.asked, sizes.backoff)
+        return implies(t.status == SENDING, t.computed == loaded)
+
+    own: dict[str, Claim] = {}
+    if kind != "state":  # it caches nothing
+        own["hashed_are_counted"] = hashed_are_counted
+    if kind == "full":
+        own["full_attention_keeps_all"] = full_attention_keeps_all
+    else:
+        own["null_is_not_needed"] = null_is_not_needed
+    if kind in ("mamba", "state"):
+        own["state_is_there"] = state_is_there
+    shared = (
+        counts_are_none_when_gone,
+        truncated_once,
+        computes_known_tokens,
+        loads_what_is_offered,
+        loads_all_or_nothing,
+        no_blocks_without_tokens,
+        table_fits_its_tokens,
+        counter_counts_full_blocks,
+        delivered_is_counted,
+    )
+    return {**{claim.__name__: claim for claim in shared}, **own}

@@ -1,0 +1,294 @@
+"""How each event changes the counts of a block table (see `table`): one action each.
+
+What counts leave open is a choice: which blocks of a hit the group had itself (`own`), how many
+entries are hashed afterwards (`hashed`).
+
+Sources: `Scheduler.schedule`, `KVCacheManager.allocate_slots`, `SingleTypeKVCacheManager` and its
+subclasses, `NixlConnectorScheduler` of vLLM V1.
+"""
+
+from collections.abc import Mapping
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both, either, if_, implies, max_
+from kvproof.model.arithmetic.ranges import Range, at_least, between
+from kvproof.model.reference.rules import Rules
+from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.counting_abstraction.table import (
+    ABORTED,
+    FAILED,
+    GONE,
+    GONE_TABLE,
+    LOADED,
+    LOADING,
+    PREEMPTED,
+    RUNNING,
+    SENDING,
+    WAITING,
+    Group,
+    Sizes,
+    Table,
+    where,
+)
+
+
+def table_system(kind: str, rules: Rules) -> System:
+    """The system of a request's table in a group of this kind: full, window, mamba (its states are
+    cached at block boundaries) or state (a Mamba group that caches nothing)."""
+    group = Group(kind, rules)
+    may_lack = kind == "full" and rules.hit_holds((True, False))
+    """Whether a hit may lack blocks of attention, because it holds in another group. What is
+    lacking in another one is not followed."""
+
+    def asked_again(sizes: Sizes, t: Table) -> Num:
+        again = rules.prompt_after_truncation(t.prompt, sizes.backoff, t.prompt < t.asked)
+        return if_(both(sizes.sends == 1, t.status == PREEMPTED), again, t.prompt)
+
+    def submit(sizes: Sizes, _t: Table, asked: Num) -> Table:
+        kept = rules.prompt_after_truncation(asked, sizes.backoff, False)
+        return GONE_TABLE._replace(
+            status=WAITING, asked=asked, prompt=if_(sizes.sends == 1, kept, asked)
+        )
+
+    def may_admit(
+        sizes: Sizes,
+        t: Table,
+        blocks: Num,
+        own: Num,
+        lacking: Num,
+        external: Num,
+        junction: Num,
+        hashed: Num,
+    ) -> Truth:
+        prompt = asked_again(sizes, t)
+        hit = blocks * sizes.block_size
+        parts = all_of(
+            blocks >= 0,
+            hit < prompt + t.out,
+            own >= 0,
+            own <= blocks,
+            either(own == blocks, external > 0),
+            implies(sizes.caching == 0, hit == 0),
+        )
+        offered = rules.tokens_loaded_by_decode(prompt, sizes.backoff)
+        connected = both(sizes.connected == 1, sizes.sends == 0)
+        loads = both(
+            both(external >= 0, junction >= 0),
+            implies(external > 0, both(connected, hit + external == offered)),
+        )
+        held = max_(own - nulls(sizes, prompt, hit, own, external), 0)
+        lacks = both(lacking >= 0, lacking <= held) if may_lack else lacking == 0
+        cached = held - lacking if may_lack else held
+        return all_of(parts, loads, lacks, hashed >= 0, hashed <= cached)
+
+    def whole_units(
+        sizes: Sizes,
+        _t: Table,
+        blocks: Num,
+        _own: Num,
+        _lacking: Num,
+        _external: Num,
+        _junction: Num,
+        _hashed: Num,
+    ) -> Truth:
+        return counts.round_down(blocks, sizes.units) == blocks
+
+    def left_behind(sizes: Sizes, prompt: Num, hit: Num, external: Num) -> Num:
+        total = hit + external
+        needed = rules.needed_from_load(total, prompt) if kind == "window" else total
+        return group.skipped(sizes, if_(external > 0, needed, total))
+
+    def nulls(sizes: Sizes, prompt: Num, hit: Num, own: Num, external: Num) -> Num:
+        """Null entries in front of a table after a hit of `own` blocks."""
+        left = left_behind(sizes, prompt, hit, external)
+        return max_(left, group.null_in_hit(sizes, own))
+
+    def admit(
+        sizes: Sizes,
+        t: Table,
+        blocks: Num,
+        own: Num,
+        lacking: Num,
+        external: Num,
+        junction: Num,
+        hashed: Num,
+    ) -> Table:
+        """A hit of so many blocks, of which the group has `own` blocks itself, and a load. Blocks
+        `lacking` in the hit are null in the table."""
+        prompt = asked_again(sizes, t)
+        hit = blocks * sizes.block_size
+        total = hit + external
+        left = left_behind(sizes, prompt, hit, external)
+        table = Table(
+            status=if_(external > 0, LOADING, t.status),
+            asked=t.asked,
+            prompt=prompt,
+            out=t.out,
+            computed=total,
+            hit=hit,
+            external=external,
+            junction=junction,
+            length=max_(left, own),
+            null=nulls(sizes, prompt, hit, own, external) + (lacking if may_lack else 0),
+            counted=max_(rules.counted_after_hit(own, left), t.counted),
+        )
+        missing = counts.blocks_for_tokens(total, sizes.block_size) - table.length
+        table = table._replace(length=table.length + if_(external > 0, max_(missing, 0), 0))
+        held = max_(own - table.null, 0)
+        return table._replace(hashed=held if kind == "full" else hashed)
+
+    def may_compute(sizes: Sizes, t: Table, tokens: Num, hashed: Num) -> Truth:
+        fits = all_of(tokens > 0, tokens <= t.known - t.computed, tokens <= sizes.chunk)
+        return both(fits, group.may_hash(t, compute(sizes, t, tokens, hashed), hashed))
+
+    def is_chosen(sizes: Sizes, t: Table, tokens: Num, _hashed: Num) -> Truth:
+        if kind != "mamba":
+            return True
+        split = rules.align_chunk(
+            t.computed,
+            tokens,
+            max_(t.prompt, t.known - 1),
+            t.known,
+            sizes.block_size,
+            sizes.chunk,
+            t.junction,
+        )
+        return split == tokens
+
+    def compute(sizes: Sizes, t: Table, tokens: Num, hashed: Num) -> Table:
+        end = t.computed + tokens
+        table = group.grown(sizes, group.released(sizes, t, t.computed), end)
+        table = group.counting(sizes, table, end)._replace(status=RUNNING, computed=end)
+        return group.hashing(sizes, table, hashed)
+
+    def release(sizes: Sizes, t: Table, hashed: Num) -> Table:
+        return group.hashing(sizes, group.released(sizes, t, t.computed), hashed)
+
+    def may_release(sizes: Sizes, t: Table, hashed: Num) -> Truth:
+        return group.may_hash(t, release(sizes, t, hashed), hashed)
+
+    def last_output(sizes: Sizes) -> Num:
+        prefill = rules.tokens_sampled_by_prefill(sizes.max_tokens)
+        return if_(sizes.sends == 1, prefill, sizes.max_tokens)
+
+    def sample(sizes: Sizes, t: Table, hashed: Num) -> Table:
+        longer = t._replace(out=t.out + 1)
+        ends = longer.out >= last_output(sizes)
+        sent = where(sizes.sends == 1, kept_for_decode(sizes, t, hashed), GONE_TABLE)
+        return where(ends, sent, longer._replace(hashed=hashed))
+
+    def kept_for_decode(sizes: Sizes, t: Table, hashed: Num) -> Table:
+        """A finished request that P keeps for D lets go of what D does not need."""
+        needed = rules.needed_from_load(t.computed, t.asked)
+        kept = group.released(sizes, t._replace(status=SENDING, out=t.out + 1), needed)
+        return group.hashing(sizes, kept, hashed)
+
+    def may_sample(sizes: Sizes, t: Table, hashed: Num) -> Truth:
+        stays = t.out + 1 < last_output(sizes)
+        kept = kept_for_decode(sizes, t, hashed)
+        sent = either(sizes.sends == 0, group.may_hash(t, kept, kept.hashed))
+        return if_(stays, hashed == t.hashed, sent)
+
+    def adopt(sizes: Sizes, t: Table, preempted: Num, hashed: Num) -> Table:
+        status = if_(preempted == 1, PREEMPTED, WAITING)
+        taken = group.hashing(sizes, group.counting(sizes, t, t.computed), hashed)
+        taken = taken._replace(status=status, computed=counts.resumed_at(t.computed, t.known))
+        return where(t.status == FAILED, t.emptied(WAITING), taken)
+
+    def may_adopt(sizes: Sizes, t: Table, _preempted: Num, hashed: Num) -> Truth:
+        taken = group.counting(sizes, t, t.computed)
+        return either(t.status == FAILED, group.may_hash(t, taken, hashed))
+
+    def preempt(_sizes: Sizes, t: Table) -> Table:
+        kept = rules.counted_after_preemption(t.counted)
+        return t.emptied(PREEMPTED)._replace(counted=kept)
+
+    def failed(sizes: Sizes, t: Table) -> Table:
+        again = both(t.status == LOADING, sizes.recomputes == 1)
+        return where(again, rules.restart_after_failed_load(t, FAILED), GONE_TABLE)
+
+    def abort(_sizes: Sizes, t: Table) -> Table:
+        stays = rules.keeps_until_loaded(t.status == LOADING)
+        return where(stays, t._replace(status=ABORTED), GONE_TABLE)
+
+    hashes = {"hashed": at_least(0)}
+
+    def choosing(**ranges: Range) -> Mapping[str, Range]:
+        return {**ranges, **hashes}
+
+    def empty(_sizes: Sizes, t: Table) -> Truth:
+        return both(t.among(WAITING, PREEMPTED), t.length == 0)
+
+    return System(
+        kind,
+        lambda _sizes: GONE_TABLE,
+        lambda _sizes: Table(*(at_least(0) for _ in Table._fields)),
+        (
+            Action(
+                "submit",
+                lambda _s, t: t.status == GONE,
+                submit,
+                lambda _s: {"asked": at_least(1)},
+            ),
+            Action(
+                "admit",
+                empty,
+                admit,
+                lambda _s: choosing(
+                    blocks=at_least(0),
+                    own=at_least(0),
+                    lacking=at_least(0),
+                    external=at_least(0),
+                    junction=at_least(0),
+                ),
+                may_admit,
+                whole_units,
+            ),
+            Action(
+                "compute",
+                lambda _s, t: t.among(WAITING, RUNNING, PREEMPTED),
+                compute,
+                lambda _s: choosing(tokens=at_least(1)),
+                may_compute,
+                is_chosen,
+            ),
+            Action(
+                "release",
+                lambda _s, t: t.status == RUNNING,
+                release,
+                lambda _s: choosing(),
+                may_release,
+            ),
+            Action(
+                "sample",
+                lambda _s, t: both(t.status == RUNNING, t.computed >= t.known),
+                sample,
+                lambda _s: choosing(),
+                may_sample,
+            ),
+            Action("preempt", lambda _s, t: t.status == RUNNING, preempt),
+            Action(
+                "loaded",
+                lambda _s, t: t.status == LOADING,
+                lambda _s, t: t._replace(status=LOADED),
+            ),
+            Action("failed", lambda _s, t: t.among(LOADING, ABORTED), failed),
+            Action(
+                "adopt",
+                lambda _s, t: t.among(LOADED, FAILED),
+                adopt,
+                lambda _s: choosing(preempted=between(0, 1)),
+                may_adopt,
+            ),
+            Action(
+                "abort",
+                lambda _s, t: t.among(WAITING, RUNNING, PREEMPTED, LOADING, LOADED, FAILED),
+                abort,
+            ),
+            Action(
+                "leave",
+                lambda _s, t: t.among(SENDING, ABORTED),
+                lambda _s, _t: GONE_TABLE,
+            ),
+        ),
+    )

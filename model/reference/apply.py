@@ -1,0 +1,279 @@
+"""The whole machine: initial state, the stimuli the environment may give, and their effect."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kvproof.model.reference.blocks import capacity, pool
+from kvproof.model import config, ghost, kv_events
+from kvproof.model.reference.transfers import connector, failed_load, push
+from kvproof.model.reference.features import drafts, in_flight, follow_up_turns
+from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Continue,
+    Event,
+    Evict,
+    LeaseExpire,
+    ResetPrefixCache,
+    ResetRunning,
+    Schedule,
+    StrayReport,
+    Submit,
+    TransferDone,
+    TransferFail,
+    TransferLost,
+)
+from kvproof.model.reference.scheduling.greedy import Greedy
+from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.state import (
+    ABORTED,
+    ASTRAY,
+    LOADING,
+    PAUSED,
+    SENDING,
+    WAITING,
+    Block,
+    Engine,
+    Request,
+    State,
+)
+from kvproof.model.step import Effects, Step
+
+IDLE = (LOADING, SENDING, ABORTED, PAUSED, ASTRAY)
+"""Statuses of requests that no step can serve."""
+
+
+def initial(cluster: config.Cluster) -> State:
+    """All engines idle, all blocks free, nothing cached."""
+    engines = tuple(
+        Engine(
+            name=e.name,
+            blocks=(Block(),) * e.num_blocks,
+            free=tuple(range(1, e.num_blocks)),
+            memory=(None,) * e.num_blocks,
+            reports=() if e.kv_events else None,
+        )
+        for e in cluster.engines
+    )
+    return State(engines)
+
+
+def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = SPEC) -> Request:
+    """A job as it reaches an engine. On P one token is enough: D computes the answer."""
+    job = cluster.job(name)
+    role = cluster.engine(engine).role
+    route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
+    limit = job.max_tokens
+    if role == "prefill":
+        limit = int(rules.tokens_sampled_by_prefill(limit))
+    # Embedded tokens share no cache key with token ids: they are written in capitals.
+    prompt = job.prompt.upper() if job.embeds else job.prompt
+    return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
+
+
+def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Iterator[Event]:
+    """What the environment may do next. The scheduler's choice is the machine's own.
+
+    Scheduling is synchronous, where steps do not overlap: a step's output arrives before anything
+    else happens. What the other engine does in between commutes with it, so one order stands for
+    all.
+    """
+    for engine in state.engines:
+        if engine.step is not None and not engine.dead:
+            for accepted in drafts.verdicts(engine):
+                yield Complete(engine.name, accepted)
+            for failed in failed_load.possible(cluster, state, engine):
+                yield Complete(engine.name, failed=failed)
+            return
+    if any(e.dead for e in state.engines):
+        return
+    for engine in state.engines:
+        if engine.steps:
+            for accepted in drafts.verdicts(engine):
+                yield Complete(engine.name, accepted)
+            for failed in failed_load.possible(cluster, state, engine):
+                yield Complete(engine.name, failed=failed)
+    yield from _arrivals(cluster, state)
+    for engine in state.engines:
+        room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
+        if room and any(r.status not in IDLE for r in engine.requests):
+            yield Schedule(engine.name)
+    yield from push.stimuli(cluster, state) if cluster.pushes else _transfers(cluster, state, rules)
+    yield from _disturbances(cluster, state)
+
+
+def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    first, last = cluster.prefill.name, cluster.decode.name
+    for job in cluster.jobs:
+        new = (first, job.name) not in state.ended and not state.engine(first).find(job.name)
+        if new and follow_up_turns.may_come(cluster, state, job):
+            yield Submit(first, job.name)
+        transfer = state.transfer(job.name)
+        ready = transfer is not None and transfer.phase == "offered"
+        if cluster.pushes:
+            ready = push.sent(cluster, state, job.name)
+        if ready and not state.engine(last).find(job.name):
+            yield Submit(last, job.name)
+    for engine in state.engines if cluster.sessions else ():
+        for request in engine.requests:
+            if request.status == PAUSED:
+                yield Continue(engine.name, request.id)
+
+
+def _transfers(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Event]:
+    for transfer in state.transfers:
+        name = transfer.request
+        if transfer.phase in ("reading", "telling"):
+            yield TransferDone(name)
+        if transfer.phase == "reading":
+            if state.failures < cluster.failures:
+                yield TransferFail(name)
+            if cluster.losses and not follow_up_turns.is_back(name):
+                yield TransferLost(name)
+        if transfer.phase == "refused":
+            yield TransferFail(name)
+        source, sent, sink, taken = follow_up_turns.parties(cluster, name)
+        sending = state.engine(source.name).find(sent)
+        idle = transfer.phase == "offered" and not state.engine(sink.name).find(taken)
+        over = transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)
+        over = over or (follow_up_turns.is_back(name) and transfer.phase == "offered")
+        read_late = transfer.phase == "reading" and not connector.renewed(transfer, rules)
+        if sending and (over or read_late):
+            yield LeaseExpire(name)
+
+
+def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    for engine in state.engines:
+        if cluster.aborts:
+            for request in engine.requests:
+                if request.status not in (SENDING, ABORTED):
+                    yield Abort(engine.name, request.id)
+        if cluster.stray:
+            for job in cluster.jobs:
+                if connector.told_before(state, engine, job.name):
+                    yield StrayReport(engine.name, job.name)
+        if cluster.evictions:
+            for block in engine.free:
+                if engine.blocks[block].key is not None:
+                    yield Evict(engine.name, block)
+        if cluster.resets_any_time:
+            yield from resets.possible(cluster, engine)
+        elif cluster.resets and engine.cached and not engine.requests and not engine.deferred:
+            yield ResetPrefixCache(engine.name)
+
+
+def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) -> State:
+    """A job joins its engine, or is rejected where the engine could never hold it. P and D are left
+    open there: they reject nothing."""
+    cfg = cluster.engine(event.engine)
+    engine = state.engine(event.engine)
+    if engine.find(event.request) or (event.engine, event.request) in state.ended:
+        raise NotAllowed(f"{event.request} was submitted to {event.engine} before")
+    if not follow_up_turns.may_come(cluster, state, cluster.job(event.request)):
+        raise NotAllowed(f"{event.request} follows a request that is not answered")
+    transfer = state.transfer(event.request)
+    if cfg.role == "decode" and cluster.pushes:
+        state = push.arrived(cluster, state, event.request)
+    elif cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
+        raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
+    request = arrival(cluster, event.request, event.engine, rules)
+    if not cfg.connected and not rules.request_fits_pool(
+        capacity.blocks_to_the_end(cfg, request), cfg.num_blocks
+    ):
+        return state.ending(event.engine, event.request)
+    return state.putting(engine.having(connector.truncated(cfg, request, rules)))
+
+
+def _abort(cluster: config.Cluster, rules: Rules, state: State, event: Abort) -> State:
+    request = state.engine(event.engine).request(event.request)
+    if request.status in (SENDING, ABORTED):
+        raise NotAllowed(f"{event.request} is {request.status} and is aborted")
+    return connector.leave(cluster, cluster.engine(event.engine), state, request, rules)
+
+
+def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -> State:
+    engine = state.engine(event.engine)
+    if event.block not in engine.free:
+        raise NotAllowed(f"block {event.block} is evicted and is not free")
+    return state.putting(pool.unregister(engine, event.block, rules))
+
+
+def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
+    if event.failed:
+        state = failed_load.taken_back(cluster, rules, state, event.engine, event.failed)
+    if cluster.engine(event.engine).overlaps:
+        state = overlap.complete(cluster, rules, state, event.engine, event.accepted)
+    else:
+        state = scheduler.complete(cluster, rules, state, event.engine, event.accepted)
+    if event.failed:
+        state = failed_load.ended(cluster, rules, state, event.engine, event.failed)
+    return state
+
+
+def _schedule(
+    cluster: config.Cluster, rules: Rules, state: State, event: Schedule
+) -> tuple[Event, State, Effects]:
+    in_flight.check_room(cluster.engine(event.engine), state.engine(event.engine))
+    work = Greedy(cluster, rules, state, event.engine)
+    if event.chose is None:
+        work.choose()
+    else:
+        for choice in event.chose:
+            work.take_choice(choice)
+    after, effects = work.finish()
+    for admission in work.admissions:
+        if not admission.external:
+            name = follow_up_turns.incoming(cluster, event.engine, admission.request)
+            after = connector.declined(cluster, after, name, rules)
+    return event._replace(chose=tuple(work.chose)), after, effects
+
+
+def _moves(cluster: config.Cluster) -> Any:
+    """The module that knows how blocks are moved here."""
+    return push if cluster.pushes else connector
+
+
+SIMPLE: dict[type, Callable[..., State]] = {
+    Submit: _submit,
+    Abort: _abort,
+    Evict: _evict,
+    ResetPrefixCache: resets.of_idle_pool,
+    ResetRunning: resets.with_preemption,
+    Complete: _complete,
+    TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
+    TransferFail: lambda c, r, s, e: _moves(c).transfer_failed(c, s, e.request, r),
+    TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),
+    Continue: lambda c, r, s, e: sessions.go_on(c, r, s, e.engine, e.request),
+    LeaseExpire: lambda c, r, s, e: _moves(c).lease_expired(c, s, e.request, r),
+    StrayReport: lambda _c, r, s, e: connector.stray_report(s, e.engine, e.request, r),
+}
+
+
+def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SPEC) -> Step:
+    """One step. A `Schedule` without choices chooses greedily; with choices each must be allowed.
+
+    Raises NotAllowed where the spec forbids the event in this state.
+    """
+    if isinstance(event, Schedule):
+        resolved, after, effects = _schedule(cluster, rules, state, event)
+    else:
+        resolved, effects = event, Effects()
+        after = SIMPLE[type(event)](cluster, rules, state, event)
+    if isinstance(event, ResetPrefixCache | ResetRunning) and after is not state:
+        effects = Effects(resets=(event.engine,))
+    if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
+        before, ran = state.engine(event.engine), after.engine(event.engine)
+        ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)
+        after, effects = after.putting(ran), Effects(reads)
+    if cluster.pushes:
+        after = push.settled(cluster, after, rules)
+    engines = []
+    for old, new in zip(state.engines, after.engines, strict=True):
+        if new is not old:
+            new, said = kv_events.told(new)
+            effects = effects._replace(reports=(*effects.reports, *said))
+        engines.append(new)
+    step = Step(state, resolved, effects, after._replace(engines=tuple(engines)))
+    return ghost.remembered(cluster, step)

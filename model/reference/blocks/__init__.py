@@ -1,0 +1,1 @@
+"""The KV-cache manager: block pool, cache groups, hits over all groups, and growth."""

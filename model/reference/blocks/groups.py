@@ -1,0 +1,164 @@
+"""Cache groups: what each kind must have resident for a hit, and which blocks it may let go.
+
+One function a question, for the three kinds alike: full attention, sliding window, Mamba.
+"""
+
+from kvproof.model import config
+from kvproof.model.arithmetic import counts
+from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.state import NULL, Engine, Request, Table
+
+STATE_WINDOW = 2
+"""Tokens of a window that lets go of, and needs for a hit, what a Mamba state does."""
+
+
+def skipped_tokens(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
+    """Leading tokens whose blocks the group no longer needs after `computed` tokens."""
+    if group.kind == "window":
+        return int(rules.tokens_skipped_by_window(computed, group.window))
+    if group.kind == "mamba":
+        return int(rules.tokens_skipped_by_state(computed))
+    return 0
+
+
+def skipped_blocks(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
+    """Leading blocks the group no longer needs after `computed` tokens."""
+    return int(counts.full_blocks(skipped_tokens(group, computed, rules), group.block_size))
+
+
+def blocks_needed(group: config.Group, length: int, rules: Rules = SPEC) -> range:
+    """Positions of the blocks that must be resident for a hit of `length` tokens."""
+    end = int(counts.blocks_for_tokens(length, group.block_size))
+    if group.kind == "full":
+        return range(end)
+    if group.kind == "window":
+        need = rules.window_blocks_for_hit(group.window, group.block_size)
+        return range(max(end - need, 0), end)
+    return range(end - 1, end) if end else range(0)
+
+
+def blocks_matched(group: config.Group, length: int, rules: Rules = SPEC) -> tuple[int, ...]:
+    """Positions of the blocks that must match for a hit of `length` tokens: those it needs, and one
+    more where a drafter has layers, which is not taken."""
+    needed = tuple(blocks_needed(group, length, rules))
+    if not length or not group.eagle:
+        return needed
+    return (*needed, *rules.matched_and_dropped(length, group.block_size))
+
+
+def prefixes_for(group: config.Group, tokens: str, length: int, position: int) -> tuple[str, ...]:
+    """Prefixes of which one must be cached for the block at this position to serve a hit, the one
+    that is looked for first in front. Where the hit ends inside the block, a state serves it only
+    as the state of the hit; attention also as part of a longer prefix, as long as that leaves a
+    token to compute."""
+    end = (position + 1) * group.block_size
+    if length % group.block_size == 0 or length > end:
+        return (tokens[:end],)
+    if not group.attention:
+        return (tokens[:length],)
+    longest = min(end, len(tokens) - 1)
+    return tuple(tokens[:last] for last in range(longest, length - 1, -1))
+
+
+def block_at(
+    group: config.Group, index: int, engine: Engine, tokens: str, length: int, position: int
+) -> int:
+    """The cached block that serves a hit at one position, the null block where there is none."""
+    for prefix in prefixes_for(group, tokens, length, position):
+        blocks = engine.blocks_for((index, prefix))
+        if blocks:
+            return blocks[0]
+    return NULL
+
+
+def resident(
+    group: config.Group,
+    index: int,
+    engine: Engine,
+    tokens: str,
+    length: int,
+    rules: Rules = SPEC,
+) -> bool:
+    """Whether the group alone could serve a hit of `length` tokens."""
+    if length and group.kind == "mamba" and not group.aligned:
+        return False
+    return all(
+        any(engine.blocks_for((index, x)) for x in prefixes_for(group, tokens, length, p))
+        for p in blocks_matched(group, length, rules)
+    )
+
+
+def worth_caching(
+    cfg: config.Engine, group: config.Group, position: int, request: Request, rules: Rules = SPEC
+) -> bool:
+    """Whether the block at this position is put into the cache: all of full attention, of the other
+    groups what a hit can need and the engine retains."""
+    size = group.block_size
+    if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
+        return True
+    if cfg.retention is None:
+        proof = int(group.eagle)
+        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, proof))
+    window = group.window if group.kind == "window" else STATE_WINDOW
+    boundaries = len(request.prompt), request.junction
+    drafted = (cfg.proof, int(group.eagle)) if cfg.proof else ()
+    unit = max(cfg.hit_unit, size)  # a state is kept here where it ends a block
+    return bool(
+        rules.is_retained(position, window, size, unit, cfg.retention, *boundaries, *drafted)
+    )
+
+
+def hit_blocks(
+    group: config.Group,
+    index: int,
+    engine: Engine,
+    tokens: str,
+    length: int,
+    rules: Rules = SPEC,
+) -> tuple[int, ...]:
+    """The table a hit of `length` tokens begins with: null where nothing is needed."""
+    needed = blocks_needed(group, length, rules)
+    return tuple(
+        block_at(group, index, engine, tokens, length, p) if p in needed else NULL
+        for p in range(int(counts.blocks_for_tokens(length, group.block_size)))
+    )
+
+
+def grown(
+    cfg: config.Engine,
+    group: config.Group,
+    table: Table,
+    end: int,
+    rules: Rules = SPEC,
+    fresh: bool = False,
+    ahead: int | None = None,
+) -> int:
+    """New blocks the table takes to reach `end` tokens, and in attention groups those `ahead` in
+    which a drafter may write. A `fresh` table has hits only."""
+    size, held = group.block_size, len(table)
+    if group.aligned:
+        scratch = cfg.drafts
+        return int(rules.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
+    ahead = rules.lookahead(cfg.lookahead) if ahead is None else ahead
+    slots = end + ahead + slots_for_states(cfg, group)
+    return int(rules.attention_blocks_predicted(slots, size, held, 0))
+
+
+def slots_for_states(cfg: config.Engine, group: config.Group) -> int:
+    """Tokens that a Mamba group of mode none is asked to have room for beyond those of a request:
+    a block for the state after each draft (`MambaManager.allocate_new_blocks`)."""
+    return 0 if group.attention else cfg.drafts * group.block_size
+
+
+def padded(
+    cfg: config.Engine, group: config.Group, table: Table, end: int, fresh: bool = False
+) -> Table:
+    """The table with null placeholders up to the running state, in align mode. Scratch blocks of
+    drafts that would be in front of it go behind it."""
+    if not group.aligned:
+        return table
+    running = int(counts.blocks_for_tokens(end, group.block_size)) - 1
+    first_scratch = len(table) if fresh else len(table) - cfg.drafts
+    left = max(first_scratch, min(running, len(table)))
+    kept = (*table[:first_scratch], *([NULL] * (left - first_scratch)), *table[left:])
+    return (*kept, *([NULL] * (running - len(table))), *table[first_scratch:left])

@@ -1,0 +1,86 @@
+"""How a request gets the blocks of a choice: those that come first in the model's free queue, or
+those that a recorded choice took."""
+
+from typing import NamedTuple
+
+from kvproof.model import block_lists, config
+from kvproof.model.reference.blocks import coordinator, pool
+from kvproof.model.arithmetic import counts
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Lists
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import Engine, Request
+
+
+class Grown(NamedTuple):
+    """An engine after a request has grown, and the blocks this took: the hit's, those for what a
+    connector brings, and those for the tokens to compute."""
+
+    engine: Engine
+    request: Request
+    hit: Lists = ()
+    brought: Lists = ()
+    taken: Lists = ()
+
+    @property
+    def from_queue(self) -> Lists:
+        """All blocks that were taken from the free queue."""
+        return block_lists.both(self.brought, self.taken)
+
+
+def grow(
+    cfg: config.Engine,
+    engine: Engine,
+    request: Request,
+    hit: coordinator.Hit | None,
+    end: int,
+    rules: Rules,
+) -> Grown:
+    """Grow a request to `end` tokens; with a hit it is admitted first."""
+    given: Lists = ((),) * len(cfg.groups)
+    brought = given
+    if hit is not None:
+        engine, request = coordinator.admit(cfg, engine, request, hit, rules)
+        sizes = (group.block_size for group in cfg.groups)
+        lengths = [int(counts.blocks_for_tokens(*g)) for g in zip(hit.own, sizes, strict=True)]
+        given, brought = block_lists.split(request.tables, lengths)
+    tables, copies = request.tables, len(engine.copies)
+    loads = end == request.computed
+    if not loads or cfg.drafts:
+        engine, request = coordinator.grow(cfg, engine, request, end, rules, hit is not None, loads)
+    taken = block_lists.taken(tables, request.tables, engine.copies[copies:])
+    return Grown(engine, request, given, brought, taken)
+
+
+def follow(
+    cfg: config.Engine,
+    engine: Engine,
+    request: Request,
+    hit: coordinator.Hit | None,
+    end: int,
+    rules: Rules,
+    recorded: Lists,
+) -> Grown:
+    """The same, with the blocks that a recorded choice took, where it says so. Raises NotAllowed
+    where they are other in number, or not free."""
+    own = grow(cfg, engine, request, hit, end, rules)
+    if not recorded or own.engine.dead != engine.dead or own.from_queue == recorded:
+        return own
+    for index, (ours, theirs) in enumerate(zip(own.from_queue, recorded, strict=True)):
+        if len(ours) != len(theirs):
+            raise NotAllowed(
+                f"{request.id} takes {len(theirs)} blocks in group {index} and needs {len(ours)}"
+            )
+        for block in theirs:
+            if block not in engine.free:
+                raise NotAllowed(f"{request.id} takes block {block}, which is not free")
+    places = {
+        ours: theirs
+        for group in zip(own.from_queue, recorded, strict=True)
+        for ours, theirs in zip(*group, strict=True)
+    }
+    first = [places[block] for block in engine.free if block in places]
+    grown = grow(cfg, pool.putting_first(engine, first), request, hit, end, rules)
+    if grown.from_queue != recorded:
+        raise NotAllowed(f"{request.id} takes a block twice, or one that it hits")
+    return grown

@@ -1,0 +1,187 @@
+"""The block pool: references, the free queue, and the map from keys to blocks.
+
+Sources: `BlockPool` and `FreeKVCacheBlockQueue` of vLLM V1. The queue gives from its head. Freed
+blocks that are cached join the tail, the others the head, so that the least recently used cached
+block goes last; callers free tail blocks of a request first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kvproof.model import config, kv_events
+from kvproof.model.errors import NotAllowed
+from kvproof.model.state import NULL, Block, Engine, Key, Request
+
+if TYPE_CHECKING:
+    from kvproof.model.reference.rules import Rules
+
+
+class Exhausted(NotAllowed):
+    """More blocks are taken than are free: nobody predicted that, and vLLM's engine dies of it."""
+
+
+def fits(needed: int, total: int) -> bool:
+    """Whether a pool of `total` blocks, the null block among them, has as many as are needed."""
+    return needed < total
+
+
+def is_idle(engine: Engine) -> bool:
+    """Whether no block is in use."""
+    return len(engine.free) == len(engine.blocks) - 1
+
+
+def is_cached(block: Block) -> bool:
+    """Whether a block is cached under any key."""
+    return block.key is not None
+
+
+def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
+    """The engine with some blocks replaced."""
+    blocks = list(engine.blocks)
+    for number, block in changed.items():
+        blocks[number] = block
+    return engine._replace(blocks=tuple(blocks))
+
+
+def register(engine: Engine, key: Key, block: int) -> Engine:
+    """Cache a block under a key, beside others that it has; an equal key of another block stays and
+    is hit first."""
+    entries = dict(engine.cached)
+    entries[key] = (*entries.get(key, ()), block)
+    engine = engine._replace(cached=tuple(sorted(entries.items())))
+    held = engine.blocks[block]
+    if held.key is None:
+        held = held._replace(key=key)
+    else:
+        held = held._replace(also=tuple(sorted((*held.also, key))))
+    return with_blocks(engine, {block: held})
+
+
+def forget_key(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
+    """Take a block out of the map under one of its keys, and tell so where it was the last."""
+    entries = dict(engine.cached)
+    entries[key] = tuple(b for b in entries[key] if b != block)
+    if not entries[key]:
+        del entries[key]
+    engine = engine._replace(cached=tuple(sorted(entries.items())))
+    if rules.tells_removal(len(entries.get(key, ()))):
+        engine = kv_events.telling(engine, kv_events.Removed(*key))
+    return engine
+
+
+def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
+    """Drop the cache entries of a block, if it has any."""
+    for key in engine.blocks[block].keys:
+        engine = rules.forget_key(engine, key, block, rules)
+    if engine.blocks[block].key is None:
+        return engine
+    return with_blocks(engine, {block: engine.blocks[block]._replace(key=None, also=())})
+
+
+def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
+    """Cache a block under a key; shorter ones that it is cached under end."""
+    held = engine.blocks[block].key
+    if held is not None and len(held[1]) < len(key[1]):
+        engine = unregister(engine, block, rules)
+    return register(engine, key, block)
+
+
+def cache_block(
+    cfg: config.Engine, _group: config.Group, engine: Engine, key: Key, block: int, rules: Rules
+) -> Engine:
+    """Cache a full block of a group under its key. The null block holds nothing and is passed over;
+    a block that is cached stays as it is, where no hit ends inside a block. The engine dies where
+    the block has this key already."""
+    if block == NULL:
+        return engine
+    if key in engine.blocks[block].keys:
+        return engine._replace(dead=f"block {block} is to be hashed twice")
+    if engine.blocks[block].key is None or cfg.partial:
+        return promote(engine, key, block, rules)
+    return engine
+
+
+def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
+    """Drop what a step that began with the engine `begun` has cached of a request: the request was
+    taken out of the step, and will not be computed (vllm#57580)."""
+    for block in {b for table in request.tables for b in table if b != NULL}:
+        if engine.blocks[block].key != begun.blocks[block].key:
+            engine = unregister(engine, block, rules)
+    return engine
+
+
+def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
+    """Cache another block under the keys of this one, in its place. Nothing is told: the keys are
+    cached as before."""
+    keys, said = engine.blocks[source].keys, engine.reports
+    engine = unregister(engine, source, rules)
+    for key in keys:
+        engine = register(engine, key, target)
+    return engine._replace(reports=said)
+
+
+def putting_first(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """The engine with these free blocks at the head of the queue, in this order."""
+    first = tuple(dict.fromkeys(blocks))
+    rest = list(engine.free)
+    for block in first:
+        rest.remove(block)
+    return engine._replace(free=(*first, *rest))
+
+
+def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
+    """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
+    where it has too few."""
+    if count > len(engine.free):
+        raise Exhausted(f"{count} blocks are taken and {len(engine.free)} are free")
+    taken = engine.free[:count]
+    engine = engine._replace(free=engine.free[count:])
+    for block in taken:
+        engine = unregister(engine, block, rules)
+    referenced = {b: engine.blocks[b]._replace(refs=engine.blocks[b].refs + 1) for b in taken}
+    return with_blocks(engine, referenced), taken
+
+
+def allocate(
+    engine: Engine, _group: config.Group, _held: int, _needed: int, count: int, rules: Rules
+) -> tuple[Engine, tuple[int, ...]]:
+    """Take new blocks for a table that has `held` entries and needs `needed` for its tokens. It may
+    have more than it needs: drafts that were rejected leave blocks behind (vllm#43382)."""
+    return take(engine, count, rules)
+
+
+def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """Reference cached blocks that a request hits; those that were free leave the queue."""
+    for block in blocks:
+        if block == NULL:
+            continue
+        if engine.blocks[block].refs == 0:
+            engine = engine._replace(free=tuple(b for b in engine.free if b != block))
+        refs = engine.blocks[block].refs + 1
+        engine = with_blocks(engine, {block: engine.blocks[block]._replace(refs=refs)})
+    return engine
+
+
+def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
+    """Drop one reference of each block, in the order in which they may be evicted."""
+    first: list[int] = []
+    last: list[int] = []
+    changed: dict[int, Block] = {}
+    for number in blocks:
+        if number == NULL:
+            continue
+        block = changed.get(number, engine.blocks[number])
+        changed[number] = block._replace(refs=block.refs - rules.references_dropped(1))
+        if changed[number].refs <= 0:
+            queue = first if block.key is None else last
+            queue.extend([number] * rules.entries_queued(1))
+    return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))
+
+
+def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
+    """Let go of all blocks of a request, group by group, tail first."""
+    for table in request.tables:
+        engine = release(engine, reversed(table), rules)
+    return engine

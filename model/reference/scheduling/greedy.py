@@ -1,0 +1,169 @@
+"""A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
+run may choose otherwise."""
+
+from kvproof.model.reference.blocks import capacity, coordinator, groups
+from kvproof.model.reference.transfers import connector
+from kvproof.model.arithmetic import counts
+from kvproof.model.reference.features import in_flight
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Admit, Adopt, Compute, Preempt
+from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.state import (
+    FAILED,
+    LOADED,
+    LOADING,
+    NULL,
+    PREEMPTED,
+    WAITING,
+    Engine,
+    Request,
+)
+
+
+class Greedy(Scheduling):
+    """One scheduler step that chooses by itself."""
+
+    def choose(self) -> None:
+        """Running requests first, then waiting ones in turn while they fit, each as far as it can:
+        those with blocks, those that were preempted, and the others, in the order of arrival. By
+        priority it makes no difference who was preempted."""
+        preempted = False
+        for name in self.rules.runners_in_turn(self.engine.running):
+            if name not in self.engine.running or not self.budget or self.engine.dead:
+                continue
+            preempted |= not self._run_on(name)
+            if name not in self.engine.running:
+                break  # it gave way itself: whoever is next would fare no better
+        if not preempted:
+            self._admit_waiting()
+
+    def _wanted(self, name: str, start: int, hit: coordinator.Hit | None) -> int:
+        request = self.engine.request(name)
+        return self.chunk(request, start, self.computable(request, start, False), hit)
+
+    def _run_on(self, name: str) -> bool:
+        """Schedule a running request, preempting who comes last; False if anyone lost blocks."""
+        undisturbed = True
+        while name in self.engine.running:
+            tokens = self._wanted(name, self.engine.request(name).computed, None)
+            if not tokens:
+                break
+            before = self.engine
+            try:
+                self.compute(Compute(name, tokens))
+                break
+            except NotAllowed:
+                self.engine = before
+            victim = self._last()
+            if in_flight.must_wait(self.cfg, self.engine, victim):
+                break
+            undisturbed = False
+            self.preempt(Preempt(victim, name))
+        return undisturbed
+
+    def _last(self) -> str:
+        """The running request to be preempted: the one that started last, or by priority."""
+        if self.cfg.by_priority:
+            return max(self.engine.running, key=self.rank)
+        return next(r for r in reversed(self.engine.running) if r not in dict(self.scheduled))
+
+    def _admit_waiting(self) -> None:
+        bare = {r.id for r in self.engine.requests if not r.tables}
+        for request in self.engine.requests:
+            if request.status in (LOADED, FAILED):
+                self.adopt(Adopt(request.id))
+        held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
+        if self.cfg.by_priority:
+            held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))
+        else:
+            held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
+        self.rules.serve_waiting(self, held)
+
+    def serve(self, request: Request) -> bool:
+        """Whether a request that waits is served in this step."""
+        return bool(self.budget) and not self.engine.dead and self._try(request.id)
+
+    def reclaim(self, needy: str) -> None:
+        """Nobody runs: sessions that wait give their blocks to the first in turn until it fits."""
+        order = list(self.engine.requests)
+        if self.cfg.by_priority:
+            order.sort(key=lambda r: self.rank(r.id))
+        for victim in reversed(order):
+            before = self.engine
+            if victim.id == needy or not sessions.gives_way(self.cluster, victim):
+                continue
+            try:
+                self.preempt(Preempt(victim.id, needy))
+            except NotAllowed:
+                self.engine = before
+                return
+            if self._try(needy):
+                return
+
+    def _leaves_room(self, before: Engine, name: str) -> bool:
+        """Whether a load leaves the blocks that requests begun before it still need. One that waits
+        with its blocks cannot be preempted, and several of them could wait for each other."""
+        if self.engine.dead:
+            return True
+        ahead = max(self._lookahead(), self._kept_slots())
+        promised = sum(self._still_needed(r, ahead) for r in before.requests if self._begun(r))
+        rest = self._still_needed(self.engine.request(name), self._lookahead())
+        if not self.rules.leaves_room(promised + max(rest, self._kept()), len(self.engine.free)):
+            raise NotAllowed(f"{name} would take blocks that others need to finish")
+        return True
+
+    def _kept_slots(self) -> int:
+        return self.rules.slots_kept_beside_load(self.cfg.drafts, self.cfg.lookahead)
+
+    def _kept(self) -> int:
+        """Blocks that a load is asked to leave free for a step with drafts after it."""
+        sizes = (g.block_size for g in self.cfg.groups if g.attention)
+        return sum(int(counts.blocks_for_tokens(self._kept_slots(), size)) for size in sizes)
+
+    def _begun(self, request: Request) -> bool:
+        """Whether a request holds blocks and has its first token still to come."""
+        loads = request.status in (LOADING, LOADED, FAILED)
+        return bool(request.tables) and (request.computed < len(request.tokens) or loads)
+
+    def _lookahead(self) -> int:
+        return self.rules.lookahead(self.cfg.lookahead)
+
+    def _still_needed(self, request: Request, ahead: int) -> int:
+        """Blocks that a request begun before a load, or the load itself, needs for its tokens and
+        so many slots after them."""
+        needed = 0
+        for group, table in zip(self.cfg.groups, request.tables, strict=True):
+            blocks = groups.grown(
+                self.cfg, group, table, len(request.tokens), self.rules, ahead=ahead
+            )
+            held = len(table) - table.count(NULL)
+            needed += capacity.at_most(self.cfg, group, blocks, held)
+        return needed
+
+    def _try(self, name: str) -> bool:
+        """Admit and schedule a waiting request if it fits; all or nothing."""
+        saved = (self.engine, self.state, len(self.chose))
+        saved_logs = (len(self.admissions), len(self.allocations))
+        try:
+            request = self.engine.request(name)
+            if not request.tables:
+                hit, external = connector.best_admission(
+                    self.cluster, self.cfg, self.state, self.engine, request, self.rules
+                )
+                self.admit(Admit(name, hit, external))
+                if external and not self.cfg.store:
+                    return self._leaves_room(saved[0], name)
+            pending = self.pending[1] if self.pending else None
+            request = self.engine.request(name)
+            start = pending.tokens + request.external if pending else request.computed
+            tokens = self._wanted(name, start, pending)
+            self.compute(Compute(name, tokens))
+        except NotAllowed:
+            self.engine, self.state, chosen = saved
+            del self.chose[chosen:]
+            del self.admissions[saved_logs[0] :]
+            del self.allocations[saved_logs[1] :]
+            self.pending = None
+            return False
+        return True

@@ -1,0 +1,98 @@
+"""The output of a step arrives on an engine whose steps overlap (see `in_flight`).
+
+Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with_output`.
+"""
+
+from kvproof.model import config, memory
+from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.blocks import coordinator
+from kvproof.model.reference.features import drafts, in_flight
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import COUNTS, LATE, VOID, Engine, Flight, Request, State
+from kvproof.model.step import Read
+
+
+def complete(
+    cluster: config.Cluster,
+    rules: Rules,
+    state: State,
+    name: str,
+    accepted: drafts.Accepted = (),
+) -> State:
+    """The output of the oldest step in flight arrives. Each sampled token takes the place of its
+    placeholder; full blocks of known tokens are cached; a request may end. The output of a request
+    that has ended is thrown away; the tokens of one that was preempted are kept, and touch no
+    placeholder and no computed token, for the preemption has taken them (vllm#48245)."""
+    engine = state.engine(name)
+    if not engine.steps:
+        raise NotAllowed(f"engine {name} has no step in flight")
+    drafts.check(engine, accepted)
+    engine, step = in_flight.arrived(engine, rules)
+    state = state.putting(engine)
+    for flight in step:
+        if flight.fate != VOID:
+            state = _taken(cluster, rules, state, flight, name, dict(accepted))
+    return state
+
+
+def carried_out(
+    cfg: config.Engine, before: Engine, after: Engine
+) -> tuple[Engine, tuple[Read, ...]]:
+    """The engine after the worker has run what had waited for the step whose output arrived. What
+    is thrown away is not run: nothing of it is cached, and later steps write after it."""
+    sampled = {f.request for f in before.steps[0] if f.samples and f.fate == COUNTS}
+    batch = [
+        (after.request(f.request), f.tokens)
+        for f in (after.steps[0] if after.steps else ())
+        if f.request in sampled and f.fate == COUNTS
+    ]
+    return memory.run(cfg, after, batch) if cfg.drafts and batch else (after, ())
+
+
+def _stepped_back(
+    cfg: config.Engine, engine: Engine, request: Request, drafts: int, rules: Rules
+) -> tuple[Engine, Request]:
+    """The request without the drafts of an ended step that were rejected. What a step behind it
+    computes begins so much earlier; which blocks it uses is known now."""
+    behind = in_flight.under_way(engine, request.id)
+    ended = request._replace(computed=request.computed - behind)
+    engine, ended = drafts.settled(cfg, engine, ended, drafts, rules)
+    request = request._replace(computed=ended.computed + behind, states=ended.states)
+    return in_flight.placed(cfg, engine, request).having(request), request
+
+
+def _taken(
+    cluster: config.Cluster,
+    rules: Rules,
+    state: State,
+    flight: Flight,
+    name: str,
+    accepted: dict[str, int],
+) -> State:
+    cfg, drafts = cluster.engine(name), accepted.get(flight.request, 0)
+    engine = _without_placeholder(state.engine(cfg.name), flight, rules)
+    request = engine.request(flight.request)
+    if not flight.samples:
+        return state.putting(engine)
+    if flight.fate == COUNTS and cfg.drafts:
+        engine, request = _stepped_back(cfg, engine, request, drafts, rules)
+    request = drafts.lengthened(request, drafts + 1)
+    engine = engine.having(request)
+    if flight.fate == COUNTS:
+        settled = len(request.tokens) - 1
+        engine, request = coordinator.cache(cfg, engine, request, settled, rules)
+    state = state.putting(engine)
+    if len(request.output) < request.max_tokens:
+        return state
+    if cluster.job(request.id).parts:
+        return sessions.paused(state, name, request, rules)
+    return connector.finish(cfg, state, request, rules, cluster.turns)
+
+
+def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:
+    reserved = int(rules.placeholders_taken(flight.samples)) + flight.ahead
+    taken = rules.placeholders_due(reserved, flight.fate == LATE)
+    left = engine.placeholders(flight.request) - taken
+    return in_flight.with_placeholders(engine, flight.request, left)

@@ -1,0 +1,93 @@
+"""A store could not bring what a step loaded: the step's output says so.
+
+The step and those behind it have computed on what was never there. Nothing of theirs counts for the
+request: no token, no placeholder, no cached block from the first one on that is missing. By policy
+the request ends, or goes on from before that block. What a store could not bring it has lost.
+
+Source: `Scheduler._handle_invalid_blocks` of vLLM V1, which knows one cache group only. Left open:
+loads that fail in part, and those whose blocks another request holds too.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.model import config, memory
+from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.features import store
+from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import COUNTS, Engine, Request, State
+
+
+def _shares(engine: Engine) -> dict[str, int]:
+    """Tokens of each request that are under way, of those in the oldest step."""
+    if engine.step is not None:
+        return dict(engine.step)
+    oldest = engine.steps[0] if engine.steps else ()
+    return {
+        share.request: sum(f.tokens for f in engine.flights(share.request) if f.fate == COUNTS)
+        for share in oldest
+        if share.fate == COUNTS
+    }
+
+
+def missing(cfg: config.Engine, request: Request) -> tuple[int, ...]:
+    """The blocks of a request from the first one on that its store was to bring."""
+    return request.tables[0][request.hit // cfg.groups[0].block_size :]
+
+
+def possible(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[str]:
+    """The requests whose load the oldest step in flight carries, and which may fail."""
+    cfg = cluster.engine(engine.name)
+    if not cfg.store or state.failures >= cluster.failures:
+        return
+    for name, tokens in _shares(engine).items():
+        request = engine.request(name)
+        loads = request.external and request.computed - tokens == request.hit + request.external
+        if loads and not _held_by_others(cfg, engine, request):
+            yield name
+
+
+def _held_by_others(cfg: config.Engine, engine: Engine, request: Request) -> bool:
+    blocks = set(missing(cfg, request))
+    others = (r for r in engine.requests if r.id != request.id)
+    return any(blocks & set(table) for r in others for table in r.tables)
+
+
+def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+    """The engine and its store without what they had of a request beyond its local hit."""
+    engine = memory.wiped(engine, missing(cfg, request))
+    return store.losing(engine, request.tokens[: request.hit + cfg.groups[0].block_size])
+
+
+def taken_back(
+    cluster: config.Cluster, rules: Rules, state: State, name: str, failed: str
+) -> State:
+    """The state in which nothing counts that was computed after the load of this request."""
+    cfg, engine = cluster.engine(name), state.engine(name)
+    if failed not in possible(cluster, state, engine):
+        raise NotAllowed(f"{failed} has no load on {name} that could fail")
+    request = engine.request(failed)
+    engine = _without_share(spoiled(cfg, engine, request), failed)
+    engine, request = rules.uncache_missing(cluster, engine, request, missing(cfg, request), rules)
+    # Its drafter has proposed tokens meanwhile: whether they are right, the next step says.
+    proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
+    request = request._replace(drafts=proposed)
+    request = request._replace(computed=request.hit, external=0)
+    engine = rules.void_steps(engine.having(request), failed)
+    return state.putting(engine)._replace(failures=state.failures + 1)
+
+
+def _without_share(engine: Engine, name: str) -> Engine:
+    """The engine whose oldest step has no output for a request."""
+    if engine.step is not None:
+        return engine._replace(step=tuple(s for s in engine.step if s[0] != name))
+    oldest, *rest = engine.steps
+    return engine._replace(steps=(tuple(f for f in oldest if f.request != name), *rest))
+
+
+def ended(cluster: config.Cluster, rules: Rules, state: State, name: str, failed: str) -> State:
+    """By policy the request ends, after the outputs of others were taken."""
+    if cluster.load_failure != "fail":
+        return state
+    cfg = cluster.engine(name)
+    return connector.leave(cluster, cfg, state, state.engine(name).request(failed), rules)

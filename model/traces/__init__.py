@@ -1,0 +1,1 @@
+"""Traces: runs as files, and how they are read back."""

@@ -1,0 +1,103 @@
+"""Traces as files: JSON Lines, one record a line, with a schema version.
+
+The header says how to set the machine up. Then comes one line per event, with what it changed in
+the state (see `state_diff`; left out where the states could not be recorded), then the finding if
+there is one, then an end record with the number of events: a file without it was cut off.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kvproof
+from kvproof.invariants.invariant import Finding
+from kvproof.model.config import config_json
+from kvproof.model import events_json
+from kvproof.model.reference.apply import initial
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Event
+from kvproof.model.traces.new_file import write_new
+from kvproof.model.traces.state_diff import Change, Flat, flat, patched
+
+SCHEMA = 2
+KIND = "kvproof-trace"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run that can be replayed. `changes` has one entry per event, or is None.
+
+    `vllm` is the release a live trace was taken on. The state before the first event is the
+    initial state of the cluster.
+    """
+
+    cluster: Cluster
+    events: tuple[Event, ...]
+    changes: tuple[Change, ...] | None = None
+    finding: Finding | None = None
+    faults: tuple[str, ...] = ()
+    machine: str = "model"
+    seed: int = 0
+    vllm: str | None = None
+    kvproof: str = kvproof.__version__
+
+    def states(self) -> list[Flat]:
+        """The state before the first event and after each one. Empty where none was recorded."""
+        if self.changes is None:
+            return []
+        states = [flat(initial(self.cluster))]
+        for change in self.changes:
+            states.append(patched(states[-1], change))
+        return states
+
+
+def fresh_path(folder: Path, stem: str) -> Path:
+    """A file in `folder` that does not exist yet: `stem.jsonl`, then `stem-2.jsonl`, and so on.
+
+    Raises UsageError where the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {folder} cannot be made ({error.strerror}). "
+            "Write a folder that you may write to."
+        ) from error
+    path, number = folder / f"{stem}.jsonl", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{stem}-{number}.jsonl"
+    return path
+
+
+def write(path: Path, trace: Trace) -> None:
+    """Write a new file. Raises UsageError where it exists or cannot be written."""
+    write_new(path, "".join(json.dumps(record) + "\n" for record in records(trace)))
+
+
+def records(trace: Trace) -> list[dict[str, Any]]:
+    """The lines of a trace file as plain data."""
+    header: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "config": config_json.to_json(trace.cluster),
+        "faults": list(trace.faults),
+        "machine": trace.machine,
+        "versions": {"kvproof": trace.kvproof, "vllm": trace.vllm},
+        "seed": trace.seed,
+    }
+    lines = [header]
+    for index, event in enumerate(trace.events):
+        line: dict[str, Any] = {"step": index + 1, "event": events_json.to_json(event)}
+        if trace.changes is not None:
+            changed, removed = trace.changes[index]
+            line |= {"changed": changed, "removed": list(removed)}
+        lines.append(line)
+    if trace.finding is not None:
+        finding = trace.finding
+        found: dict[str, Any] = {"invariant": finding.invariant, "reasons": list(finding.reasons)}
+        lines.append({"finding": found | {"about": finding.about.said()}})
+    lines.append({"end": {"steps": len(trace.events)}})
+    return lines

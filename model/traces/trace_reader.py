@@ -1,0 +1,163 @@
+"""Reading a trace file. Whatever is wrong with it, the error names the line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kvproof.invariants.invariant import Finding
+from kvproof.model.config import config_json
+from kvproof.model import events_json
+from kvproof.model.because import About
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Event
+from kvproof.model.traces.state_diff import Change
+from kvproof.model.traces.trace import KIND, SCHEMA, Trace
+from kvproof.model.traces.trace_upgrade import upgraded
+from kvproof.model.traces.upgrade_ghost import upgrade
+
+WHOLE = "Write a trace file as kvproof left it."
+
+
+def read(path: Path) -> Trace:
+    """The trace in a file. Raises UsageError where it is missing, broken, cut off or too new."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"The trace file {path} cannot be read ({error.strerror}). "
+            "Write the path of a trace file."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The file {path} is not UTF-8 text. {WHOLE}") from error
+    return _Reader(path, text).trace()
+
+
+class _Reader:
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.lines = text.split("\n")
+        self.number = 0
+        self.schema = SCHEMA
+        self.ended = text.endswith("\n")
+        if self.ended:
+            self.lines.pop()
+
+    def fail(self, what: str, remedy: str = WHOLE) -> NoReturn:
+        raise UsageError(f"Line {self.number} of {self.path} {what}. {remedy}")
+
+    def next(self) -> dict[str, Any]:
+        """The next record."""
+        if self.number >= len(self.lines):
+            self.number += 1
+            self.fail("is missing: the trace was cut off before its end record")
+        line = self.lines[self.number]
+        self.number += 1
+        if self.number == len(self.lines) and not self.ended:
+            self.fail("has no line end: the trace was cut off")
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            self.fail("is not JSON")
+        if not isinstance(record, dict):
+            self.fail("is not a JSON object")
+        told: dict[str, Any] = self.parsed(lambda r: upgraded(r, self.schema), record)
+        return told
+
+    def field(self, record: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
+        """A field of a record, checked."""
+        value = record.get(name)
+        if name not in record or not isinstance(value, kind) or isinstance(value, bool):
+            self.fail(f"has no usable field {name}")
+        return value
+
+    def texts(self, record: dict[str, Any], name: str) -> tuple[str, ...]:
+        """A field that is a list of strings."""
+        values = self.field(record, name, list)
+        if not all(isinstance(v, str) for v in values):
+            self.fail(f"has a field {name} that is not a list of texts")
+        return tuple(values)
+
+    def parsed(self, parse: Callable[[Any], Any], data: Any) -> Any:
+        """Data parsed by another room, whose error gets the line in front."""
+        try:
+            return parse(data)
+        except UsageError as error:
+            raise UsageError(f"Line {self.number} of {self.path}: {error}") from error
+
+    def trace(self) -> Trace:
+        """All of the file."""
+        header = self.header()
+        taken: list[Event] = []
+        changes: list[Change] = []
+        finding: Finding | None = None
+        record = self.next()
+        while "event" in record:
+            if self.field(record, "step", int) != len(taken) + 1:
+                self.fail(f"is step {record['step']} where step {len(taken) + 1} belongs")
+            taken.append(self.parsed(events_json.from_json, record["event"]))
+            if "changed" in record:
+                changed = self.field(record, "changed", dict)
+                removed = map(upgrade, self.texts(record, "removed"))
+                changes.append(Change({upgrade(p): v for p, v in changed.items()}, tuple(removed)))
+            record = self.next()
+        if "finding" in record:
+            if not taken:
+                self.fail("has a finding and no event before it")
+            found = self.field(record, "finding", dict)
+            reasons = self.texts(found, "reasons")
+            finding = Finding(self.field(found, "invariant", str), reasons, self.about(found))
+            record = self.next()
+        self.check_end(record, len(taken))
+        if changes and len(changes) < len(taken):
+            self.fail("ends a trace in which only some events say what they changed")
+        return Trace(
+            cluster=header["config"],
+            events=tuple(taken),
+            changes=tuple(changes) if changes or not taken else None,
+            finding=finding,
+            faults=tuple(header["faults"]),
+            machine=header["machine"],
+            seed=header["seed"],
+            vllm=header["versions"].get("vllm"),
+            kvproof=str(header["versions"].get("kvproof")),
+        )
+
+    def about(self, found: dict[str, Any]) -> About:
+        """What a finding is about; nothing is said in older traces."""
+        said = self.field(found, "about", dict) if "about" in found else {}
+        for name in said:
+            if name not in About._fields:
+                self.fail(f"has a finding about {name!r}, which is none of {About._fields}")
+            self.field(said, name, int if name in ("group", "block") else str)
+        return About(**said)
+
+    def header(self) -> dict[str, Any]:
+        """The first line, checked, with its config parsed."""
+        record = self.next()
+        if record.get("kind") != KIND:
+            self.fail(f"does not say kind {KIND}", "Write a trace file, not another kind of file.")
+        schema = self.field(record, "schema", int)
+        if schema > SCHEMA:
+            self.fail(
+                f"says schema {schema}, newer than the {SCHEMA} this kvproof reads",
+                "Write a trace of this release, or upgrade kvproof.",
+            )
+        if schema < 1:
+            self.fail(f"says schema {schema}, which never was")
+        self.schema = schema
+        record["config"] = self.parsed(config_json.from_json, self.field(record, "config", dict))
+        self.texts(record, "faults")
+        self.field(record, "machine", str)
+        self.field(record, "seed", int)
+        self.field(record, "versions", dict)
+        return record
+
+    def check_end(self, record: dict[str, Any], steps: int) -> None:
+        """The end record counts the events, and nothing follows it."""
+        end = self.field(record, "end", dict)
+        if self.field(end, "steps", int) != steps:
+            self.fail(f"counts {end['steps']} steps where the trace has {steps}")
+        if self.number < len(self.lines):
+            self.number += 1
+            self.fail("follows the end record")

@@ -1,0 +1,256 @@
+"""Replay: drive a machine through the events of a trace, and say whether it does the same again.
+
+`record` makes the trace of a violation in the first place; it is a replay that notes the states.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.registry import CHECKS, check_named
+from kvproof.model import termination
+from kvproof.model.reference.apply import initial
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import (
+    BLOCKS,
+    Event,
+    Schedule,
+    Submit,
+    as_told,
+    bare,
+    describe,
+    stimulus,
+    told_alike,
+)
+from kvproof.model.machine import Machine
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.model.step import Step
+from kvproof.model.traces.state_diff import Change, Flat, diff, flat
+from kvproof.model.traces.trace import Trace
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.conformance.count_conformance import TIE, ties
+from kvproof.strategies.verdict import Outcome, Verdict
+
+ABSENT = "(absent)"
+"""How a difference shows a field that is not there."""
+
+
+class Difference(NamedTuple):
+    """Where a replay first went another way: the step (from 1), and one field with both values."""
+
+    step: int
+    event: str
+    field: str
+    recorded: Any
+    replayed: Any
+
+    @property
+    def sentence(self) -> str:
+        """The difference in words."""
+        return (
+            f"step {self.step}, {self.event}: {self.field} is {self.replayed!r} "
+            f"where the trace has {self.recorded!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found.
+
+    `outcome` is VIOLATED where the finding of the trace was shown again: the same words, or after
+    another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
+    none. Where not all events were possible it is SAMPLED only if the machine got the same traffic,
+    took most of them and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
+    `differs` says where the run first went another way; None where all was equal. `compared` says
+    that the trace has no finding: then a difference is what is found.
+    """
+
+    outcome: Outcome
+    differs: Difference | None = None
+    compared: bool = False
+
+    def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
+        """1 where the finding was shown again, unless it is less grave than `fail_on`, and where a
+        run without a finding differs; 3 where the machine could not follow; else 0."""
+        if self.compared and self.differs:
+            return 1
+        return self.outcome.exit_code(fail_on)
+
+
+def offered(machine: Machine, event: Event) -> Event:
+    """The event as this machine takes it: the model checks recorded choices, live vLLM chooses."""
+    return event if machine.name == "model" else stimulus(event)
+
+
+def replay(machine: Machine, trace: Trace) -> Replayed:
+    """Feed the events of a trace to a fresh machine.
+
+    As long as all is equal, compared are the event as it was resolved, every field of the state
+    after it (where the trace has states), and the finding. After the first difference the machine
+    takes what it can of the rest, and is asked for the finding after each event. Raises UsageError
+    where the trace names an engine, request or invariant that does not exist.
+    """
+    following = _Following(machine, trace)
+    for index, event in enumerate(trace.events):
+        following.take(index, event)
+    return following.end()
+
+
+class _Following:
+    """A machine that follows a trace."""
+
+    def __init__(self, machine: Machine, trace: Trace) -> None:
+        self.machine, self.trace = machine, trace
+        self.states = trace.states()
+        self.taken: list[Event] = []
+        self.differs: Difference | None = None
+        self.shown: Finding | None = None
+        self.missed: list[Event] = []
+
+    def take(self, index: int, recorded: Event) -> None:
+        """Take one event, or leave it out where it is not possible here."""
+        at = (index + 1, describe(recorded))
+        last = index + 1 == len(self.trace.events)
+        if self.shown or any(engine.dead for engine in self.machine.state.engines):
+            return
+        step = self._step(at, recorded)
+        if step is None:
+            self.missed.append(recorded)
+            return
+        self.taken.append(step.event)
+        if self.differs is None:
+            self.differs = _event_differs(at, recorded, step)
+        if self.differs is None and self.states:
+            self.differs = _state_differs(at, self.states[index + 1], flat(step.after))
+        self._judge(at, step, last)
+
+    def _step(self, at: tuple[int, str], recorded: Event) -> Step | None:
+        """The step of an event; None where it is not possible. Where the model may not choose what
+        was chosen, which is a difference, it chooses by itself."""
+        own = stimulus(recorded)
+        for event in (recorded, bare(recorded), own) if self.machine.name == "model" else (own,):
+            try:
+                return self.machine.take(event)
+            except (NotAllowed, UsageError) as error:
+                if self.differs is None and isinstance(error, UsageError):
+                    raise
+                how = f"not allowed: {error}"
+                self.differs = self.differs or Difference(*at, "event", "taken", how)
+        return None
+
+    def _judge(self, at: tuple[int, str], step: Step, last: bool) -> None:
+        """Look for the finding. A trace without one differs where any check does not hold."""
+        wanted = self.trace.finding
+        if wanted is None:
+            for finding in broken(self.machine.cluster, step, CHECKS.values()):
+                self.differs = self.differs or Difference(*at, "finding", "none", finding.sentence)
+            return
+        asked = _asked(self.machine, wanted.invariant)
+        if (self.differs is None and not last) or asked[0].kind == "eventually":
+            return
+        findings = list(broken(self.machine.cluster, step, asked))
+        if findings:
+            self.shown = wanted if wanted in findings else findings[0]
+        if self.shown != wanted and self.differs is None:
+            now = findings[0].sentence if findings else "none"
+            self.differs = Difference(*at, "finding", wanted.sentence, now)
+
+    def end(self) -> Replayed:
+        """What was found. An `eventually` invariant is judged by driving the machine on."""
+        wanted, end = self.trace.finding, (len(self.trace.events), "the end")
+        asked = _asked(self.machine, wanted.invariant) if wanted and not self.shown else ()
+        if wanted and asked and asked[0].kind == "eventually":
+            if _stuck(self.machine, wanted.invariant):
+                self.shown = wanted
+            elif self.differs is None:
+                how = "all requests finish from here"
+                self.differs = Difference(*end, "finding", wanted.sentence, how)
+        elif wanted and not self.shown and self.missed:
+            self._go_on(wanted.invariant)
+        verdict, reason = Verdict.SAMPLED, ""
+        if self.shown:
+            verdict = Verdict.VIOLATED
+        elif wanted and self.missed and not self._followed():
+            verdict = Verdict.UNKNOWN
+            reason = f"{len(self.missed)} of {len(self.trace.events)} events are not possible here"
+        coverage = {"examples": 1, "steps": len(self.taken)}
+        outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
+        return Replayed(outcome, self.differs, compared=wanted is None)
+
+    def _go_on(self, invariant: str) -> None:
+        """Drive a machine that could not take all events to the end of its traffic: what was to
+        happen in those may have happened before, or happens yet."""
+        run = Run(self.machine, _asked(self.machine, invariant))
+        try:
+            drain(run, None)
+        except Violated as violated:
+            if violated.finding.invariant == invariant:
+                self.shown = violated.finding
+        self.taken += [step.event for step in run.steps]
+
+    def _followed(self) -> bool:
+        """Whether what was asked for is told, though some events were not possible: the machine
+        got the same traffic, took most of the events, and came to the end of all."""
+        traffic = not any(isinstance(event, Submit) for event in self.missed)
+        most = 2 * len(self.missed) < len(self.trace.events)
+        return traffic and most and termination.over(self.machine.state)
+
+
+def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:
+    """What each event changes, on a fresh machine. None where it does not take the same events."""
+    last: Flat = flat(initial(machine.cluster))
+    changes = []
+    for event in events:
+        try:
+            step = machine.take(offered(machine, event))
+        except NotAllowed:
+            return None
+        if not told_alike(event, step.event):
+            return None
+        after = flat(step.after)
+        changes.append(diff(last, after))
+        last = after
+    return tuple(changes)
+
+
+def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Difference | None:
+    if told_alike(recorded, step.event):
+        return None
+    if bare(step.event) != bare(recorded):
+        return Difference(*at, "event", describe(recorded), describe(step.event))
+    return next(_blocks_differ(at, recorded, as_told(recorded, step.event)))
+
+
+def _blocks_differ(at: tuple[int, str], recorded: Event, event: Event) -> Iterator[Difference]:
+    """The lists of blocks that differ in two events which decide the same."""
+    if isinstance(recorded, Schedule) and isinstance(event, Schedule):
+        for said, choice in zip(recorded.chose or (), event.chose or (), strict=True):
+            for name in BLOCKS:
+                was, now = getattr(said, name, ()), getattr(choice, name, ())
+                if was != now:
+                    yield Difference(*at, f"{name} of {describe(said)}", was, now)
+
+
+def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Difference | None:
+    for pointer in sorted({*expected, *found}):
+        was, now = expected.get(pointer, ABSENT), found.get(pointer, ABSENT)
+        if was != now:
+            return Difference(*at, pointer, was, now)
+    return None
+
+
+def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
+    rules = getattr(machine, "rules", SPEC)
+    return ties(rules) if name == TIE else (check_named(name),)
+
+
+def _stuck(machine: Machine, invariant: str) -> bool:
+    """Whether fair scheduling from here on does not end all requests. Takes more events."""
+    try:
+        drain(Run(machine, ()), invariant)
+    except Violated:
+        return True
+    return False

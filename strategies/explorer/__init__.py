@@ -1,0 +1,1 @@
+"""The explorer: every state of a scope, breadth first."""

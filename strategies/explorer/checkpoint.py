@@ -1,0 +1,86 @@
+"""A search as a file, so that it can go on after it was stopped or killed.
+
+The file is replaced as a whole, so there is always a whole one. It holds plain data and the types
+of the model only; anything else in it is refused, not loaded.
+"""
+
+import io
+import os
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import kvproof
+from kvproof.model.config import config_json
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.model.reference.rules import Rules
+from kvproof.strategies.explorer.search_graph import Reached
+
+KIND = "kvproof-checkpoint"
+MODULES = ("kvproof.model.state", "kvproof.model.ghost_state", "kvproof.model.events")
+
+
+class _Plain(pickle.Unpickler):
+    """Loads the types of the model and of plain data."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in MODULES or (module, name) == ("collections", "Counter"):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a checkpoint")
+
+
+def scope(
+    cluster: Cluster, rules: Rules, invariants: Iterable[str], symmetric: bool = False
+) -> dict[str, Any]:
+    """What a search is about: a checkpoint of another one is no use to it."""
+    return {
+        "kind": KIND,
+        "kvproof": kvproof.__version__,
+        "config": config_json.to_json(cluster),
+        "rules": rules.differing(),
+        "invariants": list(invariants),
+        "symmetric": symmetric,
+    }
+
+
+def save(path: Path, about: dict[str, Any], reached: Reached) -> None:
+    """Write the search, in place of an earlier state of it. Raises UsageError where that fails."""
+    temporary = path.with_name(path.name + ".part")
+    try:
+        with temporary.open("wb") as file:
+            pickle.dump((about, reached.saved()), file, protocol=5)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"The checkpoint {path} cannot be written ({error.strerror}). "
+            "Write a file in a folder that you may write to."
+        ) from error
+
+
+def load(path: Path, about: dict[str, Any], cluster: Cluster) -> Reached:
+    """The search in a file. Raises UsageError where there is none, or one of another scope."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"The checkpoint {path} cannot be read ({error.strerror}). "
+            "Write the name of one, or leave --resume out to start."
+        ) from error
+    try:
+        found, data = _Plain(io.BytesIO(content)).load()
+        if found != about:
+            raise UsageError(
+                f"The checkpoint {path} is of another search. "
+                "Write the options it was started with, or leave --resume out."
+            )
+        return Reached.restored(cluster, data)
+    except UsageError:
+        raise
+    except Exception as error:  # a broken pickle raises whatever it hits first
+        raise UsageError(
+            f"The checkpoint {path} is broken ({error}). Leave --resume out to start again."
+        ) from error

@@ -1,0 +1,79 @@
+"""Soundness gates: what a quicker search must have in common with the plain one."""
+
+from collections.abc import Sequence
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.config import Cluster
+from kvproof.model.reference.rules import Rules
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.fairness import lasso
+from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.symmetry import Orbit, orbit
+from kvproof.strategies.explorer.expanded_orbits import Unfolded, UnsoundSymmetry
+
+ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "events")
+
+
+def packed_differs(
+    cluster: Cluster, rules: Rules, invariants: Sequence[Invariant], states_max: int = 20_000
+) -> str | None:
+    """How the packed search of a scope differs from the plain one; None where each state, edge and
+    finding is the same. For scopes that the plain search can finish."""
+    plain = search(cluster, rules, invariants, states_max)
+    packed = PackedSearch(cluster, rules, invariants)
+    while not packed.over and len(packed.reached.packed) <= states_max:
+        packed.expand()
+    for name in ALIKE:
+        ours, theirs = getattr(plain, name), getattr(packed.reached, name)
+        if isinstance(ours, list):
+            if len(ours) != len(theirs):
+                return f"there are {len(ours)} {name}, and {len(theirs)} when packed"
+            for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+                if one != other:
+                    return f"number {number} of the {name} is {one}, and {other} when packed"
+        elif ours != theirs:
+            return f"the {name} are {ours}, and {theirs} when packed"
+    if plain.generated != packed.reached.generated:
+        return f"{plain.generated} steps were taken, and {packed.reached.generated} when packed"
+    return None
+
+
+def symmetry_differs(
+    cluster: Cluster, rules: Rules, invariants: Sequence[Invariant], states_max: int = 20_000
+) -> str | None:
+    """What the search with symmetry sees differently; None where it is sound on this scope: states
+    that it takes for one have like steps, it reaches one state of each orbit and no other, and
+    verdict, length of the shortest trace and progress are those of the plain search."""
+    plain = search(cluster, rules, invariants, states_max)
+    reduced = PackedSearch(cluster, rules, invariants, symmetric=True)
+    while not reduced.over and len(reduced.reached.packed) <= states_max:
+        reduced.expand()
+    try:
+        whole = Unfolded(reduced)
+        lengths = [len(plain.events), 0]
+        if reduced.reached.finding is not None:
+            lengths[1] = len(whole.violation(reduced)[1])
+        for number in range(len(reduced.reached.packed)):
+            whole.run(number)
+    except UnsoundSymmetry as error:
+        return str(error)
+    if lengths[0] != lengths[1]:
+        return f"a violation takes {lengths[0]} events (0: there is none), and {lengths[1]} reduced"
+    if plain.finding is not None:
+        return None
+    orbits = [orbit(cluster, state) for state in plain.states]
+    steps: list[set[Orbit]] = [set() for _ in orbits]
+    for origin, target, _ in plain.edges:
+        steps[origin].add(orbits[target])
+    like: dict[Orbit, int] = {}
+    for number, of in enumerate(orbits):
+        first = like.setdefault(of, number)
+        # A step within the orbit is an edge for one state and a loop for another.
+        if steps[number] - {of} != steps[first] - {of}:
+            return f"states {first} and {number} are taken for one, and their steps differ"
+    ours = [orbit(cluster, state) for state in reduced.reached.states]
+    if len(ours) != len(like) or set(ours) != set(like):
+        return f"there are {len(like)} orbits, and {len(ours)} states when reduced"
+    if (lasso(cluster, plain) is None) != (lasso(cluster, whole) is None):
+        return "a fair run without end is seen by one search only"
+    return None

@@ -1,0 +1,138 @@
+"""Steps of one engine, computed once for all states that differ elsewhere.
+
+Most events concern one engine and what is between the engines. Such a step is computed with the
+other engines absent, and remembered. That it does not depend on them is not assumed: the absent
+engine answers no question but its name, and a step that asks for more is computed in full. So is a
+check of a step that asks for more.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from kvproof.invariants.invariant import Invariant, broken
+from kvproof.invariants.sometimes import reached_goals
+from kvproof.model.reference import apply as model
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event, bare
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import State
+from kvproof.model.step import Effects, Step
+from kvproof.strategies.explorer.collapse import Collapse, Parts
+
+KEPT_MAX = 200_000
+"""Steps remembered, at most; then all are forgotten. About 1 KiB each."""
+
+
+class Unseen(Exception):
+    """An absent engine was asked for something."""
+
+
+class Absent:
+    """Stands where an engine is. It has a name and answers nothing else."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _refuse(self, *_anything: Any) -> NoReturn:
+        raise Unseen
+
+    __getattr__ = __getitem__ = __iter__ = __len__ = __eq__ = __hash__ = __bool__ = _refuse
+
+
+class Local(NamedTuple):
+    """A step of one engine: the number of the engine after it, those of what is between the
+    engines, and the checks that must see the whole step. `breaks`: some check fails. `goals`: what
+    it reaches (see `sometimes`), None where that too needs the whole step."""
+
+    event: Event
+    bare: Event
+    effects: Effects
+    engine: int
+    between: Parts
+    breaks: bool
+    whole: tuple[Invariant, ...]
+    goals: tuple[str, ...] | None
+
+
+class Taken(NamedTuple):
+    """A step from one state: the bare event as resolved, the state after it, whether a check of
+    the step fails, and the goals it reaches."""
+
+    event: Event
+    parts: Parts
+    breaks: bool
+    goals: tuple[str, ...]
+
+
+class LocalSteps:
+    """Takes steps from numbered states. `of_step` are the invariants to ask of every step."""
+
+    def __init__(
+        self, cluster: Cluster, rules: Rules, of_step: Sequence[Invariant], collapse: Collapse
+    ) -> None:
+        self.cluster, self.rules, self.of_step = cluster, rules, of_step
+        self.collapse = collapse
+        self.places = {engine.name: place for place, engine in enumerate(cluster.engines)}
+        self.absent = tuple(Absent(engine.name) for engine in cluster.engines)
+        self._known: dict[Any, Local | None] = {}
+
+    def take(self, parts: Parts, event: Event) -> Taken:
+        """The step of an event from a state."""
+        place = self.places.get(getattr(event, "engine", ""))
+        local = None if place is None else self._local(parts, event, place)
+        if local is None or place is None:
+            step = model.apply(self.cluster, self.collapse.state(parts), event, self.rules)
+            breaks = next(broken(self.cluster, step, self.of_step), None) is not None
+            goals = tuple(reached_goals(self.cluster, step))
+            return Taken(bare(step.event), self.collapse.parts(step.after), breaks, goals)
+        count = self.collapse.engines
+        after = (*parts[:place], local.engine, *parts[place + 1 : count], *local.between)
+        breaks = local.breaks
+        goals = local.goals or ()
+        if local.goals is None or (local.whole and not breaks):
+            states = self.collapse.state(parts), self.collapse.state(after)
+            step = Step(states[0], local.event, local.effects, states[1])
+            breaks = breaks or next(broken(self.cluster, step, local.whole), None) is not None
+            goals = tuple(reached_goals(self.cluster, step))
+        return Taken(local.bare, after, breaks, goals)
+
+    def _local(self, parts: Parts, event: Event, place: int) -> Local | None:
+        """The step as far as one engine knows it; None where it must see the others."""
+        key = (event, parts[place], parts[self.collapse.engines :])
+        if key not in self._known:
+            if len(self._known) >= KEPT_MAX:
+                self._known.clear()
+            try:
+                self._known[key] = self._compute(parts, event, place)
+            except Unseen:
+                self._known[key] = None
+        return self._known[key]
+
+    def _compute(self, parts: Parts, event: Event, place: int) -> Local:
+        whole = self.collapse.state(parts)
+        engines: list[Any] = list(self.absent)
+        engines[place] = whole.engines[place]
+        alone = State(tuple(engines), *whole[1:])
+        step = model.apply(self.cluster, alone, event, self.rules)
+        breaks, unsure = False, []
+        for invariant in self.of_step:
+            try:
+                breaks = breaks or any(True for _ in invariant.check(self.cluster, step))
+            except Unseen:
+                unsure.append(invariant)
+        try:
+            goals = tuple(reached_goals(self.cluster, step))
+        except Unseen:
+            goals = None
+        return Local(
+            step.event,
+            bare(step.event),
+            step.effects,
+            self.collapse.number(step.after.engines[place]),
+            tuple(map(self.collapse.number, step.after[1:])),
+            breaks,
+            tuple(unsure),
+            goals,
+        )

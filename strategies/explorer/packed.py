@@ -1,0 +1,131 @@
+"""The explorer's search on packed states: what `kvproof explore` runs.
+
+It visits the states of `exhaustive.search` in the same order, with the same model and the same
+invariants; a test compares them state for state. What makes it quick: a state is one int
+(`collapse`), a step of one engine is computed once (`local_steps`), an engine or a state is judged
+once. Cost: about 0.3 KiB a state and its edges, beside the distinct components.
+
+With symmetry, states that differ in names only count as one (`orbits`); `unfolded` gives the runs
+and the graph of all states back.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
+from kvproof.invariants.registry import gravest
+from kvproof.model.reference import apply as model
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event, bare
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import State
+from kvproof.strategies.explorer.collapse import Parts
+from kvproof.strategies.explorer.local_steps import LocalSteps, Taken
+from kvproof.strategies.explorer.orbits import Orbits
+from kvproof.strategies.explorer.search_graph import Reached
+
+
+class Judge:
+    """Asks each invariant once of what it speaks of."""
+
+    def __init__(self, cluster: Cluster, invariants: Iterable[Invariant]) -> None:
+        self.cluster = cluster
+        checks = [i.check for i in invariants]
+        self.of_engine = [c.judge for c in checks if isinstance(c, EachEngine)]
+        self.of_state = [c.judge for c in checks if isinstance(c, EachState)]
+        self.sound: set[int] = set()
+
+    def breaks(self, parts: Parts, state: State) -> bool:
+        """Whether an engine or the state breaks an invariant."""
+        for number, engine in zip(parts, state.engines, strict=False):
+            if number not in self.sound:
+                if any(True for judge in self.of_engine for _ in judge(self.cluster, engine)):
+                    return True
+                self.sound.add(number)
+        return any(True for judge in self.of_state for _ in judge(self.cluster, state))
+
+
+class PackedSearch:
+    """A search that can be stopped between two states and go on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rules: Rules,
+        invariants: Sequence[Invariant],
+        reached: Reached | None = None,
+        symmetric: bool = False,
+    ) -> None:
+        self.cluster, self.rules, self.invariants = cluster, rules, tuple(invariants)
+        self.reached = Reached(cluster) if reached is None else reached
+        self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
+        of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
+        self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse)
+        self.judge = Judge(cluster, invariants)
+        self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
+        if reached is None:
+            self._measure(0)
+
+    @property
+    def over(self) -> bool:
+        """Whether everything is seen, or an invariant broke."""
+        reached = self.reached
+        return reached.finding is not None or reached.expanded == len(reached.packed)
+
+    def expand(self) -> None:
+        """Take every step from the next state."""
+        reached = self.reached
+        origin = reached.expanded
+        parts = reached.parts(origin)
+        found: list[tuple[Event, Taken, Parts, int]] = []
+        state = reached.collapse.state(parts)
+        for event in model.stimuli(self.cluster, state, self.rules):
+            taken = self.steps.take(parts, event)
+            after, turn = self._named(taken.parts)
+            found.append((event, taken, after, turn))
+            if taken.breaks or self._new_and_broken(after):
+                self._fail(origin, state, event)
+                break
+        # Only now is anything noted: a search that is interrupted here loses no more than a state.
+        for event, taken, after, turn in found:
+            kind = type(event).__name__
+            reached.generated += 1
+            reached.fired[kind] += 1
+            if reached.finding is not None and event is found[-1][0]:
+                break
+            target = reached.numbers.get(reached.collapse.pack(after))
+            by = reached.event_number(taken.event)
+            if target is None:
+                target = reached.add(after, origin, by, reached.depths[origin] + 1, turn)
+                reached.new[kind] += 1
+                self._measure(target)
+            for goal in taken.goals:
+                reached.goals.setdefault(goal, origin)
+            reached.join(origin, target, by, turn)
+        reached.expanded += 1
+
+    def _named(self, parts: Parts) -> tuple[Parts, int]:
+        """The state that stands for this one, and the renaming that leads to it."""
+        return (parts, 0) if self.orbits is None else self.orbits.least(parts)
+
+    def _measure(self, number: int) -> None:
+        """Note where an invariant came closer to being broken than before."""
+        reached = self.reached
+        state = reached.collapse.state(reached.parts(number))
+        for name, margin in self.margins:
+            found = margin(self.cluster, state)
+            if found is None:
+                continue
+            if name not in reached.margins or found < reached.margins[name][0]:
+                reached.margins[name] = (found, number)
+
+    def _new_and_broken(self, parts: Parts) -> bool:
+        collapse = self.reached.collapse
+        if collapse.pack(parts) in self.reached.numbers:
+            return False
+        return self.judge.breaks(parts, collapse.state(parts))
+
+    def _fail(self, origin: int, state: State, event: Event) -> None:
+        """Take the step again as it is, and note the gravest of what breaks."""
+        step = model.apply(self.cluster, state, event, self.rules)
+        self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
+        self.reached.events = (*self.reached.trace(origin), bare(step.event))

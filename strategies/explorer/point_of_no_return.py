@@ -1,0 +1,263 @@
+"""The point of no return of a violation: from which event on it could no longer be avoided, and
+which of its events do not matter to it.
+
+The end is that every job of the cluster was submitted and every request has ended (`goal.over`): a
+request that its user aborts, or that P stops keeping for D, has ended too. A violation can be
+avoided in a state if some run from there reaches the end and none of its steps breaks any of the
+invariants. Runs are those of the explorer: all that the environment may do, with the model's own
+scheduling. A step that breaks an invariant is not followed.
+
+Cost: the states ahead of the trace's last states, each once; as few of them as settle the question.
+Guarantee: an event is named only if the search was not cut.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kvproof.invariants.invariant import Invariant, broken
+from kvproof.model.reference import apply as model
+from kvproof.model import termination
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event, stimulus
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import State
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the number of distinct states and of those still to expand."""
+
+TELL_EVERY = 500
+"""States looked at between two calls of a Progress."""
+
+
+class NoReturn(NamedTuple):
+    """When a violation became certain. Events count from 1; `length` is the number of them all.
+
+    `event` is the first after which the violation could no longer be avoided: 0 where no run from
+    the initial state avoids it, `length` where it could be avoided until the last event. It is None
+    where that is not known (`unknown` says why), and where the requests can still end after the
+    last event (`unknown` is empty).
+
+    With all `irrelevant` events left out the rest, as far as it is possible and with the model
+    choosing what is scheduled, breaks the same invariant, and no other before it; or leads to where
+    the submitted requests cannot end, if that is the violation. None of the others can be left out
+    as well. Where the search was cut, events may be missing.
+    """
+
+    event: int | None
+    unknown: str
+    irrelevant: tuple[int, ...]
+    length: int
+
+    @property
+    def sentence(self) -> str:
+        """The answer in plain words."""
+        if not self.irrelevant:
+            return f"{self._when}."
+        one = len(self.irrelevant) == 1
+        does = "does" if one else "do"
+        return f"{self._when}; {numbered(self.irrelevant)} {does} not matter to it."
+
+    @property
+    def _when(self) -> str:
+        if self.unknown:
+            return f"It is unknown when the violation could no longer be avoided: {self.unknown}"
+        if self.event is None:
+            return "All requests could still end without a violation after the last event"
+        if self.event == 0:
+            return "The violation could not be avoided from the start"
+        if self.event == self.length:
+            return "The violation could be avoided until its last event"
+        return f"The violation could no longer be avoided after event {self.event}"
+
+
+class Cut(Exception):
+    """A search was cut before it had an answer."""
+
+
+class Scope(NamedTuple):
+    """What is asked about: the cluster with its jobs, the rules, and what must not break."""
+
+    cluster: Cluster
+    rules: Rules
+    invariants: Sequence[Invariant]
+
+    def step(self, state: State, event: Event) -> tuple[State, tuple[str, ...]]:
+        """The state after an event, and the ids of the invariants it breaks."""
+        step = model.apply(self.cluster, state, event, self.rules)
+        return step.after, tuple(f.invariant for f in broken(self.cluster, step, self.invariants))
+
+
+class Ahead:
+    """Which states can reach an end without a violation. Remembers those that cannot.
+
+    `states_max` limits the states looked at, over all questions together.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        is_end: Callable[[State], bool],
+        states_max: int,
+        progress: Progress | None = None,
+    ) -> None:
+        self.scope = scope
+        self.is_end = is_end
+        self.states_max = states_max
+        self.progress = progress
+        self.looked_at = 0
+        self.hopeless: set[State] = set()
+
+    def reaches(self, start: State) -> bool:
+        """Whether an end can be reached from here. Raises Cut where `states_max` cuts the search.
+
+        Goes deep first, and stops at the first end. If there is none, everything ahead of the start
+        was seen, and none of it reaches an end either.
+        """
+        seen = {start} - self.hopeless
+        waiting = list(seen)
+        while waiting:
+            if self.looked_at >= self.states_max:
+                raise Cut
+            state = waiting.pop()
+            self.looked_at += 1
+            if self.progress and self.looked_at % TELL_EVERY == 0:
+                self.progress(self.looked_at, len(waiting))
+            if self.is_end(state):
+                return True
+            new = [s for s in self._next(state) if s not in seen and s not in self.hopeless]
+            seen.update(new)
+            # Arrivals are offered before disturbances, and are tried first.
+            waiting.extend(reversed(list(dict.fromkeys(new))))
+        self.hopeless |= seen
+        return False
+
+    def _next(self, state: State) -> Iterable[State]:
+        """The states one step further, but for those a violation leads to."""
+        for event in model.stimuli(self.scope.cluster, state, self.scope.rules):
+            after, breaks = self.scope.step(state, event)
+            if not breaks:
+                yield after
+
+
+class Walk(NamedTuple):
+    """A run up to its first violation: its states, the initial one first, and the invariants its
+    last step breaks (none where it has no violation)."""
+
+    states: list[State]
+    breaks: tuple[str, ...]
+
+
+def no_return(
+    cluster: Cluster,
+    rules: Rules,
+    invariants: Sequence[Invariant],
+    events: Sequence[Event],
+    states_max: int,
+    progress: Progress | None = None,
+) -> NoReturn:
+    """Judge the events of a violation: the last breaks an `always` invariant, or leads to where the
+    requests cannot end, and none before it breaks one of `invariants`.
+
+    Raises NotAllowed where the model does not take the events.
+    """
+    scope = Scope(cluster, rules, invariants)
+    walk = _walk(scope, events, lambda _state, _event: True)
+    ahead = Ahead(scope, partial(all_ended, cluster), states_max, progress)
+    event, unknown = None, ""
+    try:
+        event = _point(ahead, walk)
+    except Cut:
+        unknown = f"the search was cut at {states_max} states"
+    if walk.breaks:
+        irrelevant = _irrelevant(events, partial(_breaks_again, scope, walk.breaks[0]))
+    else:
+        over = Ahead(scope, termination.over, states_max, progress)
+        irrelevant = _irrelevant(events, partial(_blocked_again, over))
+    return NoReturn(event, unknown, irrelevant, len(events))
+
+
+def all_ended(cluster: Cluster, state: State) -> bool:
+    """Whether every job of the cluster was submitted, and every request has ended."""
+    first = cluster.prefill.name
+    arrived = all(
+        (first, job.name) in state.ended or state.engine(first).find(job.name)
+        for job in cluster.jobs
+    )
+    return arrived and termination.over(state)
+
+
+def numbered(events: Sequence[int]) -> str:
+    """Event numbers in words: `event 3`, `events 2, 5 to 7 and 9`."""
+    runs: list[list[int]] = []
+    for number in events:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words: list[str] = []
+    for run in runs:
+        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(n) for n in run]
+    listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return f"event{'' if len(events) == 1 else 's'} {listed}"
+
+
+def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Event], bool]) -> Walk:
+    """Take the events, but for those that are not possible when their turn comes."""
+    states = [model.initial(scope.cluster)]
+    for event in events:
+        if possible(states[-1], event):
+            after, breaks = scope.step(states[-1], event)
+            states.append(after)
+            if breaks:
+                return Walk(states, breaks)
+    return Walk(states, ())
+
+
+def _again(scope: Scope, events: Iterable[Event]) -> Walk:
+    """Take those events that the environment may give; the model chooses what is scheduled."""
+    return _walk(
+        scope,
+        map(stimulus, events),
+        lambda s, e: e in model.stimuli(scope.cluster, s, scope.rules),
+    )
+
+
+def _point(ahead: Ahead, walk: Walk) -> int | None:
+    """The first event after which no end can be reached. A state that reaches an end can do so from
+    all states before it, so the search goes backwards and stops at the first that can."""
+    last = len(walk.states) - 1
+    unbroken = range(last if walk.breaks else last + 1)
+    for index in reversed(unbroken):
+        if ahead.reaches(walk.states[index]):
+            return index + 1 if index < last else None
+    return 0
+
+
+def _irrelevant(events: Sequence[Event], still: Callable[[list[Event]], bool]) -> tuple[int, ...]:
+    """Numbers of events that can be left out together: as many as can be left out one by one, the
+    late ones first."""
+    kept = dict(enumerate(events, 1))
+    smaller = True
+    while smaller:
+        smaller = False
+        for number in sorted(kept, reverse=True):
+            rest = {n: e for n, e in kept.items() if n != number}
+            if still(list(rest.values())):
+                kept, smaller = rest, True
+    return tuple(n for n in range(1, len(events) + 1) if n not in kept)
+
+
+def _breaks_again(scope: Scope, invariant: str, events: list[Event]) -> bool:
+    """Whether this invariant is among the first that these events break."""
+    return invariant in _again(scope, events).breaks
+
+
+def _blocked_again(over: Ahead, events: list[Event]) -> bool:
+    """Whether these events break nothing and lead to where the submitted requests cannot end. Not
+    where that is unknown."""
+    walk = _again(over.scope, events)
+    try:
+        return not walk.breaks and not over.reaches(walk.states[-1])
+    except Cut:
+        return False

@@ -1,0 +1,185 @@
+"""What a search has reached: packed states, how they follow each other, and where it goes on."""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+from kvproof.invariants.invariant import Finding
+from kvproof.model.reference import apply as model
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+from kvproof.model.state import State
+from kvproof.strategies.explorer.collapse import Collapse, Parts
+
+T = TypeVar("T", covariant=True)
+
+
+class View(Sequence[T]):
+    """Items that are made when they are asked for."""
+
+    def __init__(self, size: Callable[[], int], item: Callable[[int], T]) -> None:
+        self._size, self._item = size, item
+
+    def __len__(self) -> int:
+        return self._size()
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self._item(i) for i in range(len(self))[index]]
+        return self._item(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._item, range(len(self)))
+
+
+class Reached:
+    """What a search has reached so far, and where it goes on: `expanded` states are done, the rest
+    wait in the order of their numbers. States are numbered in the order of discovery; 0 is the
+    initial one. `margins` has, by invariant, how close it came to being broken, and the state where
+    it did; `goals` the state from which each goal was first reached. `turns` has, by state, the
+    renaming that led to it from what its predecessor's event made (see `orbits`)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.collapse = Collapse(cluster)
+        self.packed: list[int] = []
+        self.numbers: dict[int, int] = {}
+        self.expanded = 0
+        self.generated = 0
+        self.fired: Counter[str] = Counter()
+        self.new: Counter[str] = Counter()
+        self.finding: Finding | None = None
+        self.events: tuple[Event, ...] = ()
+        self.cut = False
+        self.margins: dict[str, tuple[int, int]] = {}
+        self.goals: dict[str, int] = {}
+        self.event_list: list[Event] = []
+        self._event_numbers: dict[Event, int] = {}
+        self.depths = array("i")
+        self._parent = array("q")
+        self._by = array("i")
+        self._from, self._to, self._edge = array("q"), array("q"), array("i")
+        self._loop, self._loop_event = array("q"), array("i")
+        self.turns = array("B")
+        self._turn = array("B")
+        self.add(self.collapse.parts(model.initial(cluster)), -1, 0, 0)
+
+    FIELDS = (
+        *("packed", "expanded", "generated", "fired", "new", "finding", "events", "cut"),
+        *("event_list", "margins", "goals"),
+    )
+    ARRAYS = (
+        *("depths", "_parent", "_by", "_from", "_to", "_edge", "_loop", "_loop_event"),
+        *("turns", "_turn"),
+    )
+
+    def saved(self) -> dict[str, Any]:
+        """All of it as plain data and types of the model."""
+        data = {name: getattr(self, name) for name in self.FIELDS}
+        finding = self.finding and (self.finding.invariant, self.finding.reasons)
+        arrays = {name: getattr(self, name).tobytes() for name in self.ARRAYS}
+        return {**data, **arrays, "finding": finding, "components": self.collapse.components}
+
+    @classmethod
+    def restored(cls, cluster: Cluster, data: dict[str, Any]) -> "Reached":
+        """What was saved. Raises whatever broken data raises."""
+        reached = cls(cluster)
+        for name in cls.FIELDS:
+            setattr(reached, name, data[name])
+        for name in cls.ARRAYS:
+            filled = array(getattr(reached, name).typecode)
+            filled.frombytes(data[name])
+            setattr(reached, name, filled)
+        reached.finding = data["finding"] and Finding(*data["finding"])
+        reached.collapse = Collapse(cluster)
+        for component in data["components"]:
+            reached.collapse.number(component)
+        reached.numbers = {packed: number for number, packed in enumerate(reached.packed)}
+        reached._event_numbers = {e: number for number, e in enumerate(reached.event_list)}
+        return reached
+
+    def add(self, parts: Parts, parent: int, by: int, depth: int, turn: int = 0) -> int:
+        """Number a new state."""
+        number = len(self.packed)
+        packed = self.collapse.pack(parts)
+        self.numbers[packed] = number
+        self.packed.append(packed)
+        self._parent.append(parent)
+        self._by.append(by)
+        self.depths.append(depth)
+        self.turns.append(turn)
+        return number
+
+    def event_number(self, event: Event) -> int:
+        """The number of an event; a new one is kept."""
+        number = self._event_numbers.get(event)
+        if number is None:
+            number = self._event_numbers[event] = len(self.event_list)
+            self.event_list.append(event)
+        return number
+
+    def join(self, origin: int, target: int, event: int, turn: int = 0) -> None:
+        """Note an edge, or an event that changes nothing but names of blocks."""
+        if origin == target and not turn:
+            self._loop.append(origin)
+            self._loop_event.append(event)
+        else:
+            self._from.append(origin)
+            self._to.append(target)
+            self._edge.append(event)
+            self._turn.append(turn)
+
+    def parent(self, number: int) -> int:
+        """The number of the predecessor of a state but the initial one."""
+        return self._parent[number]
+
+    def parts(self, number: int) -> Parts:
+        """The components of a state."""
+        return self.collapse.unpack(self.packed[number])
+
+    @property
+    def states(self) -> Sequence[State]:
+        """The states in the order of their numbers."""
+        return View(self.packed.__len__, lambda i: self.collapse.state(self.parts(i)))
+
+    @property
+    def parents(self) -> Sequence[tuple[int, Event] | None]:
+        """The predecessor of each state on a shortest trace, and the event; None for state 0."""
+
+        def parent(i: int) -> tuple[int, Event] | None:
+            return (self._parent[i], self.event_list[self._by[i]]) if i else None
+
+        return View(self.packed.__len__, parent)
+
+    @property
+    def edges(self) -> Sequence[tuple[int, int, Event]]:
+        """From, to, and the event."""
+
+        def edge(i: int) -> tuple[int, int, Event]:
+            return self._from[i], self._to[i], self.event_list[self._edge[i]]
+
+        return View(self._from.__len__, edge)
+
+    @property
+    def edge_turns(self) -> Sequence[int]:
+        """The renaming at the end of each edge."""
+        return self._turn
+
+    @property
+    def self_loops(self) -> Sequence[tuple[int, Event]]:
+        """Events that change nothing, with their state."""
+        return View(
+            self._loop.__len__, lambda i: (self._loop[i], self.event_list[self._loop_event[i]])
+        )
+
+    def trace(self, number: int) -> tuple[Event, ...]:
+        """The events of a shortest way to a state."""
+        events = []
+        while number:
+            events.append(self.event_list[self._by[number]])
+            number = self._parent[number]
+        return tuple(reversed(events))

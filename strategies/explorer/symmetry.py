@@ -1,0 +1,249 @@
+"""What makes no difference: which of two like jobs is which, and which block has which id.
+
+A *renaming* gives jobs each other's names, where their prompts are equal but for the names of
+tokens. The ids of an engine's blocks may be exchanged too; the order of the free queue is kept, for
+it decides what is evicted. Both turn a run of the model into a run of the model: nothing in it asks
+for more of a name, a token or an id than whether two are the same. `gates.symmetry_differs` checks
+that on a whole scope. Engines of one role need no renaming: a cluster has one engine of each.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.config import BACK, Cluster, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Event
+from kvproof.model.ghost_state import Ghost
+from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
+
+JOBS_MAX = 5
+"""Jobs that symmetry is looked for in; more would have too many renamings."""
+
+ALIKE = ("max_tokens", "embeds", "priority")
+"""What two jobs must have in common, beside prompts that are equal but for the names of tokens."""
+
+Ids = tuple[int, ...]
+"""The new id of each block of an engine, by its old one; the null block keeps its own."""
+
+Orbit = frozenset[State]
+"""States that differ in names only."""
+
+
+class Renaming(NamedTuple):
+    """The new name of each job by its old one, and of each token."""
+
+    jobs: tuple[tuple[str, str], ...]
+    tokens: tuple[tuple[str, str], ...]
+
+    def job(self, name: str) -> str:
+        """The new name of a job, or of its hand-back."""
+        job = name.removesuffix(BACK)
+        return dict(self.jobs)[job] + name[len(job) :]
+
+    def text(self, tokens: str) -> str:
+        """A prompt or prefix in the new tokens."""
+        return tokens.translate({ord(old): new for old, new in self.tokens})
+
+    def after(self, first: "Renaming") -> "Renaming":
+        """This renaming after another one."""
+        jobs = tuple((old, self.job(new)) for old, new in first.jobs)
+        return Renaming(jobs, tuple((old, self.text(new)) for old, new in first.tokens))
+
+    @property
+    def inverse(self) -> "Renaming":
+        """The renaming that undoes this one."""
+        return Renaming(
+            tuple(sorted((new, old) for old, new in self.jobs)),
+            tuple(sorted((new, old) for old, new in self.tokens)),
+        )
+
+
+def _prompt(job: Job) -> str:
+    """The prompt as it reaches an engine (`model.cluster.arrival`), with all its parts."""
+    return (job.prompt.upper() if job.embeds else job.prompt) + "".join(job.parts)
+
+
+def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
+    """The renaming that takes each job to its image, None where there is none."""
+    forth: dict[str, str] = {}
+    back: dict[str, str] = {}
+    for job, image in zip(jobs, images, strict=True):
+        if any(getattr(job, what) != getattr(image, what) for what in ALIKE):
+            return None
+        ours, theirs = _prompt(job), _prompt(image)
+        if len(ours) != len(theirs) or list(map(len, job.parts)) != list(map(len, image.parts)):
+            return None
+        for a, b in zip(ours, theirs, strict=True):
+            if forth.setdefault(a, b) != b or back.setdefault(b, a) != a:
+                return None
+    names = zip((j.name for j in jobs), (i.name for i in images), strict=True)
+    return Renaming(tuple(sorted(names)), tuple(sorted(forth.items())))
+
+
+def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
+    """All renamings of the jobs of a cluster, the one that changes nothing first; it is the only
+    one where a job may follow another. Raises UsageError where there are too many jobs."""
+    if len(cluster.jobs) > JOBS_MAX:
+        raise UsageError(
+            f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "
+            f"{len(cluster.jobs)}. Write fewer jobs, or leave --symmetry out."
+        )
+    orders = [cluster.jobs] if cluster.turns else itertools.permutations(cluster.jobs)
+    images = (_between(cluster.jobs, order) for order in orders)
+    return tuple(renaming for renaming in images if renaming is not None)
+
+
+def renamed_engine(engine: Engine, by: Renaming) -> Engine:
+    """An engine with jobs and tokens renamed."""
+
+    def request(r: Request) -> Request:
+        return r._replace(id=by.job(r.id), prompt=by.text(r.prompt))
+
+    def key(k: Any) -> Any:
+        return k and (k[0], by.text(k[1]))
+
+    return engine._replace(
+        blocks=tuple(
+            b._replace(key=key(b.key), also=tuple(sorted(map(key, b.also)))) for b in engine.blocks
+        ),
+        cached=tuple(sorted((key(k), blocks) for k, blocks in engine.cached)),
+        memory=tuple(
+            m and m._replace(slots=tuple(by.text(s) for s in m.slots)) for m in engine.memory
+        ),
+        requests=tuple(map(request, engine.requests)),
+        running=tuple(map(by.job, engine.running)),
+        step=engine.step and tuple((by.job(name), tokens) for name, tokens in engine.step),
+        steps=tuple(
+            tuple(f._replace(request=by.job(f.request)) for f in step) for step in engine.steps
+        ),
+        pending=tuple(sorted((by.job(name), count) for name, count in engine.pending)),
+        stored=tuple(sorted(map(by.text, engine.stored))),
+        ghost=_renamed_ghost(engine.ghost, by),
+    )
+
+
+def _renamed_ghost(ghost: Ghost, by: Renaming) -> Ghost:
+    return Ghost(
+        served=tuple(sorted(s._replace(prompt=by.text(s.prompt)) for s in ghost.served)),
+        mirror=tuple(sorted((group, by.text(prefix)) for group, prefix in ghost.mirror)),
+        shared=tuple((by.job(name), tokens) for name, tokens in ghost.shared),
+    )
+
+
+def renamed_between(between: Sequence[Any], by: Renaming) -> tuple[Any, ...]:
+    """What a state has beside its engines, with jobs renamed."""
+    transfers, ended, failures = between
+    return (
+        tuple(sorted(t._replace(request=by.job(t.request)) for t in transfers)),
+        tuple(sorted((engine, by.job(name)) for engine, name in ended)),
+        failures,
+    )
+
+
+def renamed(state: State, by: Renaming) -> State:
+    """A state with jobs and tokens renamed."""
+    engines = tuple(renamed_engine(e, by) for e in state.engines)
+    return State(engines, *renamed_between(state[1:], by))
+
+
+def renamed_event(event: Event, by: Renaming) -> Event:
+    """A bare event with jobs renamed."""
+    data = event._asdict()
+    for name in ("request", "needy"):
+        if name in data:
+            data[name] = by.job(data[name])
+    if "accepted" in data:
+        data["accepted"] = tuple((by.job(name), count) for name, count in data["accepted"])
+    if data.get("failed"):
+        data["failed"] = by.job(data["failed"])
+    if data.get("chose"):
+        data["chose"] = tuple(renamed_event(c, by) for c in data["chose"])
+    return type(event)(**data)
+
+
+def first_ids(engine: Engine) -> Ids:
+    """Ids in the order in which the blocks are come upon: tables, blocks that wait for a step to
+    end, then the free queue, then the rest."""
+    new = {NULL: NULL}
+    tables = (block for r in engine.requests for table in r.tables for block in table)
+    waiting = (block for _, blocks in engine.deferred for block in blocks)
+    for block in itertools.chain(tables, waiting, engine.free, range(len(engine.blocks))):
+        new.setdefault(block, len(new))
+    return tuple(new[block] for block in range(len(engine.blocks)))
+
+
+def with_ids(engine: Engine, ids: Ids) -> Engine:
+    """An engine whose blocks have new ids."""
+    old = sorted(range(len(ids)), key=ids.__getitem__)
+
+    def many(blocks: Sequence[int]) -> Ids:
+        return tuple(ids[b] for b in blocks)
+
+    return engine._replace(
+        blocks=tuple(engine.blocks[b] for b in old),
+        memory=tuple(engine.memory[b] for b in old),
+        free=many(engine.free),
+        cached=tuple((key, many(blocks)) for key, blocks in engine.cached),
+        steps=tuple(
+            tuple(f._replace(blocks=tuple(sorted(many(f.blocks)))) for f in step)
+            for step in engine.steps
+        ),
+        deferred=tuple((steps, many(blocks)) for steps, blocks in engine.deferred),
+        requests=tuple(
+            r._replace(tables=tuple(map(many, r.tables)), states=many(r.states)) if r.tables else r
+            for r in engine.requests
+        ),
+    )
+
+
+def transfers_with_ids(
+    cluster: Cluster, transfers: Sequence[Transfer], p: Ids, d: Ids
+) -> tuple[Transfer, ...]:
+    """Hand-overs after the blocks of P and D have got new ids."""
+
+    def many(lists: Lists, ids: Ids) -> Lists:
+        return tuple(tuple(ids[b] for b in blocks) for blocks in lists)
+
+    def kernel(blocks: Ids, ids: Ids, ratio: int) -> Ids:
+        pairs = (counts.logical_block(b, ratio) for b in blocks)
+        return tuple(ids[block] * ratio + part for block, part in pairs)
+
+    result = []
+    for transfer in transfers:
+        source, _, sink, _ = follow_up_turns.parties(cluster, transfer.request)
+        giver, taker = (d, p) if follow_up_turns.is_back(transfer.request) else (p, d)
+        pairs = []
+        for group, (ours, theirs) in zip(sink.groups, transfer.pairs, strict=False):
+            ratios = (1, 1)
+            if group.attention:
+                ratios = sink.physical_per_logical, source.physical_per_logical
+            pairs.append((kernel(ours, taker, ratios[0]), kernel(theirs, giver, ratios[1])))
+        result.append(
+            transfer._replace(
+                remote=many(transfer.remote, giver),
+                local=many(transfer.local, taker),
+                pairs=tuple(pairs),
+            )
+        )
+    return tuple(result)
+
+
+def without_ids(cluster: Cluster, state: State) -> State:
+    """The state with block ids as `first_ids` gives them: equal for states that differ in ids
+    only."""
+    ids = {e.name: first_ids(e) for e in state.engines}
+    return state._replace(
+        engines=tuple(with_ids(e, ids[e.name]) for e in state.engines),
+        transfers=transfers_with_ids(
+            cluster, state.transfers, ids[cluster.prefill.name], ids[cluster.decode.name]
+        ),
+    )
+
+
+def orbit(cluster: Cluster, state: State) -> Orbit:
+    """All states that differ from this one in names only, each with its block ids as `first_ids`
+    gives them."""
+    return frozenset(without_ids(cluster, renamed(state, by)) for by in renamings(cluster))

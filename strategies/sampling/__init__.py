@@ -1,0 +1,1 @@
+"""Random episodes: Hypothesis chooses jobs and events."""

@@ -1,0 +1,181 @@
+"""One episode: a Hypothesis state machine that chooses jobs and events for any machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import filterfalse
+from sys import exception
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import CHECKS
+from kvproof.model import termination
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.config import Cluster
+from kvproof.model.events import (
+    Complete,
+    Continue,
+    Event,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+    TransferLost,
+)
+from kvproof.model.machine import Machine
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling.workloads import jobs
+
+MakeMachine = Callable[[Cluster], Machine]
+"""Makes a fresh machine for a cluster."""
+
+JOBS_MAX = 6
+"""Jobs of one episode."""
+
+CHOICES_MAX = 64
+"""Events drawn from at a time. Beyond 100 Hypothesis mixes in constants of the modules that happen
+to be imported, and one seed would no longer give one trace."""
+
+WORK = (Schedule, Complete)
+HAND_OVER = (Submit, Continue, TransferDone)
+BREAK = (TransferFail, TransferLost)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an episode runs against. With `use_jobs` its traffic is the jobs of the cluster;
+    otherwise they are the traffic of one episode in two, and the others draw their own. `ended` is
+    called with each whole run, and `failed` for each run that breaks something."""
+
+    make_machine: MakeMachine
+    cluster: Cluster
+    invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
+    use_jobs: bool = False
+    ended: Callable[[Run], None] = lambda _run: None
+    failed: Callable[[], None] = lambda: None
+
+    @property
+    def eventually(self) -> str | None:
+        """The id of the invariant about the end of a run; None where it is not asked for."""
+        return next((i.id for i in self.invariants if i.kind == "eventually"), None)
+
+    @property
+    def traffic(self) -> list[bool]:
+        """Whether an episode may carry the jobs of the cluster; drawing its own is simpler."""
+        return [True] if self.use_jobs else [False, True] if self.cluster.jobs else [False]
+
+    def machine(self) -> Machine:
+        """A fresh machine without traffic."""
+        return self.make_machine(self.cluster.carrying())
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """One episode. Its rules only choose among what the machine offers; every step is checked, and
+    at the end the machine is driven until all requests have finished."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+        self.run = Run(target.machine(), target.invariants)
+        self.given = target.use_jobs
+        self.outside = exception()
+
+    @initialize(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        """The traffic is the jobs of the cluster, or is drawn."""
+        self.given = data.draw(st.sampled_from(self.target.traffic))
+        if self.given:
+            self.run.add_jobs(self.target.cluster.jobs)
+
+    @property
+    def may_submit(self) -> bool:
+        """Whether one more job may be drawn; not while a step's output is all that can come."""
+        cluster, stimuli = self.run.machine.cluster, self.run.stimuli
+        output = bool(stimuli) and all(isinstance(e, Complete) for e in stimuli)
+        free = not output and not self.run.dead
+        return not self.given and free and len(cluster.jobs) < JOBS_MAX
+
+    def offered(self, *kinds: type) -> list[Event]:
+        """The stimuli of these kinds, simplest first."""
+        return [e for e in self.run.stimuli if isinstance(e, kinds)][:CHOICES_MAX]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can happen any more."""
+        return not self.run.stimuli and not self.may_submit
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some request has not finished."""
+        return not termination.over(self.run.machine.state)
+
+    @property
+    def disturbances(self) -> list[Event]:
+        """The stimuli that no run needs: aborts, evictions and the like."""
+        others = (*WORK, *HAND_OVER, *BREAK)
+        return list(filterfalse(lambda e: isinstance(e, others), self.run.stimuli))[:CHOICES_MAX]
+
+    @precondition(lambda self: self.may_submit)
+    @rule(data=st.data())
+    def submit(self, data: st.DataObject) -> None:
+        """A new job arrives."""
+        machine = self.run.machine
+        earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
+        answered = follow_up_turns.open_for_more(machine.cluster, machine.state)
+        name = f"r{len(machine.cluster.jobs)}"
+        job = data.draw(jobs(machine.cluster, name, earlier, answered=answered))
+        self.run.add_jobs([job])
+        self.run.take(Submit(machine.cluster.prefill.name, job.name))
+
+    @precondition(lambda self: self.offered(*WORK))
+    @rule(data=st.data())
+    def work(self, data: st.DataObject) -> None:
+        """An engine schedules a step, and its output arrives."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*WORK))))
+
+    @precondition(lambda self: self.offered(*HAND_OVER))
+    @rule(data=st.data())
+    def hand_over(self, data: st.DataObject) -> None:
+        """A given job or part arrives, D gets what P hands over, or D has read it."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*HAND_OVER))))
+
+    @precondition(lambda self: self.offered(*BREAK))
+    @rule(data=st.data())
+    def break_transfer(self, data: st.DataObject) -> None:
+        """A read fails, or is lost. A rule of its own, so that aborts do not crowd it out."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*BREAK))))
+
+    @precondition(lambda self: self.disturbances)
+    @rule(data=st.data())
+    def disturb(self, data: st.DataObject) -> None:
+        """Something is aborted, evicted or given up; each kind as often as the others."""
+        kinds = dict.fromkeys(type(event) for event in self.disturbances)
+        kind = data.draw(st.sampled_from(list(kinds)))
+        self.run.take(data.draw(st.sampled_from(self.offered(kind))))
+
+    @precondition(lambda self: self.idle or (self.may_submit and self.unfinished))
+    @rule()
+    def finish(self) -> None:
+        """All requests so far are driven to their end, before others arrive. Having no argument, it
+        is the rule that Hypothesis finds simplest, so what only draining shows shrinks well. It is
+        also what is left to do where nothing can happen any more: a Hypothesis machine must always
+        have a rule."""
+        drain(self.run, self.target.eventually)
+
+    def teardown(self) -> None:
+        """Drain the run, unless it already failed or Hypothesis gave it up halfway."""
+        try:
+            if exception() is self.outside:
+                drain(self.run, self.target.eventually)
+                self.target.ended(self.run)
+            elif isinstance(exception(), Violated):
+                self.target.failed()
+        except Violated:
+            self.target.failed()
+            raise
+        finally:
+            close = getattr(self.run.machine, "close", None)
+            if close is not None:
+                close()

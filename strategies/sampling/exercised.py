@@ -1,0 +1,118 @@
+"""Which abstract steps a machine has exercised, out of those that the model knows.
+
+A release of vLLM that was never driven to a step was not checked there, however green it is.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event, stimulus
+from kvproof.model.machine import Machine
+from kvproof.model.reference.rules import SPEC
+from kvproof.model.step import Step
+from kvproof.strategies.sampling.abstract_steps import abstract_steps
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.verdict import Outcome, Verdict
+
+STATES_MAX = 2_000
+"""States of a cluster, nearest to the start, whose steps are known. Some presets have more; their
+other states are reached by steps that these have too (tests/test_exercised.py)."""
+
+
+class Known(NamedTuple):
+    """An abstract step of the model: how many concrete steps it has in a cluster, and the events of
+    a shortest run whose last step is one of them."""
+
+    steps: int
+    trace: tuple[Event, ...]
+
+
+def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Known]:
+    """The abstract steps of the model in a cluster, by name, in order of discovery."""
+    first: dict[str, Step] = {}
+    seen: Counter[str] = Counter()
+
+    def note(step: Step) -> None:
+        for name in abstract_steps(cluster, step):
+            seen[name] += 1
+            first.setdefault(name, step)
+
+    reached = search(cluster, SPEC, (), states_max, on_step=note)
+    number = {state: index for index, state in enumerate(reached.states)}
+    return {
+        name: Known(seen[name], (*reached.trace(number[step.before]), step.event))
+        for name, step in first.items()
+    }
+
+
+def random_steps(
+    make: Callable[[Cluster], Machine], cluster: Cluster, seed: int, examples: int, steps: int
+) -> tuple[Counter[str], Outcome]:
+    """The abstract steps of random episodes on a machine, with how often each was taken."""
+    seen: Counter[str] = Counter()
+
+    def note(run: Run) -> None:
+        for step in run.steps:
+            seen.update(abstract_steps(run.machine.cluster, step))
+
+    outcome = sample(make, cluster, seed=seed, examples=examples, steps=steps, ended=note)
+    return seen, outcome
+
+
+def directed_steps(
+    make: Callable[[Cluster], Machine], cluster: Cluster, trace: Sequence[Event]
+) -> Counter[str]:
+    """The abstract steps of a machine that is given the stimuli of a run of the model, up to the
+    first that is not possible for it. Raises Violated where an invariant breaks on the way."""
+    seen: Counter[str] = Counter()
+    machine = make(cluster.carrying())
+    run = Run(machine, CHECKS.values())
+    run.add_jobs(cluster.jobs)
+    try:
+        for event in trace:
+            if stimulus(event) not in run.stimuli:
+                break
+            run.take_one(stimulus(event))
+            seen.update(abstract_steps(cluster, run.steps[-1]))
+    finally:
+        close = getattr(machine, "close", None)
+        if close is not None:
+            close()
+    return seen
+
+
+class Exercised(NamedTuple):
+    """One abstract step: how often the model and the machine took it, and why the machine never
+    did, where that is known."""
+
+    step: str
+    model: int
+    machine: int
+    reason: str
+
+    @property
+    def missed(self) -> bool:
+        """Whether the model has it and the machine never took it."""
+        return bool(self.model) and not self.machine
+
+
+def table(known: Counter[str], exercised: Counter[str], reasons: dict[str, str]) -> list[Exercised]:
+    """All abstract steps of either, in alphabetical order."""
+    names = sorted({*known, *exercised})
+    return [Exercised(n, known.get(n, 0), exercised.get(n, 0), reasons.get(n, "")) for n in names]
+
+
+def verdict(rows: Iterable[Exercised], outcomes: Iterable[Outcome]) -> Verdict:
+    """SAMPLED where every step was exercised or is known not to be; UNKNOWN where one was not;
+    VIOLATED where an episode was."""
+    if any(outcome.verdict is Verdict.VIOLATED for outcome in outcomes):
+        return Verdict.VIOLATED
+    if any(outcome.verdict is Verdict.UNKNOWN for outcome in outcomes):
+        return Verdict.UNKNOWN
+    missed = any(row.missed and not row.reason for row in rows)
+    return Verdict.UNKNOWN if missed else Verdict.SAMPLED

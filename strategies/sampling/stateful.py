@@ -1,0 +1,166 @@
+"""Hypothesis drives a machine: random jobs in random order, shrunk to a smallest failing run.
+
+`check_machine` does it inside a test, `sample` outside: one seed, one outcome.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import hypothesis
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.verdict import Outcome, Verdict
+
+Progress = Callable[[int, int], None]
+"""Told after each episode how many are done, of how many."""
+
+
+class Tally:
+    """What whole, unbroken episodes covered. The runs of a shrinking failure are not in it."""
+
+    def __init__(self, wanted: int, progress: Progress | None) -> None:
+        self.wanted = wanted
+        self.progress = progress
+        self.examples = 0
+        self.events: Counter[str] = Counter()
+        self.open = True
+
+    def add(self, run: Run) -> None:
+        """Count one episode."""
+        if not self.open:
+            return
+        self.examples += 1
+        self.events.update(type(step.event).__name__ for step in run.steps)
+        if self.progress is not None:
+            self.progress(self.examples, self.wanted)
+
+    def coverage(self) -> dict[str, Any]:
+        """Episodes, steps, and events by kind. `unseen_at_most` is the rule of three: were episodes
+        independent draws, then with 95 % confidence at most this share of them violates."""
+        bound = min(3 / self.examples, 1.0) if self.examples else 1.0
+        return {
+            "examples": self.examples,
+            "steps": self.events.total(),
+            "events": dict(sorted(self.events.items())),
+            "unseen_at_most": bound,
+        }
+
+
+def check_machine(
+    make_machine: MakeMachine,
+    cluster: Cluster,
+    invariants: Iterable[Invariant] | None = None,
+    examples: int | None = None,
+    shrink: bool = True,
+) -> None:
+    """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides how
+    many. Raises Violated with the smallest failing run, or as it was found without `shrink`."""
+    chosen = tuple(CHECKS.values() if invariants is None else invariants)
+    target = Target(make_machine, cluster, chosen)
+    unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
+    settings = hypothesis.settings(
+        max_examples=examples or hypothesis.settings().max_examples,
+        phases=[p for p in hypothesis.Phase if p not in unwanted],
+        report_multiple_bugs=False,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    run_state_machine_as_test(lambda: CacheMachine(target), settings=settings)  # type: ignore[arg-type]
+
+
+def _settings(examples: int, steps: int, shrink: bool) -> hypothesis.settings:
+    """Nothing of the active profile, the database or the clock may change what is drawn."""
+    phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
+    return hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        backend="hypothesis",
+        phases=phases,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+
+
+def _check(name: str, value: int) -> None:
+    if value < 1:
+        raise UsageError(f"{name} is {value}, less than 1. Write a whole number from 1 on.")
+
+
+def sample(
+    make_machine: MakeMachine,
+    cluster: Cluster,
+    invariants: Iterable[Invariant] | None = None,
+    seed: int = 0,
+    examples: int = 200,
+    steps: int = 40,
+    use_jobs: bool = False,
+    shrink: bool = True,
+    progress: Progress | None = None,
+    ended: Callable[[Run], None] | None = None,
+    failed: Callable[[], None] | None = None,
+) -> Outcome:
+    """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
+
+    `use_jobs` keeps to the jobs of the cluster, in any order; otherwise one episode in two does,
+    and the others draw their own. `shrink=False` reports a failing run as it was found, which is
+    quicker. `ended` is called with each whole run, `failed` once, when the first run fails; what is
+    run after it, to shrink it, is not counted.
+
+    SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
+    where it was interrupted or the machine did not behave the same twice. What a machine raises
+    otherwise passes.
+    """
+    _check("The number of examples", examples)
+    _check("The number of steps", steps)
+    chosen = tuple(CHECKS.values() if invariants is None else invariants)
+    tally = Tally(examples, progress)
+
+    def add(run: Run) -> None:
+        tally.add(run)
+        if ended is not None:
+            ended(run)
+
+    def close() -> None:
+        if tally.open and failed is not None:
+            failed()
+        tally.open = False  # what follows is the shrinking of this run
+
+    target = Target(make_machine, cluster, chosen, use_jobs, add, close)
+
+    @hypothesis.seed(seed)
+    def episode() -> CacheMachine:
+        return CacheMachine(target)
+
+    begin = time.monotonic()
+
+    def outcome(verdict: Verdict, **rest: Any) -> Outcome:
+        return Outcome(verdict, tally.coverage(), seconds=time.monotonic() - begin, **rest)
+
+    try:
+        run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
+    except Violated as violated:
+        return outcome(
+            Verdict.VIOLATED,
+            events=violated.events,
+            finding=violated.finding,
+            cluster=violated.cluster,
+        )
+    except Flaky:
+        return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
+    except KeyboardInterrupt:
+        return outcome(Verdict.UNKNOWN, reason="interrupted")
+    return outcome(Verdict.SAMPLED)

@@ -1,0 +1,142 @@
+"""A survey: a machine is driven and nothing stops at a violation.
+
+Where a search ends with the first violation, a survey notes it and goes on, so that one invariant
+that breaks early hides no other. Of each invariant it keeps the shortest run that breaks it, and
+whether some run broke it before any other: what breaks only after another may be its consequence.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kvproof.invariants.invariant import Finding
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event, stimulus
+from kvproof.model.machine import Machine
+from kvproof.model.step import Step
+from kvproof.strategies.conformance.around import Around
+from kvproof.strategies.drain import drain
+from kvproof.strategies.sampling.episode import MakeMachine
+from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.stateful import sample
+
+EVENTUALLY = next(i.id for i in INVARIANTS.values() if i.kind == "eventually")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An invariant that broke: the shortest run seen that does it. `after` names the invariants
+    that had broken earlier in that run; a run in which none had goes before a shorter one."""
+
+    finding: Finding
+    cluster: Cluster
+    events: tuple[Event, ...]
+    after: tuple[str, ...]
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """Smallest for the run to keep."""
+        return bool(self.after), len(self.events)
+
+
+@dataclass
+class Survey:
+    """What a survey found, by invariant. `died` counts the runs cut short by an engine's death,
+    `death` tells the first of them."""
+
+    runs: int = 0
+    steps: int = 0
+    died: int = 0
+    death: str = ""
+    broken: dict[str, Broken] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def note(self, broken: Broken) -> None:
+        """Keep the run, if none to be preferred is kept."""
+        name = broken.finding.invariant
+        kept = self.broken.get(name)
+        if kept is None or broken.order < kept.order:
+            self.broken[name] = broken
+
+
+class Surveyed(Around):
+    """A machine whose violations are noted and do not end its run."""
+
+    def __init__(self, machine: Machine, survey: Survey) -> None:
+        super().__init__(machine)
+        self.survey = survey
+        self.events: list[Event] = []
+        self.seen: list[str] = []
+
+    def take(self, event: Event) -> Step:
+        """Take one event."""
+        step = super().take(event)
+        self.events.append(step.event)
+        self.survey.steps += 1
+        return step
+
+    def unexplained(self, _step: Step, findings: Sequence[Finding]) -> list[Finding]:
+        """None ends the run. The first time an invariant breaks in it is noted."""
+        for finding in findings:
+            if finding.invariant not in self.seen:
+                after = tuple(self.seen)
+                self.seen.append(finding.invariant)
+                counts = self.survey.counts
+                counts[finding.invariant] = counts.get(finding.invariant, 0) + 1
+                self.survey.note(Broken(finding, self.cluster, tuple(self.events), after))
+        return []
+
+    def close(self) -> None:
+        """The run is over."""
+        self.survey.runs += 1
+        dead = [engine.dead for engine in self.state.engines if engine.dead]
+        if dead:
+            self.survey.died += 1
+            self.survey.death = self.survey.death or dead[0]
+        super().close()
+
+
+def sampled(
+    make_machine: MakeMachine, cluster: Cluster, seed: int, episodes: int, steps: int
+) -> Survey:
+    """Random episodes, as `stateful.sample` draws them. What the machine raises passes."""
+    survey = Survey()
+
+    def make(chosen: Cluster) -> Machine:
+        return Surveyed(make_machine(chosen), survey)
+
+    asked = INVARIANTS.values()
+    sample(make, cluster, asked, seed=seed, examples=episodes, steps=steps, shrink=False)
+    return survey
+
+
+@contextmanager
+def _running(machine: Surveyed) -> Iterator[Run]:
+    try:
+        yield Run(machine, INVARIANTS.values())
+    finally:
+        machine.close()
+
+
+def followed(make_machine: MakeMachine, cluster: Cluster, events: Iterable[Event]) -> Survey:
+    """One run along the stimuli of a trace, and from there to its end. What is not possible at its
+    turn is left out: this machine chose otherwise."""
+    survey = Survey()
+    with _running(Surveyed(make_machine(cluster), survey)) as run:
+        for event in map(stimulus, events):
+            if event in run.stimuli:
+                run.take(event)
+        drain(run, EVENTUALLY)
+    return survey
+
+
+def shows(survey: Survey, finding: Finding) -> bool:
+    """Whether a survey shows the same: the same invariant broken, and of a death, that of the same
+    engine."""
+    broken = survey.broken.get(finding.invariant)
+    if broken is None:
+        return False
+    died = " died"
+    ours, theirs = broken.finding.reasons[-1], finding.reasons[-1]
+    return died not in theirs or ours.split(died)[0] == theirs.split(died)[0]

@@ -1,0 +1,145 @@
+"""Jobs whose prompts share prefixes and end on block boundaries or next to them.
+
+Hits, partings and off-by-one errors live there. A prompt is a branch of a small prefix tree: the
+start of an earlier prompt, then one letter repeated. Shrinking leads to short runs of "a".
+"""
+
+import functools
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from kvproof.model.reference.blocks.capacity import needed_blocks
+from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.errors import UsageError
+
+LETTERS = "abc"
+MAX_TOKENS = (1, 2, 3, 4)
+"""Lengths of output, in tokens."""
+
+PRIORITIES = (0, 1)
+"""Priorities of jobs, where they count."""
+
+PARTS_MAX = 2
+"""Parts of a session after the first."""
+
+PART_MAX = 6
+"""Tokens of such a part."""
+
+BOUNDARIES = 4
+"""How many block boundaries, counted from the start of a prompt, lengths are drawn around."""
+
+LONGEST = 256
+"""Tokens. A pool that holds more is not filled by one prompt: that would only cost time."""
+
+
+@functools.lru_cache(maxsize=64)
+def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
+    """The longest prompt (tokens) that every engine can serve alone, 0 where none fits.
+
+    The last sampled token is never computed, and P samples a single one.
+    """
+    return min(_longest_on(engine, max_tokens) for engine in engines)
+
+
+def _longest_on(engine: Engine, max_tokens: int) -> int:
+    after_prompt = 0 if engine.role == "prefill" else max_tokens - 1
+
+    def needed(prompt: int) -> int:
+        return needed_blocks(engine, prompt + after_prompt)
+
+    return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=needed)
+
+
+def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
+    """Lengths worth trying, in tokens, shortest first: 1, the first block boundaries of each group
+    and their neighbours, and the longest that fits."""
+    sizes = {g.block_size for e in engines for g in e.groups}
+    near = {
+        k * size + offset
+        for size in sizes
+        for k in range(1, BOUNDARIES + 1)
+        for offset in (-1, 0, 1)
+    }
+    return sorted(n for n in {1, longest, *near} if 1 <= n <= longest)
+
+
+@st.composite
+def prompts(
+    draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, earlier: Sequence[str]
+) -> str:
+    """A prompt of at most `longest` tokens: fresh, an earlier one again, or a branch of one that
+    extends it or parts from it near a block boundary."""
+    lengths = prompt_lengths(engines, longest)
+    trunk = draw(st.sampled_from(["", *earlier]))
+    if trunk and draw(st.booleans()):
+        return trunk[:longest]
+    length = draw(st.sampled_from(lengths))
+    if trunk:
+        parting = [n for n in lengths if n < len(trunk)]
+        trunk = trunk[: draw(st.sampled_from([len(trunk), *parting]))]
+    return (trunk + draw(st.sampled_from(LETTERS)) * length)[:length]
+
+
+@st.composite
+def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
+    """More parts of a prompt, where `room` tokens are left that one engine can serve."""
+    parts: list[str] = []
+    for _ in range(draw(st.integers(0, PARTS_MAX))):
+        room -= max_tokens - 1
+        if room < 1:
+            break
+        part = draw(st.sampled_from(LETTERS)) * draw(st.integers(1, min(room, PART_MAX)))
+        parts.append(part)
+        room -= len(part)
+    return tuple(parts)
+
+
+@st.composite
+def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
+    """The prompt of a next turn: prompt and answer so far and a little more, or their beginning, up
+    to near a block boundary or near what D holds of them."""
+    told: str = answered.conversation
+    held = len(told) - 1
+    lengths = {*prompt_lengths(engines, longest), *range(held - 1, held + 3), len(answered.prompt)}
+    length: int = draw(st.sampled_from(sorted(n for n in lengths if 1 <= n <= longest)))
+    letter: str = draw(st.sampled_from(LETTERS))
+    return told[:length] + letter * (length - len(told))
+
+
+@st.composite
+def jobs(
+    draw: st.DrawFn,
+    cluster: Cluster,
+    name: str,
+    earlier: Sequence[str] = (),
+    embeds: bool = True,
+    answered: Sequence[Job] = (),
+) -> Job:
+    """A job that each engine of the cluster can serve alone; where the cluster is `oversized` it
+    may be up to a block too long. `earlier` are prompts to branch from; `embeds` lets P/D traffic
+    send some prompts as embeddings; `answered` are jobs that may have a next turn.
+
+    Raises UsageError where not even one token fits.
+    """
+    possible = [m for m in MAX_TOKENS if longest_prompt(cluster.engines, m)]
+    if not possible:
+        raise UsageError(
+            f"Not even a prompt of one token fits the engines of cluster {cluster.name}. "
+            "Write a larger num_blocks."
+        )
+    max_tokens = draw(st.sampled_from(possible))
+    longest = longest_prompt(cluster.engines, max_tokens)
+    if cluster.oversized:
+        longest += max(g.block_size for g in cluster.prefill.groups)
+    before = draw(st.sampled_from([None, *answered])) if answered else None
+    if before is not None:
+        prompt = draw(_next_turns(cluster.engines, longest, before))
+        return Job(name, prompt, max_tokens, follows=before.name)
+    prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
+    by_ids = cluster.turns or any(e.kv_events for e in cluster.engines)
+    as_embeds = embeds and cluster.disaggregated and not by_ids and draw(st.booleans())
+    priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
+    parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
+    return Job(name, prompt, max_tokens, as_embeds, priority, parts)

@@ -1,0 +1,185 @@
+"""What numbers say of a cluster, as a sketch of one; the clusters that fit it, and those near it.
+
+What a sketch leaves open is which other prompt there is, and how many blocks there are where it is
+crowded: every possibility is given, the simplest first. Each request fits alone, since vLLM admits
+none that does not.
+"""
+
+import dataclasses
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.arithmetic.counts import blocks_for_tokens
+
+LETTERS = string.ascii_lowercase
+OTHER_LETTERS = string.ascii_uppercase
+"""The tokens of a prompt, and of another one that has nothing in common with it."""
+
+STATE = "state"
+"""The kind of a Mamba group that caches nothing, by the name its count-level system has."""
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A cluster in numbers.
+
+    `kinds` are those of the cache groups, `state` for a Mamba group that caches nothing. Tokens:
+    `kernel` block, `window`, `chunk` of a step, `prompt`, its `shared` prefix, `max_tokens`.
+    `p_ratio` and `d_ratio` kernel blocks make a block; one engine has the latter. `total` is the
+    number of blocks, the null block among them, or None where it is open. `crowded`: another
+    request runs beside it, also in few blocks, so that they preempt each other. `recomputes`: a
+    load may fail, and D computes the prompt itself. `evicting`: cached blocks may be evicted.
+    """
+
+    kinds: tuple[str, ...] = ("full",)
+    kernel: int = 1
+    p_ratio: int = 1
+    d_ratio: int = 1
+    window: int = 1
+    chunk: int = 8
+    prompt: int = 1
+    shared: int = 0
+    max_tokens: int = 1
+    total: int | None = None
+    connected: bool = True
+    caching: bool = True
+    embeds: bool = False
+    crowded: bool = False
+    recomputes: bool = False
+    evicting: bool = False
+
+    @property
+    def d_block(self) -> int:
+        """Tokens of a block on D, or of the one engine."""
+        return self.kernel * self.d_ratio
+
+    def changes(self, told: "Sketch") -> tuple[str, ...]:
+        """How this sketch differs from what was told, field by field."""
+        fields = (f.name for f in dataclasses.fields(self))
+        pairs = ((name, getattr(self, name), getattr(told, name)) for name in fields)
+        return tuple(_change(name, a, b) for name, a, b in pairs if a != b)
+
+
+def _change(name: str, now: object, told: object) -> str:
+    if isinstance(now, bool):
+        return name if now else f"not {name}"
+    texts = (" and ".join(v) if isinstance(v, tuple) else str(v) for v in (now, told))
+    return f"{name} {' for '.join(texts)}"
+
+
+def near(sketch: Sketch) -> Iterator[Sketch]:
+    """The sketches that differ in one respect: a size one larger, a window as wide as the
+    prompt, a kind more or less. No size is smaller, since numbers that refute something are about
+    as small as they can be."""
+
+    def other(**fields: object) -> Sketch:
+        return dataclasses.replace(sketch, **fields)  # type: ignore[arg-type]
+
+    yield other(prompt=sketch.prompt + 1)
+    if sketch.connected:
+        if sketch.p_ratio != sketch.d_ratio:
+            yield other(p_ratio=sketch.d_ratio)
+            yield other(d_ratio=sketch.p_ratio)
+        yield other(p_ratio=sketch.p_ratio + 1)
+        yield other(d_ratio=sketch.d_ratio + 1)
+    if "mamba" in sketch.kinds:
+        yield other(kinds=tuple(k for k in sketch.kinds if k != "mamba"))
+    elif STATE not in sketch.kinds:
+        yield other(kinds=(*sketch.kinds, "mamba"))
+    elif sketch.caching:
+        yield other(caching=False)
+    if sketch.total is None:
+        yield other(crowded=not sketch.crowded)
+    else:
+        yield other(total=sketch.total + 1)
+    yield other(shared=sketch.shared + sketch.d_block)
+    if sketch.embeds:
+        yield other(embeds=False)
+    if "window" in sketch.kinds:
+        yield other(window=sketch.window + 1)
+        yield other(window=max(sketch.window, sketch.prompt))
+    yield other(chunk=sketch.chunk + 1)
+    yield other(kernel=sketch.kernel + 1)
+    yield other(max_tokens=sketch.max_tokens + 1)
+
+
+def clusters(sketch: Sketch, name: str) -> Iterator[Cluster]:
+    """The clusters that fit a sketch. Raises UsageError where there can be none."""
+    for jobs in _traffics(sketch):
+        roomy = 1 + sum(_blocks(sketch, len(job.prompt) + job.max_tokens + 1) for job in jobs)
+        numbers = [roomy] if sketch.total is None else [sketch.total]
+        if sketch.crowded:
+            numbers += range(1 + _blocks(sketch, _computed(sketch)), roomy)
+        for blocks in numbers:
+            yield _cluster(sketch, name, jobs, blocks, roomy)
+
+
+def _computed(sketch: Sketch) -> int:
+    """Tokens that one request computes where blocks may be few. P leaves the last one to D where a
+    state is handed over; the last one sampled is not computed."""
+    if not sketch.connected:
+        return sketch.prompt + sketch.max_tokens - 1
+    return max(sketch.prompt - int("mamba" in sketch.kinds or STATE in sketch.kinds), 1)
+
+
+def _traffics(sketch: Sketch) -> Iterator[tuple[Job, ...]]:
+    """The job beside one of other tokens where it is crowded. Else alone, or with one that begins
+    with the same tokens; with the same; and where prompts part a state is kept, with two that part
+    from it."""
+
+    def job(name: str, prompt: str) -> Job:
+        return Job(name, prompt, sketch.max_tokens, sketch.embeds)
+
+    prompt = _tokens(LETTERS, sketch.prompt)
+    if sketch.crowded:
+        yield job("r0", _tokens(OTHER_LETTERS, sketch.prompt)), job("r1", prompt)
+        return
+    if sketch.shared:
+        yield job("r0", prompt[: sketch.shared] + OTHER_LETTERS[0]), job("r1", prompt)
+    else:
+        yield (job("r0", prompt),)
+    yield job("r0", prompt), job("r1", prompt)
+    if sketch.shared and "mamba" in sketch.kinds:
+        parted = (prompt[: sketch.shared] + other * 3 for other in OTHER_LETTERS[:2])
+        yield job("r0", prompt), *(job(f"r{n}", p) for n, p in enumerate(parted, 1))
+
+
+def _tokens(letters: str, count: int) -> str:
+    return (letters * (count // len(letters) + 1))[:count]
+
+
+def _blocks(sketch: Sketch, tokens: int) -> int:
+    """Blocks that a request of so many tokens can hold."""
+    size = sketch.kernel * min(sketch.p_ratio, sketch.d_ratio)
+    return len(sketch.kinds) * int(blocks_for_tokens(tokens, size))
+
+
+def _group(sketch: Sketch, kind: str, block: int) -> Group:
+    if kind == STATE:
+        return Group("mamba", block, mode="none")
+    return Group(kind, block, window=sketch.window if kind == "window" else 0)
+
+
+def _cluster(
+    sketch: Sketch, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
+) -> Cluster:
+    def engine(letter: str, role: str, ratio: int, blocks: int) -> Engine:
+        groups = tuple(_group(sketch, kind, sketch.kernel * ratio) for kind in sketch.kinds)
+        chunk, caching = sketch.chunk, sketch.caching
+        return Engine(letter, groups, blocks, role, chunk, ratio, prefix_caching=caching)
+
+    if not sketch.connected:
+        alone = (engine("E", "both", sketch.d_ratio, blocks),)
+        return Cluster(name, alone, jobs, evictions=sketch.evicting)
+    p = engine("P", "prefill", sketch.p_ratio, blocks)
+    d = engine("D", "decode", sketch.d_ratio, decode_blocks)
+    return Cluster(
+        name,
+        (p, d),
+        jobs,
+        evictions=sketch.evicting,
+        failures=int(sketch.recomputes),
+        load_failure="recompute" if sketch.recomputes else "fail",
+    )

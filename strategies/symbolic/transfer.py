@@ -1,0 +1,81 @@
+"""The handover from P to D: both mean the same number of tokens (the N-1 rule, vllm#37310)."""
+
+import itertools
+
+from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
+from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.model.reference.rules import Rules
+from kvproof.strategies.symbolic.obligation import Claim, obligation
+
+
+@obligation(
+    "P shortens a prompt at most once, however often it is preempted and asked again",
+    for_all={"asked": at_least(1), "backoff": at_least(0)},
+    born_of="vllm#37310",
+    teeth="truncation_without_guard",
+)
+def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
+    """The first answer is a fixed point: asking once more, and so any number of times, gives it
+    again. P knows that it has shortened a prompt by its being shorter than `asked`."""
+    once = rules.prompt_after_truncation(asked, backoff, False)
+    again = rules.prompt_after_truncation(once, backoff, once < asked)
+    return Claim(again == once)
+
+
+@obligation(
+    "P leaves at most the backoff to D and keeps a token, however often it is asked",
+    for_all={"asked": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
+    born_of="vllm#37310",
+    teeth="truncation_without_guard",
+)
+def truncation_is_bounded(rules: Rules, asked: Num, prompt: Num, backoff: Num) -> Claim:
+    """Induction step: the bound holds before the first question, and one more question keeps it."""
+    later = rules.prompt_after_truncation(prompt, backoff, prompt < asked)
+    return Claim(
+        all_of(asked - backoff <= later, later <= asked, later >= 1),
+        given=both(asked - backoff <= prompt, prompt <= asked),
+    )
+
+
+@obligation(
+    "P and D back off by the same number of tokens, for all kinds of cache groups and prompts",
+    for_all={name: between(0, 1) for name in ("full", "window", "mamba", "embeds")},
+    born_of="vllm#37310",
+    teeth="truncates_for_any_non_full_group",
+)
+def same_backoff(rules: Rules, full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
+    """Each variable is 1 where the engines have a group of that kind, or the prompt is given as
+    embeddings. The rules take kinds and not numbers, so every combination is one case."""
+    cases = []
+    for values in itertools.product((0, 1), repeat=4):
+        switches = zip(("full", "window", "mamba"), values[:3], strict=True)
+        kinds = tuple(kind for kind, on in switches if on)
+        on_prefill = rules.backoff_on_prefill(kinds, values[3] == 1)
+        same = on_prefill == rules.backoff_on_decode(kinds)
+        chosen = zip((full, window, mamba, embeds), values, strict=True)
+        cases.append(implies(all_of(*(variable == value for variable, value in chosen)), same))
+    return Claim(all_of(*cases), given=full + window + mamba >= 1)
+
+
+@obligation(
+    "the prompt tokens P delivers are the tokens D counts as computed after the load",
+    for_all={"asked": at_least(1), "backoff": between(0, 1)},
+    born_of="vllm#37310",
+    teeth="decode_loads_whole_prompt",
+)
+def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
+    """P ends its prefill, and so delivers the state, at the tokens it keeps of the prompt; this is
+    also what it keeps when asked again (`truncated_once`)."""
+    delivered = rules.prompt_after_truncation(asked, backoff, False)
+    return Claim(delivered == rules.tokens_loaded_by_decode(asked, backoff))
+
+
+@obligation(
+    "where a state is handed over, D loads all of a longer prompt but its last token",
+    for_all={"prompt": at_least(2)},
+    born_of="vllm#37310",
+    teeth="decode_loads_whole_prompt",
+)
+def decode_owns_the_last_token(rules: Rules, prompt: Num) -> Claim:
+    """D applies the last prompt token to the state of the tokens before it, once."""
+    return Claim(rules.tokens_loaded_by_decode(prompt, 1) == prompt - 1)
