@@ -13,21 +13,20 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 REPORT := build/junit.xml
 PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REPORT)
-NOTICE := $(BIN)/python -m kvproof.live.live_summary $(REPORT)
-ROOMS := model invariants strategies live reports cli
+SUMMARY := $(BIN)/python -m kvproof.live.live_summary $(REPORT)
 
 .NOTPARALLEL:
 .PHONY: stateful test live lint types clean
 
 stateful: .venv/base-installed
 	@rm -f $(REPORT)
-	@$(PYTEST) -m stateful; tests=$$?; $(NOTICE); exit $$((tests ? tests : $$?))
+	@$(PYTEST) -m stateful; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
 
 # Live tests that do not run are an error here.
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
 	@rm -f $(REPORT)
-	@$(PYTEST) -n $(WORKERS) --dist worksteal; tests=$$?; $(NOTICE); exit $$((tests ? tests : $$?))
+	@$(PYTEST) -n $(WORKERS) --dist worksteal; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
 
 live: .venv/live-installed
 	@echo "live: vLLM is installed in .venv"
@@ -37,10 +36,8 @@ lint: .venv/dev-installed
 	$(BIN)/ruff format --check .
 	$(MAKE) types
 
-# mypy looks for folders named like packages: build/types/kvproof is this folder.
 types: .venv/dev-installed
-	@mkdir -p build/types && ln -sfn "$(CURDIR)" build/types/kvproof
-	$(BIN)/mypy $(addprefix -p kvproof.,$(ROOMS))
+	$(BIN)/mypy -p kvproof
 
 .venv/base-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -12,8 +12,8 @@ from kvproof.cli.graver import told
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
-from kvproof.reports.terminal import show
 from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.reports.terminal import show
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.policy import KINDS
@@ -100,8 +100,8 @@ def known(outcome: Outcome) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _counts(counted: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counted.items())
+def _counts(num_cached_blocks: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in num_cached_blocks.items())
 
 
 def print_json(record: Mapping[str, Any]) -> None:

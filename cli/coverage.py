@@ -25,6 +25,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.exercised import (
     Exercised,
     directed_steps,
@@ -33,7 +34,6 @@ from kvproof.strategies.sampling.exercised import (
     table,
     verdict,
 )
-from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome, Verdict
 
 HELP = "tell which abstract steps real vLLM was driven to, out of those the model knows"

@@ -12,10 +12,10 @@ from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import graph
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import no_return
-from kvproof.strategies.explorer.search_graph import Reached
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import Outcome, Verdict
 
 AHEAD_MAX = 20_000
@@ -88,7 +88,7 @@ def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bo
 
 def exhausted(
     setup: options.Setup, limits: Limits, kept: Checkpoint | None = None, symmetric: bool = False
-) -> tuple[Outcome, Reached]:
+) -> tuple[Outcome, SearchGraph]:
     """The outcome of the search; UNKNOWN with what was seen so far where it was cut."""
     with progress("exploring: {} states, {} to expand") as show:
         return explored(setup.cluster, setup.rules, setup.invariants, limits, show, kept, symmetric)

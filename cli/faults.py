@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [
         {
             "name": each.name,
-            "born_of": each.born_of,
+            "origin": each.origin,
             "mistake": each.mistake,
             "rule": each.replaces[0],
             "breaks": list(each.breaks),
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"command": "faults", "exit_code": 0, "faults": rows})
         return 0
     for fault in FAULTS.values():
-        print(f"{fault.name} ({fault.born_of})")
+        print(f"{fault.name} ({fault.origin})")
         print(f"    {fault.mistake}")
         print(f"    breaks {', '.join(fault.breaks)}")
         print(f"    in cluster {fault.cluster}, by another rule {fault.replaces[0]}")

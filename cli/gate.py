@@ -21,8 +21,8 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import junit
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 HELP = "what a pull request runs: explore, prove, and sample real vLLM"

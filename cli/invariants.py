@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
             "name": each.name,
             "kind": each.kind,
             "severity": each.severity.words if each.severity else None,
-            "born_of": each.born_of,
-            "teeth": each.teeth,
+            "origin": each.origin,
+            "teeth": each.killed_by,
         }
         for each in INVARIANTS.values()
     ]

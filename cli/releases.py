@@ -17,10 +17,10 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.live.releases import SURVEYED, Cache
 from kvproof.model.errors import UsageError, unknown
-from kvproof.reports import heat_table
-from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
 from kvproof.model.traces.new_file import write_new
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports import heat_table
+from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
 from kvproof.strategies.verdict import Verdict
 
 HELP = "run the invariants on releases of vLLM: which release is first bad, and first good"

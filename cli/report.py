@@ -6,9 +6,9 @@ from pathlib import Path
 
 from kvproof.cli.answer import print_json
 from kvproof.model.errors import UsageError
-from kvproof.reports.terminal import show
 from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import WHOLE, read
+from kvproof.reports.terminal import show
 
 HELP = "show a trace: what each event changed, and why the last one is wrong"
 

@@ -12,8 +12,8 @@ from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.second_opinion import (
     FINDING,
     Checked,
-    counted,
     cross_check,
+    num_cached_blocks,
     with_opinions,
 )
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -72,7 +72,7 @@ def lines(
 
 def summary(checked: Mapping[str, Checked]) -> str:
     """One line about all questions."""
-    said = counted(list(checked.values()))
+    said = num_cached_blocks(list(checked.values()))
     seconds = sum(o.seconds for each in checked.values() for o in each.opinions.values())
     return (
         f"second opinion: of {said['questions']} questions cvc5 agrees on {said[AGREES]}, "
@@ -85,7 +85,9 @@ def totals(
 ) -> dict[str, object]:
     """What was asked for as plain data: the files written, and the questions by cvc5's answer."""
     files = {} if args.certificates is None else {"certificates": written}
-    return files | ({"second_opinion": counted(list(checked.values()))} if args.cross else {})
+    return files | (
+        {"second_opinion": num_cached_blocks(list(checked.values()))} if args.cross else {}
+    )
 
 
 def as_object(checked: Checked | None) -> dict[str, object] | None:

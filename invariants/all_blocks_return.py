@@ -24,8 +24,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="all_blocks_return",
     name="after all requests end, every block is free again",
-    born_of="vllm#46283",
+    origin="vllm#46283",
     severity=Severity.LEAK,
     check=EachEngine(check),
-    teeth="aborted_load_never_frees",
+    killed_by="aborted_load_never_frees",
 )

@@ -42,8 +42,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="cached_block_holds_its_key",
     name="a cached block holds exactly what its key says",
-    born_of="vllm#51113",
+    origin="vllm#51113",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
-    teeth="no_align_split",
+    killed_by="no_align_split",
 )

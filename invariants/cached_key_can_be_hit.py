@@ -16,7 +16,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     inside a block may end."""
     cfg = cluster.engine(engine.name)
     for index, prefix in (key for key, _ in engine.cached):
-        size = cfg.hash_unit if cfg.partial else cfg.groups[index].block_size
+        size = cfg.hash_unit if cfg.partial_block_hits else cfg.groups[index].block_size
         if len(prefix) % size:
             yield because(
                 f"prefix {prefix!r} of group {index} is cached on {engine.name}",
@@ -30,8 +30,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="cached_key_can_be_hit",
     name="what is cached is where a hit can end",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),
-    teeth="end_of_prompt_cached_in_wider_block",
+    killed_by="end_of_prompt_cached_in_wider_block",
 )

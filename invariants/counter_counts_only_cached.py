@@ -20,7 +20,7 @@ def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, 
         loading = request.status in (LOADING, LOADED, FAILED)
         held = max(request.computed, request.hit + request.external)
         tokens = request.hit if loading else held
-        for index, counted in enumerate(request.counted):
+        for index, counted in enumerate(request.num_cached_blocks):
             size = cluster.engine(engine.name).groups[index].block_size
             yield request, index, counted, whole_blocks(tokens, size), loading
 
@@ -54,9 +54,9 @@ def margin(cluster: Cluster, state: State) -> int | None:
 INVARIANT = Invariant(
     id="counter_counts_only_cached",
     name="the cached-block counter counts only what is hashed or was skipped by a hit",
-    born_of="vllm#42547",
+    origin="vllm#42547",
     severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
     margin=margin,
-    teeth="null_blocks_counted_as_cached",
+    killed_by="null_blocks_counted_as_cached",
 )

@@ -25,8 +25,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="engine_survives",
     name="no event kills an engine",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     severity=Severity.CRASH,
     check=check,
-    teeth="align_split_refuses_external",
+    killed_by="align_split_refuses_external",
 )

@@ -38,8 +38,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="events_replay_to_the_cache",
     name="replaying the KV events gives exactly the cached keys",
-    born_of="vllm#55092",
+    origin="vllm#55092",
     severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),
-    teeth="removal_of_one_copy_told",
+    killed_by="removal_of_one_copy_reported",
 )

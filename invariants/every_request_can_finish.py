@@ -20,9 +20,9 @@ def check(_cluster: Cluster, _step: Step) -> tuple[Because, ...]:
 INVARIANT = Invariant(
     id="every_request_can_finish",
     name="every submitted request can still finish",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     severity=Severity.HANG,
     check=check,
-    teeth="align_split_during_load",
+    killed_by="align_split_during_load",
     kind="eventually",
 )

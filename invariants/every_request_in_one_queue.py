@@ -8,7 +8,7 @@ from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
-from kvproof.model.state import ASTRAY, PREEMPTED, RUNNING, WAITING, Engine, Request
+from kvproof.model.state import MISQUEUED, PREEMPTED, RUNNING, WAITING, Engine, Request
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -23,7 +23,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
                 engine=engine.name,
                 request=request.id,
             )
-        if request.status == ASTRAY:
+        if request.status == MISQUEUED:
             yield because(
                 f"{request.id} is unfinished on {engine.name}",
                 "no queue has it, or several have",
@@ -59,8 +59,8 @@ def _kept(cluster: Cluster, request: Request) -> bool:
 INVARIANT = Invariant(
     id="every_request_in_one_queue",
     name="every unfinished request is in exactly one queue, and waits with blocks for a reason",
-    born_of="vllm-ascend#10545",
+    origin="vllm-ascend#10545",
     severity=Severity.HANG,
     check=EachEngine(check),
-    teeth="finished_still_runs",
+    killed_by="finished_still_runs",
 )

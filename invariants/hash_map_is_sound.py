@@ -36,8 +36,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="hash_map_is_sound",
     name="a key leads to a block exactly if that block carries the key",
-    born_of="vllm#49125",
+    origin="vllm#49125",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
-    teeth="evicted_key_stays",
+    killed_by="evicted_key_stays",
 )

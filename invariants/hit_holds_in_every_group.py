@@ -31,8 +31,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="hit_holds_in_every_group",
     name="a prefix hit holds in every group, or the connector brings what is missing",
-    born_of="vllm#46453",
+    origin="vllm#46453",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="deepest_group_wins",
+    killed_by="deepest_group_wins",
 )

@@ -20,7 +20,7 @@ def longest(cluster: Cluster, admission: Admission) -> int:
     for hit in range(len(tokens) - 1, 0, -1):
         if not may_end_at(cfg, hit) or any(missing(cfg, keys, tokens, hit)):
             continue
-        if not cfg.partial or has_room(cfg, hit, len(tokens)):
+        if not cfg.partial_block_hits or has_room(cfg, hit, len(tokens)):
             return hit
     return 0
 
@@ -43,8 +43,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="hit_is_the_longest",
     name="a prefix hit is as long as the longest that holds in every group",
-    born_of="vllm#51771",
+    origin="vllm#51771",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    teeth="hit_collapses_with_three_groups",
+    killed_by="hit_collapses_with_three_groups",
 )

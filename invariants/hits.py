@@ -16,12 +16,12 @@ from kvproof.model.state import Key
 def may_end_at(engine: Engine, hit: int) -> bool:
     """Whether something can be cached there in all groups: where a block of each of them ends, or,
     where hits may end inside a block, where a prefix has a hash."""
-    if engine.partial:
+    if engine.partial_block_hits:
         return hit % engine.hash_unit == 0
     return all(hit % g.block_size == 0 for g in engine.groups if g.attention or g.aligned)
 
 
-def proof(engine: Engine) -> int:
+def eagle_drop_tokens(engine: Engine) -> int:
     """Tokens after a hit that must be alike too: a block where a drafter has layers."""
     return max((g.block_size for g in engine.groups if g.eagle), default=0)
 
@@ -29,7 +29,7 @@ def proof(engine: Engine) -> int:
 def longest(engine: Engine, known: int, alike: int) -> int:
     """The longest hit of a request of `known` tokens, of which the first `alike` were seen before.
     One token at least is left to compute."""
-    top = min(known - 1, alike - proof(engine))
+    top = min(known - 1, alike - eagle_drop_tokens(engine))
     return next((hit for hit in range(top, 0, -1) if may_end_at(engine, hit)), 0)
 
 

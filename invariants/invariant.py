@@ -71,10 +71,10 @@ class Invariant:
 
     id: str
     name: str
-    born_of: str
+    origin: str
     severity: Severity | None
     check: Check
-    teeth: str
+    killed_by: str
     kind: str = "always"
     margin: Margin | None = None
 

@@ -29,8 +29,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="no_block_free_and_held",
     name="no block is both free and in a block table",
-    born_of="vllm#33775",
+    origin="vllm#33775",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
-    teeth="untouched_hits",
+    killed_by="untouched_hits",
 )

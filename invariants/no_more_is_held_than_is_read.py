@@ -51,8 +51,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="no_more_is_held_than_is_read",
     name="a request holds no more blocks of a window or of states than its layers still read",
-    born_of="vllm#39734",
+    origin="vllm#39734",
     severity=Severity.LEAK,
     check=EachEngine(check),
-    teeth="old_states_are_kept",
+    killed_by="old_states_are_kept",
 )

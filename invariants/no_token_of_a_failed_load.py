@@ -46,8 +46,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="no_token_of_a_failed_load",
     name="no token is kept that was computed on a load that has failed",
-    born_of="vllm#45138",
+    origin="vllm#45138",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="poisoned_step_counts",
+    killed_by="poisoned_step_counts",
 )

@@ -34,8 +34,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="nothing_kept_for_nobody",
     name="P keeps blocks for D only while D may still load them",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     severity=Severity.LEAK,
     check=EachState(check),
-    teeth="unneeded_prefill_is_not_told",
+    killed_by="unneeded_prefill_is_not_reported",
 )

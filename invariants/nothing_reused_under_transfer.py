@@ -51,8 +51,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="nothing_reused_under_transfer",
     name="no block is let go while a transfer still reads or writes it",
-    born_of="vllm#32255",
+    origin="vllm#32255",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),
-    teeth="abort_frees_under_load",
+    killed_by="abort_frees_under_load",
 )

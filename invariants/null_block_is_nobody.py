@@ -76,9 +76,9 @@ def margin(cluster: Cluster, state: State) -> int | None:
 INVARIANT = Invariant(
     id="null_block_is_nobody",
     name="the null block is never cached, free, transferred or read",
-    born_of="vllm#42547",
+    origin="vllm#42547",
     severity=Severity.WRONG_TOKENS,
     check=check,
     margin=margin,
-    teeth="null_blocks_registered",
+    killed_by="null_blocks_registered",
 )

@@ -29,8 +29,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="paired_lists_are_equal",
     name="local and remote block lists are equally long in every group after trimming",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     severity=Severity.CRASH,
     check=EachState(check),
-    teeth="ssm_placeholders_not_trimmed",
+    killed_by="ssm_placeholders_not_trimmed",
 )

@@ -52,8 +52,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="paired_offsets_are_equal",
     name="local and remote blocks are paired at equal token offsets in every attention group",
-    born_of="vllm#50558",
+    origin="vllm#50558",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="front_trim",
+    killed_by="front_trim",
 )

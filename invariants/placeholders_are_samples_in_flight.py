@@ -54,8 +54,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="placeholders_are_samples_in_flight",
     name="placeholders are the tokens that steps in flight sample, and no token is computed beyond",
-    born_of="vllm#48245",
+    origin="vllm#48245",
     severity=Severity.CRASH,
     check=EachEngine(check),
-    teeth="late_output_takes_placeholder",
+    killed_by="late_output_takes_placeholder",
 )

@@ -37,9 +37,9 @@ def margin(_cluster: Cluster, state: State) -> int:
 INVARIANT = Invariant(
     id="pool_adds_up",
     name="free + referenced + null blocks are all blocks, and the queue holds each free block once",
-    born_of="vllm#42571",
+    origin="vllm#42571",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
     margin=margin,
-    teeth="double_free",
+    killed_by="double_free",
 )

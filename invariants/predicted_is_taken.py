@@ -27,8 +27,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="predicted_is_taken",
     name="a request takes exactly the blocks it was predicted to take",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     severity=Severity.BOOKKEEPING,
     check=check,
-    teeth="prediction_forgets_hits",
+    killed_by="prediction_forgets_hits",
 )

@@ -36,8 +36,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="prefill_and_decode_agree",
     name="P and D agree on N-1: the tokens P delivers are those D counts as computed",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),
-    teeth="decode_loads_whole_prompt",
+    killed_by="decode_loads_whole_prompt",
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
-from kvproof.model.events import Adopt, Compute, Preempt, Release, Schedule
+from kvproof.model.events import Compute, FinishLoad, Preempt, Release, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LATE, LOADED, PREEMPTED, WAITING, Engine
 from kvproof.model.step import Step
@@ -46,7 +46,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 )
             holds[name] = False
             running = [r for r in running if r != name]
-        elif name in waiting and not isinstance(choice, (Adopt, Release)):
+        elif name in waiting and not isinstance(choice, (FinishLoad, Release)):
             first = min((r for r in waiting if holds[r] == holds[name]), key=rank.__getitem__)
             if name != first and not _open(cluster, name, first):
                 yield because(
@@ -81,8 +81,8 @@ def _told(rank: dict[str, tuple[int, int]], one: str, other: str) -> str:
 INVARIANT = Invariant(
     id="priority_is_kept",
     name="the job of the lowest priority number is served first, and preempted last",
-    born_of="vllm#19057",
+    origin="vllm#19057",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    teeth="priority_is_reversed",
+    killed_by="priority_is_reversed",
 )

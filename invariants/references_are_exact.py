@@ -29,8 +29,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="references_are_exact",
     name="the reference count of a block is the number of table entries that name it",
-    born_of="vllm#44409",
+    origin="vllm#44409",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
-    teeth="untouched_hits",
+    killed_by="untouched_hits",
 )

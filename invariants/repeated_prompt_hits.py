@@ -9,7 +9,7 @@ from the third on the shared part must hit (#37898). Eviction clears the record.
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import in_common
-from kvproof.invariants.hits import has_room, longest, proof
+from kvproof.invariants.hits import eagle_drop_tokens, has_room, longest
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
@@ -25,7 +25,7 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     everywhere = all(g.kind == "full" for g in cfg.groups)
     if cluster.sessions and cfg.retention is not None and not everywhere:
         return 0  # of a session is kept what its first part would resume at, sent by itself
-    if cluster.turns and cfg.role == "prefill" and not everywhere:
+    if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
         return 0  # what P loaded of an earlier turn it has not computed
     if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
@@ -43,8 +43,8 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
         elif common == len(served.prompt):
             kept = longest(cfg, common, common)
         else:
-            kept = served.shared if common >= served.shared + proof(cfg) else 0
-        roomy = not cfg.partial or has_room(cfg, kept, known)
+            kept = served.shared if common >= served.shared + eagle_drop_tokens(cfg) else 0
+        roomy = not cfg.partial_block_hits or has_room(cfg, kept, known)
         best = max(best, kept if kept <= limit and roomy else 0)
     return best
 
@@ -71,8 +71,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="repeated_prompt_hits",
     name="a repeated prompt hits as much as its groups can give",
-    born_of="vllm#43587",
+    origin="vllm#43587",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    teeth="state_only_at_last_boundary",
+    killed_by="state_only_at_last_boundary",
 )

@@ -31,8 +31,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="request_reads_its_own_prefix",
     name="a request attends only to the KV of its own prefix",
-    born_of="vllm#48633",
+    origin="vllm#48633",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="front_trim",
+    killed_by="front_trim",
 )

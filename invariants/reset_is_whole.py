@@ -38,8 +38,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="reset_is_whole",
     name="a reset leaves nothing in the cache, or is refused and changes nothing",
-    born_of="vllm#57727",
+    origin="vllm#57727",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="reset_under_load",
+    killed_by="reset_under_load",
 )

@@ -89,8 +89,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="room_is_used",
     name="a step that has room for a request serves it",
-    born_of="vllm#49206",
+    origin="vllm#49206",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    teeth="runner_is_passed_over",
+    killed_by="runner_is_passed_over",
 )

@@ -38,8 +38,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="settled_frees",
     name="no block is let go while a dispatched step still reads or writes it",
-    born_of="vllm#47728",
+    origin="vllm#47728",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
-    teeth="window_let_go_in_flight",
+    killed_by="window_freed_in_flight",
 )

@@ -102,8 +102,8 @@ def _chunks(_cluster: Cluster, step: Step, event: Schedule) -> bool:
 def _keeps_junction(cluster: Cluster, step: Step, event: Schedule) -> bool:
     engine = step.after.engine(event.engine)
     for request in _computed(step, event):
-        if request.junction and request.computed == request.junction:
-            prefix = request.tokens[: request.junction]
+        if request.shared_prefix_boundary and request.computed == request.shared_prefix_boundary:
+            prefix = request.tokens[: request.shared_prefix_boundary]
             for index, group in enumerate(cluster.engine(event.engine).groups):
                 if group.aligned and engine.blocks_for((index, prefix)):
                     return True
@@ -117,7 +117,7 @@ def _aborts_load(_cluster: Cluster, step: Step, event: Abort) -> bool:
 
 def _truncates(_cluster: Cluster, step: Step, event: Submit) -> bool:
     request = step.after.engine(event.engine).find(event.request)
-    return request is not None and len(request.prompt) < request.asked
+    return request is not None and len(request.prompt) < request.submitted_prompt_tokens
 
 
 _ALL = (

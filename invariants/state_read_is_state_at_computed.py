@@ -31,8 +31,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="state_read_is_state_at_computed",
     name="a Mamba state is read only as the state of exactly the computed tokens",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="embeddings_not_truncated",
+    killed_by="embeddings_not_truncated",
 )

@@ -41,8 +41,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="step_makes_progress",
     name="where nothing is in flight and a request waits, a step schedules or rejects one",
-    born_of="vllm#39734",
+    origin="vllm#39734",
     severity=Severity.HANG,
     check=check,
-    teeth="impossible_fit_waits",
+    killed_by="impossible_fit_waits",
 )

@@ -41,8 +41,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="table_fits_its_tokens",
     name="a block table has no more entries than the tokens it holds need",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     severity=Severity.LEAK,
     check=EachEngine(check),
-    teeth="placeholders_predicted",
+    killed_by="placeholders_predicted",
 )

@@ -13,10 +13,11 @@ from kvproof.model.state import Engine
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """A prompt is as long as it was sent, or one token shorter."""
     for request in engine.requests:
-        lost = request.asked - len(request.prompt)
+        sent = request.submitted_prompt_tokens
+        lost = sent - len(request.prompt)
         if lost not in (0, 1):
             yield because(
-                f"{request.id} was sent to {engine.name} with {request.asked} prompt tokens"
+                f"{request.id} was sent to {engine.name} with {sent} prompt tokens"
                 f"{' and preempted' if request.preemptions else ''}",
                 f"{len(request.prompt)} are left",
                 engine=engine.name,
@@ -27,8 +28,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="truncated_at_most_once",
     name="a prompt is truncated at most once, whatever preemption does",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
-    teeth="truncation_without_guard",
+    killed_by="truncation_without_guard",
 )

@@ -67,8 +67,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="writer_is_alone",
     name="a step writes only into blocks that one request holds and that are not cached yet",
-    born_of="vllm#57605",
+    origin="vllm#57605",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    teeth="lookahead_not_reserved",
+    killed_by="lookahead_not_reserved",
 )

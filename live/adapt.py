@@ -49,7 +49,7 @@ def block_hashes(drafter: Callable[..., Any]) -> dict[str, bool]:
     return accepted(drafter, disable_lookahead_block_hashes=True)
 
 
-def junction(request: Any) -> int:
+def shared_prefix_boundary(request: Any) -> int:
     """Where a prompt was seen to part from earlier ones, in tokens. Unknown before 0.28: 0."""
     return int(getattr(request, "shared_prefix_boundary", 0))
 

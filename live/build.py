@@ -143,7 +143,7 @@ def smallest_block(cfg: config.Engine) -> int:
 
 def hash_block_size(cfg: config.Engine) -> int:
     """Tokens per block hash: the smallest block size, or finer where hits may end inside it."""
-    return cfg.hash_unit if cfg.partial else smallest_block(cfg)
+    return cfg.hash_unit if cfg.partial_block_hits else smallest_block(cfg)
 
 
 def _further_configs(
@@ -222,7 +222,7 @@ def scheduler(
         log_stats=False,
         **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
     )
-    adapt.check_partial(built.kv_cache_manager.coordinator, cfg.partial)
+    adapt.check_partial(built.kv_cache_manager.coordinator, cfg.partial_block_hits)
     return built
 
 

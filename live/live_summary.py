@@ -1,6 +1,6 @@
 """The last line of a test run: what of it ran on live vLLM.
 
-`python -m kvproof.live.live_summary REPORT` reads the JUnit report of pytest and never imports vLLM.
+`python -m kvproof.live.live_summary REPORT` reads the JUnit report of pytest and imports no vLLM.
 Where KVPROOF_REQUIRE_LIVE is set, it ends with exit code 3 unless enough live tests passed.
 """
 
@@ -83,7 +83,9 @@ def notice(report: Path) -> tuple[str, bool]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the line. Returns 0, 2 for a report that cannot be read, 3 where too little ran."""
-    parser = argparse.ArgumentParser(prog="python -m kvproof.live.live_summary", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m kvproof.live.live_summary", description=__doc__
+    )
     parser.add_argument("report", type=Path, help="JUnit report of pytest")
     args = parser.parse_args(argv)
     try:

@@ -13,9 +13,7 @@ from kvproof.live import blame, nixl
 from kvproof.live.contract.contract import require
 from kvproof.live.node import Node
 from kvproof.live.push import Push
-from kvproof.model.reference import apply as model
 from kvproof.model import ghost, memory
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -36,6 +34,8 @@ from kvproof.model.events import (
     stimulus,
 )
 from kvproof.model.kv_events import Report
+from kvproof.model.reference import apply as model
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
 from kvproof.model.step import Effects, Step
 
@@ -48,7 +48,7 @@ class LiveMachine:
     def __init__(self, cluster: Cluster) -> None:
         require(cluster)
         self.cluster = cluster
-        options = cluster.load_failure, cluster.turns, cluster.pushes
+        options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
             self.push = Push(cluster, self.nodes) if cluster.pushes else None
@@ -184,8 +184,12 @@ class LiveMachine:
         key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
         transfer = self.state.transfer(key)
         if transfer is not None and transfer.phase == "expired":
-            ended = follow_up_turns.asked(transfer) if nixl.awaits(meta) else follow_up_turns.over(transfer)
-            self.state = self.state.moving(key, ended)
+            ended = (
+                follow_up_turns.requested(transfer)
+                if nixl.awaits(meta)
+                else follow_up_turns.over(transfer)
+            )
+            self.state = self.state.with_transfer(key, ended)
         if transfer is None or transfer.phase != "offered":
             return
         if not nixl.awaits(meta):
@@ -198,7 +202,7 @@ class LiveMachine:
             source = follow_up_turns.parties(self.cluster, key).source
             pairs = nixl.paired(node.nixl, source, local, remote)
             transfer = transfer._replace(phase="reading", local=local, remote=remote, pairs=pairs)
-        self.state = self.state.moving(key, transfer)
+        self.state = self.state.with_transfer(key, transfer)
 
     def _complete(self, event: Complete) -> Effects:
         node = self.nodes[event.engine]
@@ -214,7 +218,7 @@ class LiveMachine:
                 lists = nixl.as_lists(params["remote_block_ids"])
                 tokens = params.get("remote_num_tokens", computed[name])
                 offer = Transfer(key, "offered", tokens, lists)
-                self.state = self.state.moving(key, offer)
+                self.state = self.state.with_transfer(key, offer)
         if self.push is not None:
             self.push.idle(node)
         ended = self.state.engine(event.engine).steps
@@ -243,7 +247,7 @@ class LiveMachine:
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
         back = transfer if follow_up_turns.is_back(name) else None
-        self.state = self.state.moving(name, back and follow_up_turns.over(back))
+        self.state = self.state.with_transfer(name, back and follow_up_turns.over(back))
         if sent in p.scheduler.requests:
             p.report(finished_sending={sent})
 
@@ -255,10 +259,10 @@ class LiveMachine:
             return
         transfer = self.state.transfer(name)
         if transfer is not None and transfer.phase == "refused":
-            self.state = self.state.moving(name, follow_up_turns.over(transfer))
+            self.state = self.state.with_transfer(name, follow_up_turns.over(transfer))
         elif transfer is not None:
             gone = transfer._replace(phase="abandoned", local=(), pairs=())
-            self.state = self.state.moving(name, gone)
+            self.state = self.state.with_transfer(name, gone)
             self.state = self.state._replace(failures=self.state.failures + 1)
         _, _, sink, taken = follow_up_turns.parties(self.cluster, name)
         d = self.nodes[sink.name]
@@ -269,7 +273,7 @@ class LiveMachine:
     def _transfer_lost(self, event: TransferLost) -> None:
         transfer = self.state.transfer(event.request)
         if transfer is not None:
-            self.state = self.state.moving(event.request, transfer._replace(phase="lost"))
+            self.state = self.state.with_transfer(event.request, transfer._replace(phase="lost"))
 
     def _abort(self, event: Abort) -> None:
         from vllm.v1.request import RequestStatus
@@ -286,7 +290,7 @@ class LiveMachine:
             return
         pending = node.scheduler.connector.connector_scheduler._reqs_need_recv
         if event.request in pending:
-            self.state = self.state.moving(event.request, transfer._replace(phase="telling"))
+            self.state = self.state.with_transfer(event.request, transfer._replace(phase="telling"))
 
     def _lease_expire(self, event: LeaseExpire) -> None:
         name = event.request
@@ -297,9 +301,9 @@ class LiveMachine:
         source, sent, _, _ = follow_up_turns.parties(self.cluster, name)
         self.nodes[source.name].report(finished_sending={sent})
         if transfer is not None and follow_up_turns.is_back(name):
-            self.state = self.state.moving(name, follow_up_turns.expired(transfer))
+            self.state = self.state.with_transfer(name, follow_up_turns.expired(transfer))
         elif transfer is not None and transfer.phase != "lost":
-            self.state = self.state.moving(name, None)
+            self.state = self.state.with_transfer(name, None)
             if transfer.phase == "offered":
                 self.state = self.state.ending(self.cluster.decode.name, name)
 

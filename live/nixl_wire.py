@@ -29,11 +29,11 @@ class _Wire(Fake):
 
 def read(worker: Any, local: Any, remote: Any, ratio: int) -> tuple[Any, Any]:
     """D's and P's kernel block lists, as `_read_blocks` of this release trims them."""
-    asked: list[Any] = []
+    described: list[Any] = []
 
     def descriptors(*args: Any, **kwargs: Any) -> Any:
         lists = kwargs["block_ids"] if "block_ids" in kwargs else args[1]
-        asked.append(lists)
+        described.append(lists)
         return np.array([block for group in lists for block in group])
 
     worker.engine_id, worker.world_size, worker.nixl_wrapper = "D", 1, _Wire()
@@ -63,5 +63,5 @@ def read(worker: Any, local: Any, remote: Any, ratio: int) -> tuple[Any, Any]:
             **lists,
         )
     )
-    theirs, ours = asked
+    theirs, ours = described
     return ours, theirs

@@ -12,10 +12,10 @@ from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, state
-from kvproof.model.reference.transfers import failed_load
+from kvproof.model.kv_events import Report
 from kvproof.model.reference.features import in_flight, store
 from kvproof.model.reference.scheduling import sessions
-from kvproof.model.kv_events import Report
+from kvproof.model.reference.transfers import failed_load
 from kvproof.model.step import Admission, Copy, Effects, Read
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class Node:
         self.arrived += 1
         self.scheduler.add_request(last)
         known = sessions.with_part(paused, part)
-        self.known[job.name] = self.known[job.name]._replace(prompt=known.prompt, asked=known.asked)
+        self.known[job.name] = self.known[job.name]._replace(
+            prompt=known.prompt, submitted_prompt_tokens=known.submitted_prompt_tokens
+        )
         self.names.forget_length(job.name)
 
     def schedule(self) -> Effects:
@@ -99,7 +101,8 @@ class Node:
                 {s.request: in_flight.unverified(before, s.request) + s.ahead for s in shares}
             )
         copies = tuple(
-            Copy(self.cfg.name, *pair) for pair in adapt.block_copies(output, self.cfg.partial)
+            Copy(self.cfg.name, *pair)
+            for pair in adapt.block_copies(output, self.cfg.partial_block_hits)
         )
         return Effects(reads, admissions, tuple(self.recorder.allocations), copies=copies)
 

@@ -110,7 +110,7 @@ class Push:
     def seen(self, state: State) -> State:
         """The state with the hand-overs as they are."""
         for job in self.cluster.jobs:
-            state = state.moving(job.name, self._seen(job.name))
+            state = state.with_transfer(job.name, self._seen(job.name))
         return state
 
     def _seen(self, name: str) -> Transfer | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvproof.live.block_notes import BlockNotes
 from kvproof.model import block_lists
-from kvproof.model.events import Admit, Adopt, Choice, Compute, Lists, Preempt, Release
+from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
 from kvproof.model.step import Allocation
 
 
@@ -45,7 +45,7 @@ class Recorder:
         self._around(manager.coordinator, "allocate_new_blocks", self.notes.around_growth)
         self._around(manager.coordinator, "get_num_blocks_to_allocate", self._predict)
         self._around(scheduler, "_preempt_request", self._preempt)
-        self._around(scheduler, "_update_waiting_for_remote_kv", self._adopt)
+        self._around(scheduler, "_update_waiting_for_remote_kv", self._finish_load)
 
     @staticmethod
     def _around(owner: Any, name: str, note: Callable[..., Any]) -> None:
@@ -118,8 +118,8 @@ class Recorder:
         self.choices[-1] = choice._replace(freed=block_lists.both(freed, dropped))
         return result
 
-    def _adopt(self, original: Callable[..., Any], request: Any) -> Any:
-        choice = Adopt(request.request_id)
+    def _finish_load(self, original: Callable[..., Any], request: Any) -> Any:
+        choice = FinishLoad(request.request_id)
         self.choices.append(choice)
         dropped, result = self._dropped(original, request)
         self.choices[-1] = choice._replace(freed=dropped)

@@ -21,8 +21,8 @@ from typing import Any
 import kvproof
 from kvproof.model.errors import UsageError
 from kvproof.model.traces import trace
-from kvproof.reports.heat_map import Release
 from kvproof.model.traces.trace import Trace
+from kvproof.reports.heat_map import Release
 from kvproof.strategies.witnesses import witnesses
 
 SURVEYED = (

@@ -66,7 +66,7 @@ def cached(scheduler: Any, names: Names) -> state.Cached:
 def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
     """Reference counts and keys. The null block's count is not kept by vLLM."""
     pool = scheduler.kv_cache_manager.block_pool
-    further: Mapping[int, Any] = adapt.further_hashes(pool, names.cfg.partial)
+    further: Mapping[int, Any] = adapt.further_hashes(pool, names.cfg.partial_block_hits)
     return tuple(
         Block(
             0 if b.is_null else b.ref_cnt,
@@ -89,7 +89,7 @@ def queues(scheduler: Any) -> list[Any]:
     return [getattr(scheduler, name) for name in _QUEUES[kind]]
 
 
-def astray(scheduler: Any, request: Any) -> bool:
+def misqueued(scheduler: Any, request: Any) -> bool:
     """Whether the scheduler has a request in other queues than its status says. Who waits is in one
     of the waiting queues, who runs or has finished is in none; `running` is read by itself."""
     times = sum(1 for queue in queues(scheduler) for other in queue if other is request)
@@ -100,8 +100,8 @@ def astray(scheduler: Any, request: Any) -> bool:
 def status(scheduler: Any, request: Any) -> str:
     """The status in the model's words."""
     name = request.request_id
-    if astray(scheduler, request):
-        return state.ASTRAY
+    if misqueued(scheduler, request):
+        return state.MISQUEUED
     if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
         if name not in scheduler.finished_recving_kv_req_ids:
             return state.LOADING
@@ -145,10 +145,18 @@ def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Re
         preemptions=min(live.num_preemptions, 1),
     )
     if not held:
-        return known._replace(tables=(), counted=(), hit=0, external=0, junction=0)
-    counted = tuple(m.num_cached_block.get(name, 0) for m in managers)
-    junction = adapt.junction(live) if cfg.marks_junctions else 0
-    return known._replace(tables=tables, counted=counted, junction=junction)
+        return known._replace(
+            tables=(), num_cached_blocks=(), hit=0, external=0, shared_prefix_boundary=0
+        )
+    num_cached_blocks = tuple(m.num_cached_block.get(name, 0) for m in managers)
+    shared_prefix_boundary = (
+        adapt.shared_prefix_boundary(live) if cfg.marks_shared_prefix_boundaries else 0
+    )
+    return known._replace(
+        tables=tables,
+        num_cached_blocks=num_cached_blocks,
+        shared_prefix_boundary=shared_prefix_boundary,
+    )
 
 
 def fates(scheduler: Any, name: str, shares: Sequence[Flight]) -> list[Flight]:

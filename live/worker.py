@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvproof.live import adapt
 from kvproof.model import config, memory, state
-from kvproof.model.reference.features import drafts
+from kvproof.model.reference.features import drafting
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
@@ -83,7 +83,7 @@ class Worker:
 
     def _copy_blocks(self, output: Any) -> None:
         self.memory = memory.copied(
-            self._alone(), adapt.block_copies(output, self.cfg.partial)
+            self._alone(), adapt.block_copies(output, self.cfg.partial_block_hits)
         ).memory
 
     def load(self, loads: "Iterable[Load]", requests: dict[str, state.Request]) -> None:
@@ -158,7 +158,7 @@ class Worker:
             if name not in requests or share.fate != state.COUNTS:
                 continue
             self.lengths[name] += count - share.ahead
-            engine, seen = drafts.settled(
+            engine, seen = drafting.settled(
                 self.cfg, self._alone(), self._seen(requests[name]), count, SPEC
             )
             self.memory = engine.memory

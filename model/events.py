@@ -30,7 +30,7 @@ class Admit(NamedTuple):
     taken: Lists = ()
 
 
-class Adopt(NamedTuple):
+class FinishLoad(NamedTuple):
     """Take over a finished load: its blocks may be cached now (or are dropped if it failed).
     What is dropped is `freed`, in the order released."""
 
@@ -65,7 +65,7 @@ class Release(NamedTuple):
     freed: Lists = ()
 
 
-Choice: TypeAlias = Admit | Adopt | Compute | Preempt | Release
+Choice: TypeAlias = Admit | FinishLoad | Compute | Preempt | Release
 
 
 class Submit(NamedTuple):
@@ -191,7 +191,7 @@ EVENTS: dict[str, Any] = {
         ResetRunning,
     )
 }
-CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, Adopt, Compute, Preempt, Release)}
+CHOICES: dict[str, Any] = {c.__name__: c for c in (Admit, FinishLoad, Compute, Preempt, Release)}
 
 
 def _same(one: Any, other: object) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kvproof.model import config, history
 from kvproof.model.events import Complete, Event
-from kvproof.model.ghost_state import NOT_WHOLE, Ghost, Served
+from kvproof.model.ghost_state import PREFIX_EVICTED, Ghost, Served
 from kvproof.model.kv_events import Keys, replayed
 from kvproof.model.state import COUNTS, Cached, Engine, Key, Request
 from kvproof.model.step import Admission, Effects, Step
@@ -29,7 +29,7 @@ def remembered(cluster: config.Cluster, step: Step) -> Step:
         if new is not old:
             ghost = after(cluster, old, event, effects, new)
             if ghost != new.ghost:
-                state = state.putting(new._replace(ghost=ghost))
+                state = state.with_engine(new._replace(ghost=ghost))
     return Step(before, event, effects, state)
 
 
@@ -64,7 +64,7 @@ def _served(before: Engine, event: Event | None) -> tuple[Served, ...]:
         for r in before.requests
         if not r.output and r.id in sampled
     }
-    whole = {served for served in new if served.shared != NOT_WHOLE}
+    whole = {served for served in new if served.shared != PREFIX_EVICTED}
     return tuple(sorted({*before.ghost.served, *whole})) if whole else before.ghost.served
 
 
@@ -116,7 +116,7 @@ def _after_loss(request: Request, shared: int, evicted: list[str]) -> int:
     """Nothing that was served is left to share. What is computed of the prompt may be gone too."""
     computing = any(request.tables) and not request.output
     own = any(map(request.prompt.startswith, evicted))
-    return NOT_WHOLE if computing and (own or shared == NOT_WHOLE) else 0
+    return PREFIX_EVICTED if computing and (own or shared == PREFIX_EVICTED) else 0
 
 
 def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admission) -> int:
@@ -128,17 +128,17 @@ def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admissi
         return 0
     longest = max((history.common_prefix(s.prompt, tokens) for s in served), default=0)
     # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too.
-    shared = _longest_hit(cfg, longest if cfg.proof else min(longest + 1, len(tokens)))
+    shared = _longest_hit(cfg, longest if cfg.eagle_drop_tokens else min(longest + 1, len(tokens)))
     if not shared or shared != _longest_in_full(cfg, admission.cached, tokens):
         return 0
-    if cfg.partial and cfg.aligned_group is not None:
+    if cfg.partial_block_hits and cfg.aligned_group is not None:
         return shared - shared % cfg.aligned_group.block_size
     return shared
 
 
 def _longest_hit(cfg: config.Engine, tokens: int) -> int:
     """The longest hit of so many tokens that leaves one to compute, or a block to match."""
-    left = max(tokens - (cfg.proof or 1), 0)
+    left = max(tokens - (cfg.eagle_drop_tokens or 1), 0)
     return left - left % cfg.hit_unit
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kvproof.model.kv_events import Keys
 
-NOT_WHOLE = -1
+PREFIX_EVICTED = -1
 """In place of what a prompt shares: part of it was evicted before the rest was computed."""
 
 

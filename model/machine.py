@@ -6,9 +6,9 @@ them apart.
 
 from typing import Protocol
 
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import State
 from kvproof.model.step import Step

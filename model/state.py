@@ -43,7 +43,7 @@ ABORTED = "aborted"
 """Ended by its user while a transfer still writes its blocks; they stay until that ends."""
 PAUSED = "paused"
 """A session between two parts of its prompt: it waits for its user, and keeps its blocks."""
-ASTRAY = "astray"
+MISQUEUED = "misqueued"
 """In no queue of the scheduler that it should be in, or in more than one. The model has none."""
 
 
@@ -77,12 +77,12 @@ class Block(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request as one engine sees it. Token counts are in tokens, `counted` in blocks.
+    """A request as one engine sees it. Token counts are in tokens, `num_cached_blocks` in blocks.
 
-    `asked` is the prompt length as sent; on P the prompt may be shorter. `hit` and `external` are
-    the tokens its last admission took from the local cache and from the connector. `preemptions`
-    counts to one: what happens next depends on no more, and requests that preempt each other for
-    ever come back to the same state.
+    `submitted_prompt_tokens` is the prompt length as sent; on P the prompt may be shorter. `hit`
+    and `external` are the tokens its last admission took from the local cache and from the
+    connector. `preemptions` counts to one: what happens next depends on no more, and requests that
+    preempt each other for ever come back to the same state.
 
     With a drafter, `drafts` are the proposed tokens that the next step may verify, or the step in
     flight verifies; `states` has, per group, the block that holds the state of the computed tokens
@@ -92,17 +92,17 @@ class Request(NamedTuple):
     id: str
     status: str
     prompt: str
-    asked: int
+    submitted_prompt_tokens: int
     max_tokens: int
     route: str = "local"
     embeds: bool = False
     output: str = ""
     computed: int = 0
     tables: tuple[Table, ...] = ()
-    counted: tuple[int, ...] = ()
+    num_cached_blocks: tuple[int, ...] = ()
     hit: int = 0
     external: int = 0
-    junction: int = 0
+    shared_prefix_boundary: int = 0
     preemptions: int = 0
     drafts: int = 0
     states: tuple[int, ...] = ()
@@ -190,7 +190,7 @@ class Engine(NamedTuple):
             raise unknown(f"request on engine {self.name}", name, (r.id for r in self.requests))
         return request
 
-    def having(self, request: Request) -> "Engine":
+    def with_request(self, request: Request) -> "Engine":
         """The engine with this request put in its place, or last."""
         if self.find(request.id) is None:
             return self._replace(requests=(*self.requests, request))
@@ -261,7 +261,7 @@ class State(NamedTuple):
                 return engine
         raise unknown("engine", name, (e.name for e in self.engines))
 
-    def putting(self, engine: Engine) -> "State":
+    def with_engine(self, engine: Engine) -> "State":
         """The state with this engine in its place."""
         return self._replace(
             engines=tuple(engine if e.name == engine.name else e for e in self.engines)
@@ -274,7 +274,7 @@ class State(NamedTuple):
                 return transfer
         return None
 
-    def moving(self, request: str, transfer: Transfer | None) -> "State":
+    def with_transfer(self, request: str, transfer: Transfer | None) -> "State":
         """The state with a request's hand-over put in its place, or ended (None)."""
         others = [t for t in self.transfers if t.request != request]
         return self._replace(

@@ -66,7 +66,7 @@ def first_bad_and_good(row: Row, versions: Sequence[str]) -> tuple[str | None, s
 def invariant_rows(releases: Sequence[Release]) -> list[Row]:
     """A row for each invariant."""
     return [
-        Row(i.id, i.born_of, tuple(_invariant(release, i) for release in releases))
+        Row(i.id, i.origin, tuple(_invariant(release, i) for release in releases))
         for i in INVARIANTS.values()
     ]
 
@@ -74,7 +74,7 @@ def invariant_rows(releases: Sequence[Release]) -> list[Row]:
 def fault_rows(releases: Sequence[Release], names: Iterable[str]) -> list[Row]:
     """A row for each of these faults."""
     return [
-        Row(name, FAULTS[name].born_of, tuple(_fault(release, name) for release in releases))
+        Row(name, FAULTS[name].origin, tuple(_fault(release, name) for release in releases))
         for name in names
     ]
 

@@ -72,6 +72,6 @@ def _beside(outcome: Outcome) -> Iterator[str]:
     """What must be true and is not, and what that leads to, a line each."""
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is not None:
-        yield f"It must be true that {known.name} ({known.born_of})."
+        yield f"It must be true that {known.name} ({known.origin})."
     if outcome.leads_to is not None:
         yield outcome.leads_to.sentence

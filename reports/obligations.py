@@ -3,12 +3,12 @@ refutes it."""
 
 from collections.abc import Iterable, Sequence
 
-from kvproof.model.reference.rules import SPEC
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.reference.rules import SPEC
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.refuted_claims import refuted
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
 
 HEAD = """# What is proved, for all sizes
@@ -56,7 +56,7 @@ def _verdict(proofs: Sequence[Proof]) -> str:
 
 def _arithmetic(proof: Proof) -> str:
     each = OBLIGATIONS[proof.id]
-    told = (_verdict([proof]), _ms([proof]), each.assumptions, f"`{each.teeth}`")
+    told = (_verdict([proof]), _ms([proof]), each.assumptions, f"`{each.killed_by}`")
     return _row(f"`{each.id}`", each.name, *told)
 
 
@@ -97,7 +97,7 @@ def _regions() -> str:
     for each in OBLIGATIONS.values():
         if each.claim.__module__.endswith("regions"):
             words = " ".join((each.claim.__doc__ or "").split())
-            lines.append(f"- **{each.name}** ({each.born_of}). {words}")
+            lines.append(f"- **{each.name}** ({each.origin}). {words}")
     return "\n".join(lines)
 
 

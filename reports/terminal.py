@@ -15,9 +15,9 @@ from rich.text import Text
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
 from kvproof.model.signature import signature
-from kvproof.reports.changes import content, key, lines, owners, value
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.model.traces.trace import Trace
+from kvproof.reports.changes import content, key, lines, owners, value
 from kvproof.strategies.verdict import Consequence
 
 WIDTH = 100
@@ -88,7 +88,7 @@ def _print_finding(console: Console, trace: Trace) -> None:
     known = CHECKS.get(name)
     console.print(Text(f"BROKEN at event {len(trace.events)}: {name}", style="bold red"))
     if known is not None:
-        console.print(Text(f"It must be true that {known.name} ({known.born_of})."))
+        console.print(Text(f"It must be true that {known.name} ({known.origin})."))
         if known.severity is not None:
             console.print(Text(f"How grave: {known.severity.words}."))
         found = signature(trace.cluster, trace.events[-1], name, trace.finding.about)

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.invariants.registry import CHECKS, severity_of
-from kvproof.model.config import config_json
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, config_json
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.signature import signature
 from kvproof.strategies.verdict import Consequence, Outcome, Verdict
@@ -49,7 +48,7 @@ def verdict_object(
         known = CHECKS.get(finding.invariant) if finding else None
         record["invariant"] = finding.invariant if finding else None
         record["must_be_true"] = known.name if known else None
-        record["born_of"] = known.born_of if known else None
+        record["origin"] = known.origin if known else None
         record["severity"] = outcome.severity.words if outcome.severity else None
         record["reasons"] = list(finding.reasons) if finding else []
         record["signature"] = _signature(outcome, cluster)

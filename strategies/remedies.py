@@ -6,8 +6,8 @@ block, one after the other. Each is carried by the model under one rule; nothing
 
 from typing import NamedTuple
 
-from kvproof.model.arithmetic import counts
 from kvproof.model import termination
+from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults import state_only_at_last_boundary
@@ -23,7 +23,7 @@ class Remedy(NamedTuple):
     """What a rule costs and gives. Tokens and blocks are summed over the requests."""
 
     name: str
-    born_of: str
+    origin: str
     cached_tokens: int
     scheduling_rounds: int
     blocks_held: int
@@ -63,7 +63,7 @@ def traffic(requests: int = 4) -> Cluster:
     return Cluster("incremental prompts", (engine,), jobs)
 
 
-def measure(name: str, born_of: str, rules: Rules, cluster: Cluster) -> Remedy:
+def measure(name: str, origin: str, rules: Rules, cluster: Cluster) -> Remedy:
     """Carry the traffic, one request after the other, and count."""
     machine = ModelMachine(cluster, rules)
     cached = rounds = held = 0
@@ -76,10 +76,10 @@ def measure(name: str, born_of: str, rules: Rules, cluster: Cluster) -> Remedy:
             held += sum(1 for b in machine.state.engine("E").blocks if b.refs)
             machine.take(Complete("E"))
     states = sum(len(b) for (group, _), b in machine.state.engine("E").cached if group == 1)
-    return Remedy(name, born_of, cached, rounds, held, states)
+    return Remedy(name, origin, cached, rounds, held, states)
 
 
 def table(requests: int = 4) -> list[Remedy]:
     """One row a rule, on the same traffic."""
     cluster = traffic(requests)
-    return [measure(name, born_of, rules, cluster) for name, born_of, rules in RULES]
+    return [measure(name, origin, rules, cluster) for name, origin, rules in RULES]

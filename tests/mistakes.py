@@ -184,7 +184,7 @@ def retained_boundary_out_of_reach(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def retention_drops_junction(patch: pytest.MonkeyPatch) -> None:
+def retention_drops_shared_prefix_boundary(patch: pytest.MonkeyPatch) -> None:
     from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 
     original = SlidingWindowManager.reachable_block_mask
@@ -195,7 +195,7 @@ def retention_drops_junction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlidingWindowManager, "reachable_block_mask", staticmethod(mask))
 
 
-def window_let_go_in_flight(patch: pytest.MonkeyPatch) -> None:
+def window_freed_in_flight(patch: pytest.MonkeyPatch) -> None:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     original = KVCacheManager.allocate_slots
@@ -244,7 +244,7 @@ def chunk_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = {
-    "window_let_go_in_flight": Mistake(window_let_go_in_flight, "settled_frees"),
+    "window_freed_in_flight": Mistake(window_freed_in_flight, "settled_frees"),
     "frees_before_steps_end": Mistake(frees_before_steps_end, "settled_frees"),
     "late_output_takes_placeholder": Mistake(
         late_output_takes_placeholder, "placeholders_are_samples_in_flight"
@@ -272,5 +272,7 @@ MISTAKES = {
     "retained_boundary_out_of_reach": Mistake(
         retained_boundary_out_of_reach, "repeated_prompt_hits"
     ),
-    "retention_drops_junction": Mistake(retention_drops_junction, "repeated_prompt_hits"),
+    "retention_drops_shared_prefix_boundary": Mistake(
+        retention_drops_shared_prefix_boundary, "repeated_prompt_hits"
+    ),
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.tests.mistakes import Mistake
+from tests.mistakes import Mistake
 
 
 def _scheduler() -> Any:
@@ -49,7 +49,7 @@ def last_match_not_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manager, "find_longest_cache_hit", classmethod(undropped))
 
 
-def proof_block_not_cached(patch: pytest.MonkeyPatch) -> None:
+def eagle_drop_block_not_cached(patch: pytest.MonkeyPatch) -> None:
     manager = _managers().SlidingWindowManager
     original = manager.reachable_block_mask.__func__
 
@@ -89,7 +89,7 @@ MISTAKES = {
         rejected_drafts_are_computed, "request_reads_its_own_prefix"
     ),
     "last_match_not_dropped": Mistake(last_match_not_dropped, "hit_holds_in_every_group"),
-    "proof_block_not_cached": Mistake(proof_block_not_cached, "repeated_prompt_hits"),
+    "eagle_drop_block_not_cached": Mistake(eagle_drop_block_not_cached, "repeated_prompt_hits"),
     "state_past_the_resume": Mistake(state_past_the_resume, "repeated_prompt_hits"),
     "fewer_blocks_than_held_dies": Mistake(fewer_blocks_than_held_dies, "engine_survives"),
 }

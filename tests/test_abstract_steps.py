@@ -7,9 +7,9 @@ from kvproof.model.events import Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.rules import SPEC
-from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.abstract_steps import abstract_steps
 
 
 def known(name: str) -> Counter[str]:

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from kvproof.model.reference.features import in_flight
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Abort, Complete, Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, State
 from kvproof.strategies.explorer.exhaustive import search

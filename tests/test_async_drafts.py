@@ -86,7 +86,7 @@ def test_late_drafts_of_a_preempted_request_are_kept() -> None:
     [
         ("rejected_drafts_are_computed", "async-drafts"),
         ("late_output_takes_placeholder", "async-drafts"),
-        ("window_let_go_in_flight", "async-drafts-window"),
+        ("window_freed_in_flight", "async-drafts-window"),
         ("state_of_rejected_drafts", "hybrid-async-drafts"),
     ],
 )

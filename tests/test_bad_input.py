@@ -13,8 +13,8 @@ from kvproof.cli.main import main
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
-from kvproof.reports import junit
 from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.reports import junit
 
 SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 
@@ -212,7 +212,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
-        (1, {"schema": 3}, "newer than the 2"),
+        (1, {"schema": 4}, "newer than the 3"),
         (1, {"schema": 0}, "never was"),
         (1, {"schema": True}, "no usable field schema"),
         (1, {"kind": "something"}, "does not say kind"),

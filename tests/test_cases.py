@@ -10,8 +10,8 @@ import pytest
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, both, div, if_, max_
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.ranges import Range, at_least, between
+from kvproof.model.errors import UsageError
 from kvproof.strategies.symbolic import cases as module
 from kvproof.strategies.symbolic.cases import Cases, cases_of
 

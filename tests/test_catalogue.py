@@ -32,4 +32,4 @@ def test_guards_are_checks_beside_the_invariants() -> None:
     for guard in GUARDS.values():
         check = CHECKS[guard.id]
         assert (check.name, check.severity, check.kind) == (guard.name, guard.severity, "guard")
-        assert check.born_of == f"the spec, {guard.part}"
+        assert check.origin == f"the spec, {guard.part}"

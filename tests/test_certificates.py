@@ -11,10 +11,10 @@ import z3
 
 from kvproof.cli.main import main
 from kvproof.model.arithmetic.algebra import Num, div
+from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.strategies.symbolic import cross, second_opinion
 from kvproof.strategies.symbolic.certificate import (
@@ -55,13 +55,13 @@ def asked(name: str) -> list[str]:
     return [certificate(q, SPEC) for q in questions([name])]
 
 
-@obligation("half of a number is below it", for_all={"n": at_least(0)}, born_of="this test")
+@obligation("half of a number is below it", for_all={"n": at_least(0)}, origin="this test")
 def wrong(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
     """It is not, of 0."""
     return Claim(div(n, 2) < n)
 
 
-@obligation("a quotient is one", for_all={n: at_least(0) for n in "xy"}, born_of="this test")
+@obligation("a quotient is one", for_all={n: at_least(0) for n in "xy"}, origin="this test")
 def divided_by_none(rules: Rules, x: Num, y: Num) -> Claim:  # noqa: ARG001
     """The same dividend has one quotient only, whatever the divisor."""
     return Claim(div(x, y) == div(x + 0, y))

@@ -16,10 +16,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.rules import SPEC
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 pytestmark = pytest.mark.exhaustive
@@ -29,7 +29,7 @@ NAME = "pd-failing"
 COUNTED = ("states_distinct", "states_generated", "depth", "events", "events_new", "goals")
 
 
-def counted(outcome: Outcome) -> dict[str, object]:
+def num_cached_blocks(outcome: Outcome) -> dict[str, object]:
     return {name: outcome.coverage[name] for name in (*COUNTED, "margins")}
 
 
@@ -47,7 +47,7 @@ def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
     whole = explore(CLUSTERS[NAME])
     resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
     assert resumed.verdict is whole.verdict is Verdict.EXHAUSTED
-    assert counted(resumed) == counted(whole)
+    assert num_cached_blocks(resumed) == num_cached_blocks(whole)
 
 
 @pytest.mark.parametrize("states", [5, 60, 110])
@@ -59,13 +59,13 @@ def test_a_violation_is_found_after_the_break_as_before(states: int, tmp_path: P
     again = explore(cluster, rules, kept=Checkpoint(tmp_path / "c", resume=True))
     assert cut.verdict is (Verdict.UNKNOWN if states < 96 else Verdict.VIOLATED)
     assert (again.finding, again.events) == (whole.finding, whole.events)
-    assert counted(again) == counted(whole)
+    assert num_cached_blocks(again) == num_cached_blocks(whole)
 
 
 def test_a_finished_search_resumes_to_its_verdict(tmp_path: Path) -> None:
     first = explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
     again = explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c", resume=True))
-    assert counted(first) == counted(again)
+    assert num_cached_blocks(first) == num_cached_blocks(again)
     assert again.verdict is Verdict.EXHAUSTED
 
 
@@ -92,7 +92,7 @@ def test_stopped_from_outside(how: signal.Signals, states: int, tmp_path: Path) 
         process.wait()
     resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
     assert resumed.verdict is Verdict.EXHAUSTED
-    assert counted(resumed) == counted(explore(CLUSTERS[NAME]))
+    assert num_cached_blocks(resumed) == num_cached_blocks(explore(CLUSTERS[NAME]))
 
 
 def test_a_limit_of_memory_cuts_and_keeps(tmp_path: Path) -> None:

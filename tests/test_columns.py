@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from kvproof.model.arithmetic.algebra import all_of
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.errors import UsageError
 from kvproof.strategies.systems import column_steps, layout, visited
 from kvproof.strategies.systems import columns as on_columns
 from kvproof.strategies.systems.columns import ColumnSearch

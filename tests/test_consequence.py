@@ -20,8 +20,8 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.signature import Signature
 from kvproof.reports import junit
 from kvproof.strategies.conformance import consequence
-from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.conformance.consequence import leads_to
+from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Consequence, Outcome
 
@@ -128,7 +128,7 @@ def test_the_program_tells_it(
     assert "  1 event later: placeholders_are_samples_in_flight: r0 on E" in shown
     record: dict[str, Any] = json.loads(called(*ALONE, "--json"))
     assert record["invariant"] == GUARD
-    assert (record["must_be_true"], record["born_of"]) == (guard.name, "the spec, scheduler")
+    assert (record["must_be_true"], record["origin"]) == (guard.name, "the spec, scheduler")
     assert record["leads_to"]["events"] == 1
     assert record["leads_to"]["invariant"] == "placeholders_are_samples_in_flight"
     assert record["leads_to"]["severity"] == "crash"

@@ -283,12 +283,12 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
     known = {place.mentioned or place.names[-1] for place in places if place.names}
     for file in ("view.py", "recorder.py", "listener.py", "node.py", "machine.py", "push.py"):
         tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
-        asked = {
+        used = {
             node.attr
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and ROOTS & set(chain(node))
         }
-        assert asked - known - NOT_OF_VLLM == set(), file
+        assert used - known - NOT_OF_VLLM == set(), file
 
 
 def chain(node: ast.expr) -> list[str]:

@@ -63,15 +63,17 @@ def test_retained_blocks(
     block: int, window: int, block_size: int, per_unit: int, prompt: int, apart: int, parted: int
 ) -> None:
     unit = block_size * per_unit
-    prompt, junction = prompt + 1, parted * unit
+    prompt, shared_prefix_boundary = prompt + 1, parted * unit
     far = block * block_size + unit * apart + window + 1
-    ends = {max(range(0, prompt, unit)), junction}
+    ends = {max(range(0, prompt, unit)), shared_prefix_boundary}
     ends |= set(range(0, far, unit * apart)) if apart else set()
     needed = {p // block_size for end in ends for p in attended(end, window) if p < end}
     for end in ends:
         own = {p // block_size for p in attended(end, window) if p < end}
         assert counts.needed_at(block, window, block_size, end) == (block in own)
-    retained = counts.is_retained(block, window, block_size, unit, apart * unit, prompt, junction)
+    retained = counts.is_retained(
+        block, window, block_size, unit, apart * unit, prompt, shared_prefix_boundary
+    )
     assert retained == (block in needed)
     dense = counts.serves_a_hit(block, window, block_size, unit)
     assert dense or not retained
@@ -83,13 +85,13 @@ def test_longest_hit(known: int, hit_unit: int) -> None:
 
 
 @given(st.integers(1, 30), st.integers(0, 1), st.integers(1, 6))
-def test_prompt_is_shortened_once(asked: int, backoff: int, times: int) -> None:
-    prompt = asked
+def test_prompt_is_shortened_once(length: int, backoff: int, times: int) -> None:
+    prompt = length
     for _ in range(times):
-        prompt = counts.prompt_after_truncation(prompt, backoff, prompt < asked)
-    tokens = list(range(asked))
+        prompt = counts.prompt_after_truncation(prompt, backoff, prompt < length)
+    tokens = list(range(length))
     kept = tokens[:-1] if backoff and len(tokens) > 1 else tokens
-    assert prompt == len(kept) == counts.tokens_loaded_by_decode(asked, backoff)
+    assert prompt == len(kept) == counts.tokens_loaded_by_decode(length, backoff)
 
 
 @given(small, small)
@@ -97,9 +99,9 @@ def test_counter_after_a_hit(hit_blocks: int, skipped_blocks: int) -> None:
     cached = {position: f"block {position}" for position in range(hit_blocks)}
     table = [cached.get(position) for position in range(max(hit_blocks, skipped_blocks))]
     placeholders = table.count(None)
-    counted = counts.blocks_counted_after_hit(hit_blocks, skipped_blocks)
-    assert counted == len(table) - placeholders
-    assert all(block is not None for block in table[:counted])
+    num_cached_blocks = counts.blocks_counted_after_hit(hit_blocks, skipped_blocks)
+    assert num_cached_blocks == len(table) - placeholders
+    assert all(block is not None for block in table[:num_cached_blocks])
 
 
 def longest_legal_chunk(
@@ -109,7 +111,7 @@ def longest_legal_chunk(
     known: int,
     block_size: int,
     chunk_limit: int,
-    junction: int,
+    shared_prefix_boundary: int,
 ) -> int:
     """The largest legal chunk, found by trying every end.
 
@@ -120,7 +122,7 @@ def longest_legal_chunk(
     if start >= prefill_end:
         return tokens
     boundaries = [b for b in range(0, known + block_size + 1, block_size) if b > start]
-    stops = {max(b for b in range(0, known, block_size)), junction}
+    stops = {max(b for b in range(0, known, block_size)), shared_prefix_boundary}
     if start % block_size:
         stops.add(boundaries[0])
     legal = []
@@ -143,8 +145,8 @@ def chunks(draw: st.DrawFn) -> tuple[int, ...]:
     prefill_end = draw(st.integers(max(known - 4, 1), known))
     start = draw(st.integers(0, known - 1))
     tokens = draw(st.integers(1, min(known - start, chunk_limit)))
-    junction = draw(st.integers(0, known // block_size)) * block_size
-    return start, tokens, prefill_end, known, block_size, chunk_limit, junction
+    shared_prefix_boundary = draw(st.integers(0, known // block_size)) * block_size
+    return start, tokens, prefill_end, known, block_size, chunk_limit, shared_prefix_boundary
 
 
 @given(chunks())
@@ -165,10 +167,10 @@ def test_align_chunk_leaves_its_own_result_alone(chunk: tuple[int, ...]) -> None
 
 @given(chunks(), st.integers(0, 9))
 def test_a_larger_budget_never_gives_a_smaller_chunk(chunk: tuple[int, ...], more: int) -> None:
-    start, tokens, end, known, block_size, limit, junction = chunk
+    start, tokens, end, known, block_size, limit, shared_prefix_boundary = chunk
     wider = min(tokens + more, known - start, limit)
     assert counts.align_chunk(*chunk) <= counts.align_chunk(
-        start, wider, end, known, block_size, limit, junction
+        start, wider, end, known, block_size, limit, shared_prefix_boundary
     )
 
 

@@ -16,8 +16,8 @@ from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from kvproof.tests import mistakes, mistakes_of_drafts
-from kvproof.tests.watching import Counting, watched
+from tests import mistakes, mistakes_of_drafts
+from tests.watching import Counting, watched
 
 FOLDER = Path(__file__).parent.parent / "findings"
 FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))

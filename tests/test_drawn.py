@@ -3,9 +3,9 @@
 import pytest
 
 from kvproof.model.config import Engine, Group
-from kvproof.model.presets.random_clusters import LAYOUTS, drawn
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
+from kvproof.model.presets.random_clusters import LAYOUTS, drawn
 from kvproof.strategies.sampling.workloads import longest_prompt
 
 SEEDS = range(300)
@@ -45,9 +45,9 @@ def test_every_feature_is_drawn() -> None:
     assert any(c.oversized for c in clusters)
     assert any(c.sessions for c in clusters)
     assert any(len({e.physical_per_logical for e in c.engines}) > 1 for c in clusters)
-    assert any(c.turns for c in clusters)
+    assert any(c.follow_up_turns for c in clusters)
     assert any(c.pushes for c in clusters)
-    assert any(e.partial for e in engines)
+    assert any(e.partial_block_hits for e in engines)
     assert any(e.kv_events for e in engines)
     assert any(len({g.block_size for g in e.groups}) > 1 and not e.has_state for e in engines)
     for pair in (False, True):

@@ -178,7 +178,7 @@ class Reversed(ModelMachine):
 
     def take(self, event: Event) -> Step:
         for engine in self.state.engines if isinstance(event, Schedule) else ():
-            self.state = self.state.putting(engine._replace(free=engine.free[::-1]))
+            self.state = self.state.with_engine(engine._replace(free=engine.free[::-1]))
         return super().take(event)
 
 

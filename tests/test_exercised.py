@@ -11,6 +11,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.exercised import (
     directed_steps,
     known_steps,
@@ -18,7 +19,6 @@ from kvproof.strategies.sampling.exercised import (
     table,
     verdict,
 )
-from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome, Verdict
 
 GREEN = Outcome(Verdict.SAMPLED, {"examples": 1})

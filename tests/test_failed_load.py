@@ -28,7 +28,7 @@ from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import VOID
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
-from kvproof.tests.watching import watched
+from tests.watching import watched
 
 FULL = Group("full", 2)
 FAILED = Complete("E", failed="r1")
@@ -58,7 +58,7 @@ def test_a_request_ends_or_goes_back() -> None:
     engine = loading("recompute").take(FAILED).after.engine("E")
     request = engine.request("r1")
     assert (request.computed, request.output, request.external) == (0, "", 0)
-    assert (engine.cached, request.counted, len(request.tables[0])) == ((), (0,), 3)
+    assert (engine.cached, request.num_cached_blocks, len(request.tables[0])) == ((), (0,), 3)
 
 
 def test_what_is_in_flight_is_thrown_away() -> None:

@@ -6,7 +6,6 @@ import networkx as nx
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference import apply as model
 from kvproof.model import termination
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import (
@@ -26,6 +25,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import WAITING, Request
 from kvproof.strategies.explorer.exhaustive import Explored, search
@@ -55,7 +55,7 @@ def graph(*edges: tuple[int, int, Event]) -> Explored:
     """A search by hand: r0 waits in every state but OVER, which is put last. Edges are in the order
     of discovery; one to where it came from is a self-loop."""
     empty = model.initial(PD)
-    waits = empty.putting(empty.engines[0].having(Request("r0", WAITING, "ab", 2, 1)))
+    waits = empty.with_engine(empty.engines[0].with_request(Request("r0", WAITING, "ab", 2, 1)))
     number = {0: 0}
     reached = Explored([waits], [None], [0])
     for origin, target, event in edges:

@@ -73,8 +73,8 @@ def test_buildkite_keeps_the_report_and_the_traces() -> None:
 
 
 def test_the_folder_of_traces_is_the_one_they_are_written_to() -> None:
-    from kvproof.cli.parser import TRACES as OF_THE_PROGRAM
     from kvproof.cli.keep_traces import FOLDER
+    from kvproof.cli.parser import TRACES as OF_THE_PROGRAM
 
     assert Path(TRACES).name == str(FOLDER) == str(OF_THE_PROGRAM)
 

@@ -10,25 +10,25 @@ import pytest
 
 import kvproof
 from kvproof.model import ghost
-from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.config import Cluster, Group, Job
 from kvproof.model.config import Engine as Config
 from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, Schedule
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
-from kvproof.model.ghost_state import EMPTY, NOT_WHOLE, Ghost, Served
+from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost, Served
+from kvproof.model.kv_events import Cleared, Stored
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.kv_events import Cleared, Stored
+from kvproof.model.reference.apply import apply, initial, stimuli
+from kvproof.model.reference.blocks import pool
 from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Request, State
 from kvproof.model.step import Admission, Effects, Step
+from kvproof.model.traces.renamed import pointer
 from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.trace_reader import read
-from kvproof.model.traces.upgrade_ghost import upgrade
 from kvproof.strategies.conformance.replay import record
 
-ROOT = Path(kvproof.__file__).parent
+ROOT = Path(kvproof.__file__).parent.parent
 FINDINGS = sorted((ROOT / "findings").glob("*/trace.jsonl"))
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
 
@@ -79,7 +79,7 @@ def test_these_runs_have_a_history() -> None:
     assert any(g.served for g in found)
     assert any(g.mirror for g in found)
     shared = {tokens for g in found for _, tokens in g.shared}
-    assert {0, 4, NOT_WHOLE} <= shared
+    assert {0, 4, PREFIX_EVICTED} <= shared
 
 
 @pytest.mark.live
@@ -226,7 +226,7 @@ def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None
     blocks = (*before.blocks[:2], *(Block(),) * 4)
     after = before._replace(cached=((AB, (1,)),), blocks=blocks)
     lost = ghost.after(HERE, before, Evict("E", 2), Effects(), after)
-    assert lost.shared == (("r0", NOT_WHOLE),)
+    assert lost.shared == (("r0", PREFIX_EVICTED),)
     assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
 
 
@@ -289,11 +289,11 @@ def test_a_listener_hears_its_own_engine() -> None:
 
 
 def test_pointers_of_old_traces_lead_to_the_ghost() -> None:
-    assert upgrade("/engines/P/served") == "/engines/P/ghost/served"
-    assert upgrade("/engines/P/mirror") == "/engines/P/ghost/mirror"
-    assert upgrade("/engines/P/requests/r~10/shared") == "/engines/P/ghost/shared/r~10"
+    assert pointer("/engines/P/served") == "/engines/P/ghost/served"
+    assert pointer("/engines/P/mirror") == "/engines/P/ghost/mirror"
+    assert pointer("/engines/P/requests/r~10/shared") == "/engines/P/ghost/shared/r~10"
     for same in ("/engines/P/ghost/served", "/engines/P/requests/served/hit", "/transfers/shared"):
-        assert upgrade(same) == same
+        assert pointer(same) == same
 
 
 def history(change: Change) -> tuple[dict[str, Any], set[str]]:

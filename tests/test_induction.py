@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.faults.fault import rules_with
-from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import SPEC
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import registry
 from kvproof.model.counting_abstraction.registry import MAKERS, relevant, rules_used, systems
 from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.reference.rules import SPEC
 from kvproof.strategies.symbolic import walks
 from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.refuted_claims import TABLES, refuted
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 
@@ -29,7 +29,10 @@ pytestmark = pytest.mark.proof
 WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "counts_are_none_when_gone": ("leave", lambda t: t._replace(length=1)),
     "computes_known_tokens": ("compute", lambda t: t._replace(computed=t.computed + 1)),
-    "counter_counts_full_blocks": ("compute", lambda t: t._replace(counted=t.counted + 1)),
+    "counter_counts_full_blocks": (
+        "compute",
+        lambda t: t._replace(num_cached_blocks=t.num_cached_blocks + 1),
+    ),
     "delivered_is_counted": ("sample", lambda t: t._replace(computed=t.computed - 1)),
     "blocks_outlive_their_readers": ("load", lambda h: h._replace(pinned=0)),
     "pool_adds_up": ("move", lambda p: p._replace(free=p.free + 1)),
@@ -83,7 +86,7 @@ def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
 
 def test_every_obligation_is_refuted_by_a_named_fault() -> None:
     """What each fault refutes is asked above, and of arithmetic in `test_proofs`."""
-    by_fault = {o.id: {o.teeth} for o in OBLIGATIONS.values()}
+    by_fault = {o.id: {o.killed_by} for o in OBLIGATIONS.values()}
     for fault, claims in refuted().items():
         for name in claims:
             by_fault.setdefault(name, set()).add(fault)

@@ -22,7 +22,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import LATE, VOID, State
 from kvproof.model.step import Effects, Step
 from kvproof.strategies.run import Run
-from kvproof.tests.watching import watched
+from tests.watching import watched
 
 pytestmark = pytest.mark.live
 

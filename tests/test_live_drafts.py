@@ -13,8 +13,8 @@ from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from kvproof.tests.mistakes_of_drafts import MISTAKES
-from kvproof.tests.watching import watched
+from tests.mistakes_of_drafts import MISTAKES
+from tests.watching import watched
 
 pytestmark = pytest.mark.live
 

@@ -21,8 +21,8 @@ from kvproof.model.reference.rules import SPEC
 from kvproof.reports.terminal import show
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
-from kvproof.tests import mistakes, mistakes_of_drafts
-from kvproof.tests.watching import watched
+from tests import mistakes, mistakes_of_drafts
+from tests.watching import watched
 
 pytestmark = pytest.mark.live
 

@@ -9,7 +9,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
-from kvproof.tests.watching import known_rules
+from tests.watching import known_rules
 
 FOLDER = Path(__file__).parent.parent / "findings"
 FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
@@ -31,7 +31,7 @@ def test_live_vllm_shows_it_again(name: str) -> None:
 @pytest.mark.parametrize("name", FINDINGS)
 def test_every_finding_is_told(name: str) -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert f"{name}.jsonl" in text
+    assert f"`{name}`" in text
     assert FAULTS[name].breaks[0] in text
 
 

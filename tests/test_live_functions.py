@@ -8,10 +8,10 @@ import pytest
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, ceil_div, div, if_, max_, min_, round_down
+from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.reference.rules import SPEC, Rules
 
 needed_at = counts.needed_at
@@ -93,8 +93,10 @@ def _unserved(block: Num, window: Num, block_size: Num, hit_unit: Num) -> Truth:
     return after < counts.window_blocks_for_hit(window, block_size)
 
 
-def _one_before(block: Num, window: Num, block_size: Num, boundary: Num, peek: int = 0) -> Truth:
-    return needed_at(block, window, block_size, boundary - block_size, peek)
+def _one_before(
+    block: Num, window: Num, block_size: Num, boundary: Num, eagle_drop_blocks: int = 0
+) -> Truth:
+    return needed_at(block, window, block_size, boundary - block_size, eagle_drop_blocks)
 
 
 def _added(
@@ -196,7 +198,11 @@ MISTAKES = (
     ),
     Mistake("blocks_counted_after_hit", lambda hit, skipped: hit - skipped, "counted_after_hit"),
     Mistake("align_chunk", _aligned(known=lambda known: known + 2), "align_chunk"),
-    Mistake("align_chunk", _aligned(junction=lambda junction: -junction), "align_chunk"),
+    Mistake(
+        "align_chunk",
+        _aligned(shared_prefix_boundary=lambda shared_prefix_boundary: -shared_prefix_boundary),
+        "align_chunk",
+    ),
     Mistake("align_chunk", _aligned(prefill_end=lambda end: end + 1), "align_chunk"),
     Mistake("align_chunk", _aligned(prefill_end=lambda end: end - 1), "align_chunk"),
     Mistake("align_chunk", _aligned(chunk_limit=lambda limit: limit + 1), "align_chunk"),
@@ -256,7 +262,7 @@ def test_a_mistake_of_ours_is_a_difference(number: int, monkeypatch: pytest.Monk
 
 
 BESIDE_THE_MODEL = {
-    "settled_tokens": "window_let_go_in_flight",
+    "settled_tokens": "window_freed_in_flight",
     "tokens_to_cache": "drafts_are_cached",
     "computed_after_drafts": "rejected_drafts_are_computed",
     "cacheable_tokens": "last_match_not_dropped",

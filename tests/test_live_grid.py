@@ -13,9 +13,9 @@ from hypothesis import settings
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.presets.random_clusters import drawn
-from kvproof.strategies.sampling.stateful import check_machine
 from kvproof.strategies.conformance.count_conformance import ties
-from kvproof.tests.watching import Counting, known_rules, watched
+from kvproof.strategies.sampling.stateful import check_machine
+from tests.watching import Counting, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
@@ -57,7 +57,7 @@ def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Clus
         machines.append(watched(cluster))
         return machines[-1]
 
-    asked = (*CHECKS.values(), *ties(known_rules()))
-    check_machine(make, cluster, asked, examples=examples, shrink=False)
+    checks = (*CHECKS.values(), *ties(known_rules()))
+    check_machine(make, cluster, checks, examples=examples, shrink=False)
     assert len(machines) >= examples
     assert sum(machine.judged for machine in machines) > 0

@@ -7,7 +7,7 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Submit
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
-from kvproof.tests.watching import Counting, watched
+from tests.watching import Counting, watched
 
 pytestmark = pytest.mark.live
 

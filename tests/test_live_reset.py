@@ -9,7 +9,7 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.events import Complete, Event, ResetPrefixCache, ResetRunning, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Run
-from kvproof.tests.watching import watched
+from tests.watching import watched
 
 pytestmark = pytest.mark.live
 

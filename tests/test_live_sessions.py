@@ -8,7 +8,7 @@ import pytest
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from kvproof.tests.watching import watched
+from tests.watching import watched
 
 pytestmark = pytest.mark.live
 

@@ -12,9 +12,9 @@ from hypothesis import settings
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.sampling.stateful import check_machine
 from kvproof.strategies.conformance.count_conformance import ties
-from kvproof.tests.watching import Counting, known_rules, watched
+from kvproof.strategies.sampling.stateful import check_machine
+from tests.watching import Counting, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
@@ -32,6 +32,6 @@ def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(name: str) ->
         machines.append(watched(cluster))
         return machines[-1]
 
-    asked = (*CHECKS.values(), *ties(known_rules()))
-    check_machine(make, CLUSTERS[name], asked, max(settings().max_examples // SHARE, 5))
+    checks = (*CHECKS.values(), *ties(known_rules()))
+    check_machine(make, CLUSTERS[name], checks, max(settings().max_examples // SHARE, 5))
     assert sum(machine.judged for machine in machines) > 0

@@ -10,13 +10,13 @@ import pytest
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
-from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.config import Cluster
 from kvproof.model.events import Abort, Complete, Event, Schedule, Submit, stimulus
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore

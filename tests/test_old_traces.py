@@ -11,7 +11,7 @@ from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.traces.trace import SCHEMA, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
-from kvproof.tests.watching import known_rules
+from tests.watching import known_rules
 
 OLD = sorted((Path(__file__).parent / "testdata" / "old_traces").glob("*.jsonl"))
 
@@ -38,7 +38,8 @@ def test_there_are_traces_of_each_older_schema() -> None:
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
 def test_an_old_trace_replays_on_the_model(path: Path) -> None:
-    assert all(event == bare(event) for event in read(path).events)
+    if schema(path) == 1:
+        assert all(event == bare(event) for event in read(path).events)
     check(model(path), path)
 
 
@@ -67,5 +68,7 @@ def test_blocks_in_a_trace_of_schema_1_are_refused(tmp_path: Path) -> None:
     lines[number] = json.dumps(record)
     path = tmp_path / "mixed.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=f"Line {number + 1} of .* says taken, which schema 1"):
+    with pytest.raises(
+        UsageError, match=f"Line {number + 1} of .* has the field taken, which schema 1"
+    ):
         read(path)

@@ -3,11 +3,11 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference import apply as model
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import EMPTY
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Engine
 from kvproof.strategies.explorer.collapse import Collapse

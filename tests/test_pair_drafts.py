@@ -6,7 +6,6 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.reference.transfers import connector
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Compute, Schedule, Submit, TransferDone, bare_choice
@@ -14,6 +13,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.transfers import connector
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 

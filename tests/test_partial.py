@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.reference.blocks import capacity, groups
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.apply import initial
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Evict, Schedule, Submit
-from kvproof.model.machine import ModelMachine
-from kvproof.model.reference.blocks.pool import promote
-from kvproof.model.presets import CLUSTERS
 from kvproof.model.kv_events import Stored
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.apply import initial
+from kvproof.model.reference.blocks import capacity, groups
+from kvproof.model.reference.blocks.pool import promote
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.step import Copy, Step
 
@@ -171,7 +171,7 @@ def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_ag
 def test_a_unit_that_is_the_block_changes_nothing() -> None:
     hybrid = CLUSTERS["hybrid"].engines[0]
     same = dataclasses.replace(hybrid, match_unit=2)
-    assert not same.partial
+    assert not same.partial_block_hits
     assert (same.hit_unit, same.hash_unit) == (hybrid.hit_unit, hybrid.hash_unit)
 
 

@@ -23,7 +23,7 @@ from kvproof.model.reference.rules import SPEC
 from kvproof.reports import graph
 from kvproof.reports.graph import DRAWN_MAX, Graph, check_size, graph_of, write
 from kvproof.strategies.explorer.exhaustive import Explored, search
-from kvproof.strategies.explorer.search_graph import Reached
+from kvproof.strategies.explorer.search_graph import SearchGraph
 
 pytest.importorskip("matplotlib")
 from kvproof.reports import picture
@@ -240,7 +240,7 @@ def test_the_states_that_symmetry_leaves_are_counted(
 
     def explored(*_scope: Any, **options: Any) -> Any:
         leaves.append(options["symmetric"])
-        return None, Reached(CLUSTERS["full"])
+        return None, SearchGraph(CLUSTERS["full"])
 
     monkeypatch.setattr(explore, "explored", explored)
     monkeypatch.setattr(explore, "exhausted", lambda *_: sys.exit(7))

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference.blocks import capacity
 from kvproof.model.arithmetic import counts
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.blocks import capacity
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
@@ -87,7 +87,7 @@ PLANTED = (
     Planted("logical_block", late, "pd-full", "writer_is_alone"),
     Planted("state_slots_moved", more, "pd", "null_block_is_nobody"),
     Planted("tokens_handed_over", more, "turns", "prefill_and_decode_agree"),
-    Planted("held_tokens_loaded", less, "turns", "handed_over_is_loaded"),
+    Planted("held_tokens_loaded", less, "turns", "offered_tokens_are_loaded"),
     Planted("resumed_at", less, "pd", "state_read_is_state_at_computed"),
     Planted("needed_from_load", more, "pd", "null_block_is_nobody"),
     Planted("copies_of_hit", nothing, "partial", "writer_is_alone"),
@@ -115,8 +115,8 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], Rule
 )
 def test_an_invariant_notices(planted: Planted, plant: Callable[[str, Any], Rules]) -> None:
     rules = plant(planted.name, planted.mistake)
-    asked = [INVARIANTS[planted.breaks]]
-    found = explore(CLUSTERS[planted.cluster], rules, asked, states_max=2_000)
+    checks = [INVARIANTS[planted.breaks]]
+    found = explore(CLUSTERS[planted.cluster], rules, checks, states_max=2_000)
     assert found.verdict is Verdict.VIOLATED
     assert found.finding is not None
     assert found.finding.invariant == planted.breaks

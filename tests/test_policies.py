@@ -8,12 +8,12 @@ import pytest
 
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.conformance.policy import KINDS
+from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
-from kvproof.tests.policies import POLICIES, ROOMY
-from kvproof.tests.watching import watched
+from tests.policies import POLICIES, ROOMY
+from tests.watching import watched
 
 pytestmark = pytest.mark.live
 

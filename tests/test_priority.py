@@ -6,12 +6,12 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference.apply import stimuli
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, Event, Preempt, Schedule, Submit, bare
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.apply import stimuli
 from kvproof.strategies.explorer.symmetry import renamings
 
 FULL = Group("full", 2)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from kvproof.model.arithmetic.algebra import Num, if_
+from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.strategies.symbolic.obligation import Claim, Obligation, obligation
 from kvproof.strategies.symbolic.proof import Proof
@@ -44,7 +44,7 @@ def assert_really_broken(each: Obligation, rules: Rules, proof: Proof) -> None:
 
 @pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
 def test_refuted_by_its_fault(each: Obligation) -> None:
-    rules = rules_with([fault_named(each.teeth)])
+    rules = rules_with([fault_named(each.killed_by)])
     (proof,) = prove(rules, [each.id])
     assert_really_broken(each, rules, proof)
     assert each.on(SPEC, proof.numbers) == Claim(holds=True, given=True)
@@ -118,12 +118,12 @@ def test_a_rule_that_z3_cannot_follow_is_unknown(rule: Callable[..., Num], why: 
     assert outcome(proofs).verdict.exit_code == 3
 
 
-@obligation("nothing can be asked here", for_all={"n": at_least(1)}, born_of="this test")
+@obligation("nothing can be asked here", for_all={"n": at_least(1)}, origin="this test")
 def about_nothing(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
     return Claim(n == 0, given=n < 1)
 
 
-@obligation("a cube is no sum of two", for_all={n: at_least(1) for n in "abc"}, born_of="Fermat")
+@obligation("a cube is no sum of two", for_all={n: at_least(1) for n in "abc"}, origin="Fermat")
 def too_hard(rules: Rules, a: Num, b: Num, c: Num) -> Claim:  # noqa: ARG001
     return Claim(a * a * a + b * b * b != c * c * c)
 

@@ -106,7 +106,7 @@ def test_p_is_told_before_it_has_finished() -> None:
     ("fault", "cluster", "invariants"),
     [
         ("front_trim", "push-full", ("paired_offsets_are_equal", "request_reads_its_own_prefix")),
-        ("read_is_not_heard_of", "push-failing", ("every_request_can_finish",)),
+        ("read_is_not_reported", "push-failing", ("every_request_can_finish",)),
         ("abort_frees_under_load", "push-failing", ("nothing_reused_under_transfer",)),
         ("aborted_load_never_frees", "push-failing", ("references_are_exact",)),
     ],

@@ -4,8 +4,7 @@ inside one of P, and refused elsewhere, because P keeps less than such a block h
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import cluster_limits
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, Engine, Group, Job, cluster_limits
 from kvproof.model.errors import UsageError
 from kvproof.model.reference.rules import SPEC
 from kvproof.strategies.explorer.explorer import explore

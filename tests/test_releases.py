@@ -156,7 +156,7 @@ def all_witnesses() -> tuple[Witness, ...]:
 
 def test_every_invariant_has_a_witness_of_its_teeth() -> None:
     found = {(w.fault.name, w.finding.invariant) for w in all_witnesses()}
-    assert {(i.teeth, i.id) for i in INVARIANTS.values()} <= found
+    assert {(i.killed_by, i.id) for i in INVARIANTS.values()} <= found
 
 
 def test_a_survey_finds_in_the_model_what_the_fault_does_and_nothing_without_it() -> None:

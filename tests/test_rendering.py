@@ -17,13 +17,13 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.reports import junit
-from kvproof.reports.terminal import WIDTH, render, show
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports import junit
+from kvproof.reports.terminal import WIDTH, render, show
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.conformance.replay import record
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Golden = Callable[[str, str], None]
@@ -122,7 +122,7 @@ def test_the_json_object_of_a_violation() -> None:
         "states_distinct": 5,
         "invariant": "pool_adds_up",
         "must_be_true": INVARIANTS["pool_adds_up"].name,
-        "born_of": INVARIANTS["pool_adds_up"].born_of,
+        "origin": INVARIANTS["pool_adds_up"].origin,
         "severity": "wrong tokens",
         "reasons": ["a < b", "b < a"],
         "signature": {"check": "pool_adds_up", "event": "Complete", "feature": ""},
@@ -158,4 +158,4 @@ def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:
     assert failure is not None
     assert failure.get("message") == "pool_adds_up: a < b, yet b < a (wrong tokens)"
     must = INVARIANTS["pool_adds_up"]
-    assert failure.text == f"It must be true that {must.name} ({must.born_of}).\nComplete(P)"
+    assert failure.text == f"It must be true that {must.name} ({must.origin}).\nComplete(P)"

@@ -7,19 +7,19 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.invariants.registry import CHECKS
+from kvproof.model.counting_abstraction import relation
+from kvproof.model.counting_abstraction.table import Group
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.counting_abstraction import relation
-from kvproof.model.counting_abstraction.table import Group
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.count_conformance import TIE
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.sampling.stateful import sample
-from kvproof.strategies.conformance.count_conformance import TIE
 from kvproof.strategies.verdict import Outcome
-from kvproof.tests.mistakes import MISTAKES
-from kvproof.tests.watching import watched
+from tests.mistakes import MISTAKES
+from tests.watching import watched
 
 FINDINGS = Path(__file__).parent.parent / "findings"
 
@@ -50,11 +50,11 @@ def kept(folder: Path, machine: str, outcome: Outcome) -> Path:
 def test_an_invariant_or_a_guard_that_a_mistake_breaks(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = [check for check in CHECKS.values() if check.kind == kind]
+    checks = [check for check in CHECKS.values() if check.kind == kind]
     with monkeypatch.context() as patch:
         MISTAKES["untouched_hits"].patch(patch)
         cluster = CLUSTERS[FAULTS["untouched_hits"].cluster]
-        found = sample(watched, cluster, asked, examples=60, shrink=False)
+        found = sample(watched, cluster, checks, examples=60, shrink=False)
         assert found.finding is not None
         path = kept(tmp_path, "live", found)
         assert replays(path)[0] == 1

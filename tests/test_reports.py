@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference.apply import initial
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
+from kvproof.model.reference.apply import initial
 from kvproof.model.reference.rules import SPEC, report_spans
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import symmetry_differs
@@ -73,7 +73,7 @@ def test_no_draft_is_told() -> None:
 
 
 def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
-    outcome = explore(CLUSTERS["pd-events"], rules_with([FAULTS["removal_of_one_copy_told"]]))
+    outcome = explore(CLUSTERS["pd-events"], rules_with([FAULTS["removal_of_one_copy_reported"]]))
     assert outcome.finding is not None
     assert outcome.finding.invariant == "events_replay_to_the_cache"
 

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from kvproof.model.reference.apply import apply
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -19,6 +18,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.apply import apply
 
 RESETTING = CLUSTERS["resetting"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.rules import SPEC
 
 RULES = sorted(field.name for field in dataclasses.fields(SPEC))

@@ -14,8 +14,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.explorer.symmetry import renamings
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 
 FULL = Group("full", 2)
@@ -165,7 +165,7 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
     assert machine.state.engine("E").blocks_for((1, "ab"))
 
 
-@pytest.mark.parametrize("fault", ["running_state_let_go", "window_let_go_too_soon"])
+@pytest.mark.parametrize("fault", ["running_state_freed", "window_freed_too_soon"])
 def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
     found = explore(CLUSTERS["sessions-hybrid"], rules_with([FAULTS[fault]])).finding
     assert found.invariant in FAULTS[fault].breaks

@@ -32,39 +32,53 @@ def seen(at: int, window: int) -> set[int]:
     return {p for p in range(at) if at - p < window}
 
 
-def needed(at: int, window: int, size: int, peek: int = 0) -> set[int]:
+def needed(at: int, window: int, size: int, eagle_drop_blocks: int = 0) -> set[int]:
     """The blocks that must match for a hit of `at` tokens, and so many after it."""
-    return blocks(seen(at, window), size) | set(range(at // size, at // size + peek))
+    return blocks(seen(at, window), size) | set(range(at // size, at // size + eagle_drop_blocks))
 
 
-def last_end(known: int, unit: int, proof: int) -> int:
+def last_end(known: int, unit: int, eagle_drop_tokens: int) -> int:
     """The last multiple of a unit that leaves a token to compute, and the proof to match."""
     ends = range(0, known + 1, unit)
-    return max((end for end in ends if known - end >= max(proof, 1)), default=0)
+    return max((end for end in ends if known - end >= max(eagle_drop_tokens, 1)), default=0)
 
 
-def some_hit(block: int, window: int, size: int, unit: int, proof: int) -> bool:
+def some_hit(block: int, window: int, size: int, unit: int, eagle_drop_tokens: int) -> bool:
     ends = range(unit, (block + 2) * (size + unit) + window, unit)
-    return any(block in needed(end, window, size, proof) for end in ends)
+    return any(block in needed(end, window, size, eagle_drop_tokens) for end in ends)
 
 
 def kept(
-    block: int, window: int, size: int, unit: int, interval: int, prompt: int, junction: int
+    block: int,
+    window: int,
+    size: int,
+    unit: int,
+    interval: int,
+    prompt: int,
+    shared_prefix_boundary: int,
 ) -> bool:
-    ends = {last_end(prompt, unit, 0), junction}
+    ends = {last_end(prompt, unit, 0), shared_prefix_boundary}
     ends |= set(range(0, (block + 2) * size + window + interval, interval)) if interval else set()
     return any(block in needed(end, window, size) for end in ends)
 
 
 def legal_chunk(
-    start: int, tokens: int, prefill_end: int, known: int, size: int, limit: int, junction: int
+    start: int,
+    tokens: int,
+    prefill_end: int,
+    known: int,
+    size: int,
+    limit: int,
+    shared_prefix_boundary: int,
 ) -> int:
     """The longest chunk that ends on a boundary, at a stop or with the prefill, and runs past no
     stop; or that is a piece of a block no step can cross."""
     if start >= prefill_end:
         return tokens
     boundaries = [b for b in range(0, known + size + 1, size) if b > start]
-    stops = {last_end(known, size, 0), junction} | ({boundaries[0]} if start % size else set())
+    stops = {last_end(known, size, 0), shared_prefix_boundary} | (
+        {boundaries[0]} if start % size else set()
+    )
     piece = size > limit and boundaries[0] > start + tokens
     ends = range(start + 1, start + tokens + 1)
     may = [e for e in ends if e in stops or e in boundaries or e >= prefill_end or piece]
@@ -128,9 +142,9 @@ PLAIN: dict[str, Plain] = {
         lambda b, w, s, per: (b, w, s, per * s),
     ),
     "needed_at": Plain(
-        lambda b, w, s, end, peek: [b in needed(end * s, w, s, peek)],
+        lambda b, w, s, end, eagle_drop_blocks: [b in needed(end * s, w, s, eagle_drop_blocks)],
         (BLOCK, SIZE, SIZE, BLOCK, (0, 1)),
-        lambda b, w, s, end, peek: (b, w, s, end * s, peek),
+        lambda b, w, s, end, eagle_drop_blocks: (b, w, s, end * s, eagle_drop_blocks),
     ),
     "is_retained": Plain(
         lambda b, w, s, per, apart, n, j: [kept(b, w, s, per * s, apart * per * s, n, j * per * s)],
@@ -138,7 +152,7 @@ PLAIN: dict[str, Plain] = {
         lambda b, w, s, per, apart, n, j: (b, w, s, per * s, apart * per * s, n, j * per * s),
     ),
     "longest_hit_tokens": Plain(
-        lambda n, unit, proof: [last_end(n, unit, proof)],
+        lambda n, unit, eagle_drop_tokens: [last_end(n, unit, eagle_drop_tokens)],
         (range(1, 12), SIZE, (0, 1, 2)),
     ),
     "tokens_to_cache": Plain(lambda e, n: [len(set(range(e)) & set(range(n)))], (TOKENS, TOKENS)),

@@ -59,7 +59,7 @@ def untrimmed(_local_first: int, local: int, _remote_first: int, remote: int, *_
     ("name", "rule", "function", "lost"),
     [
         ("pd-embeds", "prompt_after_truncation", lambda prompt, *_: prompt, "truncation"),
-        ("hybrid-siblings", "junction", lambda *_: 0, "junction_kept"),
+        ("hybrid-siblings", "shared_prefix_boundary", lambda *_: 0, "junction_kept"),
         ("pd-full", "trim", untrimmed, "trimmed_transfer"),
         ("window", "hit_holds", lambda _: False, "full_hit"),
     ],

@@ -12,11 +12,11 @@ import pytest
 import z3
 
 from kvproof.cli.main import main
+from kvproof.model.counting_abstraction.registry import MAKERS, systems
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.rules import SPEC
-from kvproof.model.counting_abstraction.registry import MAKERS, systems
 from kvproof.strategies.symbolic import spacer
 from kvproof.strategies.symbolic.posed import Posed
 from kvproof.strategies.symbolic.readable import read, reduced

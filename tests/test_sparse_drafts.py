@@ -25,8 +25,8 @@ def test_what_is_kept_at_the_end_of_a_prompt(
     prompt: int, plain: list[int], without_layers: list[int], with_layers: list[int]
 ) -> None:
     assert kept(prompt) == plain
-    assert kept(prompt, proof=2) == without_layers
-    assert kept(prompt, proof=2, peek=1) == with_layers
+    assert kept(prompt, eagle_drop_tokens=2) == without_layers
+    assert kept(prompt, eagle_drop_tokens=2, eagle_drop_blocks=1) == with_layers
 
 
 @pytest.mark.parametrize(

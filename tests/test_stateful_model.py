@@ -176,7 +176,7 @@ class Fickle(ModelMachine):
         if isinstance(event, Schedule) and not Fickle.died:
             Fickle.died = True
             dead = step.after.engine(event.engine)._replace(dead="for no reason")
-            return step._replace(after=step.after.putting(dead))
+            return step._replace(after=step.after.with_engine(dead))
         return step
 
 

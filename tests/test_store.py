@@ -3,7 +3,6 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference.features import store
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
@@ -11,6 +10,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.features import store
 from kvproof.model.reference.rules import SPEC
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
@@ -100,8 +100,8 @@ def test_the_quick_searches_see_the_same() -> None:
 @pytest.mark.exhaustive
 def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None:
     fault = FAULTS["loaded_state_not_predicted"]
-    asked = [INVARIANTS["engine_survives"]]
-    outcome = explore(CLUSTERS[fault.cluster], rules_with([fault]), asked)
+    checks = [INVARIANTS["engine_survives"]]
+    outcome = explore(CLUSTERS[fault.cluster], rules_with([fault]), checks)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert "E died: 1 blocks are taken and 0 are free" in outcome.finding.sentence

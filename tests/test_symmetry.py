@@ -14,7 +14,9 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Engine, Request
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint, symmetry
+from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
 from kvproof.strategies.explorer.gates import symmetry_differs
 from kvproof.strategies.explorer.packed import PackedSearch
@@ -25,8 +27,6 @@ from kvproof.strategies.explorer.symmetry import (
     with_ids,
     without_ids,
 )
-from kvproof.strategies.conformance.count_conformance import ties
-from kvproof.strategies.explorer.expanded_orbits import Unfolded
 from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.exhaustive
@@ -89,7 +89,7 @@ def priority(engine: Engine, request: Request) -> Engine:
 def test_a_machine_in_which_names_matter_turns_the_gate_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Engine, "having", priority)
+    monkeypatch.setattr(Engine, "with_request", priority)
     assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], SPEC, ALL))
 
 
@@ -124,7 +124,7 @@ def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
     search = PackedSearch(cluster, SPEC, ALL, symmetric=True)
     while not search.over:
         search.expand()
-    whole = Unfolded(search)
+    whole = ExpandedOrbits(search)
     plain = explored(cluster)[1]
     assert set(whole.states) == {without_ids(cluster, state) for state in plain.states}
     ours = {(whole.states[a], whole.states[b], type(e).__name__) for a, b, e in whole.edges}

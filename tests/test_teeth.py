@@ -16,7 +16,7 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
 def test_the_fault_an_invariant_names_breaks_it(invariant: Invariant) -> None:
-    fault = fault_named(invariant.teeth)
+    fault = fault_named(invariant.killed_by)
     outcome = explore(CLUSTERS[fault.cluster], rules_with([fault]), [invariant])
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
@@ -26,7 +26,7 @@ def test_the_fault_an_invariant_names_breaks_it(invariant: Invariant) -> None:
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
 def test_without_the_fault_it_holds_there(invariant: Invariant) -> None:
-    cluster = CLUSTERS[fault_named(invariant.teeth).cluster]
+    cluster = CLUSTERS[fault_named(invariant.killed_by).cluster]
     assert explore(cluster, invariants=[invariant]).verdict is Verdict.EXHAUSTED
 
 

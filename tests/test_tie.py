@@ -5,6 +5,15 @@ import dataclasses
 import pytest
 
 from kvproof.model import config
+from kvproof.model.counting_abstraction import (
+    project_pool,
+    project_table,
+    project_transfer,
+    relation,
+)
+from kvproof.model.counting_abstraction.pool import Pool
+from kvproof.model.counting_abstraction.table import Group, Table
+from kvproof.model.counting_abstraction.transfer import Handover
 from kvproof.model.events import (
     Compute,
     LeaseExpire,
@@ -19,21 +28,12 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import NULL
-from kvproof.model.counting_abstraction import (
-    project_transfer,
-    project_pool,
-    project_table,
-    relation,
-)
-from kvproof.model.counting_abstraction.transfer import Handover
-from kvproof.model.counting_abstraction.pool import Pool
-from kvproof.model.counting_abstraction.table import Group, Table
+from kvproof.strategies.conformance.count_conformance import TIE, ties
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
-from kvproof.strategies.conformance.count_conformance import TIE, ties
 from kvproof.strategies.verdict import Verdict
-from kvproof.tests.watching import known_rules, watched
+from tests.watching import known_rules, watched
 
 
 @pytest.fixture(autouse=True)
@@ -69,13 +69,13 @@ def test_a_wrong_relation_turns_the_explorer_red(monkeypatch: pytest.MonkeyPatch
 def test_a_wrong_projection_of_tables_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counted = project_table.counted
+    num_cached_blocks = project_table.num_cached_blocks
 
     def signless(engine, request, index: int) -> Table:
-        table = counted(engine, request, index)
+        table = num_cached_blocks(engine, request, index)
         return table._replace(null=-table.null)
 
-    monkeypatch.setattr(project_table, "counted", signless)
+    monkeypatch.setattr(project_table, "num_cached_blocks", signless)
     assert_red("window", "null -1")
 
 
@@ -84,7 +84,9 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        project_pool, "counted", lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached), 0)
+        project_pool,
+        "num_cached_blocks",
+        lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached), 0),
     )
     assert_red("full", "the pool of E")
 
@@ -93,13 +95,13 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
 def test_a_wrong_projection_of_hand_overs_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counted = project_transfer.counted
+    num_cached_blocks = project_transfer.num_cached_blocks
 
     def shifted(*args) -> Handover:
-        found = counted(*args)
+        found = num_cached_blocks(*args)
         return found._replace(first_remote=found.first_remote + found.pairs_remote)
 
-    monkeypatch.setattr(project_transfer, "counted", shifted)
+    monkeypatch.setattr(project_transfer, "num_cached_blocks", shifted)
     assert_red("pd-full", "the hand-over of", "load(hit 0", "first_remote")
 
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.config import Cluster
 from kvproof.model.events import Evict, Schedule
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
+from kvproof.model.reference.apply import apply, initial, stimuli
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.severity import Severity
 from kvproof.model.traces.state_diff import diff, flat, nested, parts, patched
 from kvproof.model.traces.trace import Trace, fresh_path, records, write
 from kvproof.model.traces.trace_reader import read
-from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.conformance.replay import record, replay
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 TESTDATA = Path(__file__).parent / "testdata"

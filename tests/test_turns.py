@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -18,10 +17,11 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Transfer
+from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
-from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.verdict import Verdict
 
 BACK = "r0 back"
@@ -34,7 +34,9 @@ def cluster(groups: tuple[Group, ...], prompt: str, answer: int, follow_up: str)
     jobs = (Job("r0", prompt, answer), Job("r1", follow_up, follows="r0"))
     p = Engine("P", groups, 16, "prefill", 16)
     d = Engine("D", groups, 16, "decode", 16)
-    return Cluster("turns", (p, d), jobs, turns=True, failures=1, load_failure="recompute")
+    return Cluster(
+        "turns", (p, d), jobs, follow_up_turns=True, failures=1, load_failure="recompute"
+    )
 
 
 def until(run: Run, *wanted: type) -> None:
@@ -192,4 +194,4 @@ def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -
 def test_turns_need_two_engines_alike() -> None:
     both = Engine("E", FULL)
     with pytest.raises(UsageError, match="not a P and a D"):
-        Cluster("alone", (both,), turns=True)
+        Cluster("alone", (both,), follow_up_turns=True)

@@ -21,15 +21,15 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
-from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.conformance.replay import record, replay
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.symbolic.cluster_template import ClusterTemplate, clusters
 from kvproof.strategies.symbolic.from_numbers import sketched
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.cluster_template import Sketch, clusters
 from kvproof.strategies.symbolic.refuted_claims import FALL_WITH, REFUTES
+from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.witness import (
     Witness,
     breaks_claim,
@@ -38,7 +38,7 @@ from kvproof.strategies.symbolic.witness import (
     witnesses,
 )
 from kvproof.strategies.verdict import Verdict
-from kvproof.tests.mistakes import MISTAKES
+from tests.mistakes import MISTAKES
 
 pytestmark = pytest.mark.proof
 
@@ -61,9 +61,9 @@ SOONER_ON_LIVE = {"truncation_without_guard": "truncated_at_most_once"}
 it was first told: for one that is truncated again it samples nothing, and P is never done."""
 
 INSIDE_A_STEP = {
-    ("window_let_go_too_soon", "window.table_fits_its_tokens"),
-    ("running_state_let_go", "mamba.null_is_not_needed"),
-    ("running_state_let_go", "mamba.state_is_there"),
+    ("window_freed_too_soon", "window.table_fits_its_tokens"),
+    ("running_state_freed", "mamba.null_is_not_needed"),
+    ("running_state_freed", "mamba.state_is_there"),
     ("hit_not_counted", "full.full_attention_keeps_all"),
     ("hit_not_counted", "mamba.hashed_are_counted"),
     ("hit_not_counted", "window.hashed_are_counted"),
@@ -74,7 +74,7 @@ follows it: the run breaks an invariant, and no state shows the claim."""
 
 def _refuted() -> list[tuple[str, str]]:
     """Each fault with each obligation and claim that it refutes by name."""
-    by_teeth = {(o.teeth, o.id) for o in OBLIGATIONS.values()}
+    by_teeth = {(o.killed_by, o.id) for o in OBLIGATIONS.values()}
     by_induction = {(f, c) for f, ids in REFUTES.items() for c in ids}
     return sorted(by_teeth | by_induction | FALLEN)
 
@@ -160,7 +160,7 @@ def test_without_the_fault_the_same_cluster_is_clean(fault: str, name: str) -> N
 
 def test_every_fault_that_refutes_anything_is_asked() -> None:
     assert {f for f, _ in REFUTED} == {
-        *(o.teeth for o in OBLIGATIONS.values()),
+        *(o.killed_by for o in OBLIGATIONS.values()),
         *REFUTES,
     }
     assert {name for _, name in REFUTED} == set(everything())
@@ -201,13 +201,17 @@ def test_numbers_that_no_cluster_can_have_say_why() -> None:
 
 
 def test_numbers_are_read_by_their_names() -> None:
-    assert sketched({"asked": 3, "backoff": 1}) == Sketch(kinds=("full", "mamba"), prompt=3)
+    assert sketched({"asked": 3, "backoff": 1}) == ClusterTemplate(
+        kinds=("full", "mamba"), prompt=3
+    )
     lists = {"local_first": 2, "local_slots": 1, "remote_first": 0, "remote_slots": 3}
-    assert sketched(lists) == Sketch(prompt=3, shared=2)
+    assert sketched(lists) == ClusterTemplate(prompt=3, shared=2)
     hit = {"hit_blocks": 2, "external": 3, "block_size": 4, "window": 5}
-    expected = Sketch(kinds=("full", "window"), kernel=4, window=5, chunk=22, prompt=11, shared=8)
+    expected = ClusterTemplate(
+        kinds=("full", "window"), kernel=4, window=5, chunk=22, prompt=11, shared=8
+    )
     assert sketched(hit) == expected
-    assert sketched({"total": 2}, "pool") == Sketch(total=2, connected=False)
+    assert sketched({"total": 2}, "pool") == ClusterTemplate(total=2, connected=False)
 
 
 def test_same_proof_same_run() -> None:
@@ -216,9 +220,9 @@ def test_same_proof_same_run() -> None:
 
 
 def test_what_is_open_is_filled_with_the_simplest_first() -> None:
-    found = list(clusters(Sketch(prompt=2), "n"))
+    found = list(clusters(ClusterTemplate(prompt=2), "n"))
     assert [[j.prompt for j in c.jobs] for c in found] == [["ab"], ["ab", "ab"]]
-    crowded = list(clusters(Sketch(prompt=2, crowded=True), "n"))
+    crowded = list(clusters(ClusterTemplate(prompt=2, crowded=True), "n"))
     assert {tuple(j.prompt for j in c.jobs) for c in crowded} == {("AB", "ab")}
     blocks = [c.prefill.num_blocks for c in crowded]
     assert blocks[1:] == sorted(blocks[1:])
@@ -252,8 +256,8 @@ def on_live(fault: str, found: Witness) -> bool:
     try:
         for event in found.events:
             step = machine.take(stimulus(event))
-            asked = INVARIANTS[SOONER_ON_LIVE.get(fault, found.finding.invariant)]
-            if any(True for _ in broken(found.cluster, step, [asked])):
+            invariant = INVARIANTS[SOONER_ON_LIVE.get(fault, found.finding.invariant)]
+            if any(True for _ in broken(found.cluster, step, [invariant])):
                 return True
     except NotAllowed:
         pass

@@ -5,7 +5,6 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.reference.blocks.capacity import peak_blocks, reserved_blocks
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
@@ -13,6 +12,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.blocks.capacity import peak_blocks, reserved_blocks
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain

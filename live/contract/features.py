@@ -61,9 +61,9 @@ def used_by(cluster: Cluster) -> list[str]:
     uses = {
         "windows": any(g.kind == "window" for e in engines for g in e.groups),
         "states": any(e.has_state for e in engines),
-        "shared prefixes": any(e.marks_junctions for e in engines),
+        "shared prefixes": any(e.marks_shared_prefix_boundaries for e in engines),
         "retention": any(e.retention is not None for e in engines),
-        "partial hits": any(e.partial for e in engines),
+        "partial hits": any(e.partial_block_hits for e in engines),
         "priority": cluster.by_priority,
         "aborts": cluster.aborts,
         "evictions": cluster.evictions,
@@ -78,6 +78,6 @@ def used_by(cluster: Cluster) -> list[str]:
         "failed loads": bool(cluster.failures) and not store,
         "pull": pairs and not cluster.pushes,
         "push": cluster.pushes,
-        "turns": cluster.turns,
+        "turns": cluster.follow_up_turns,
     }
     return with_needs([CORE, *(feature for feature, used in uses.items() if used)])

@@ -16,6 +16,6 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="embeddings_not_loaded",
     says="of a prompt sent as embeddings D loads nothing",
-    signatures=seen("handed_over_is_loaded", "Schedule"),
+    signatures=seen("offered_tokens_are_loaded", "Schedule"),
     at_work=at_work,
 )

@@ -12,7 +12,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:  # noqa: ARG001
     """No Mamba group makes hits fine, and the prefix ends inside a block of its group."""
     cfg = cluster.engine(about.engine)
     size = cfg.groups[about.group or 0].block_size
-    return not cfg.partial and len(about.prefix) % size != 0
+    return not cfg.partial_block_hits and len(about.prefix) % size != 0
 
 
 DEVIATION = Deviation(

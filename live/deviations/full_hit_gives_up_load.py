@@ -20,6 +20,6 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="full_hit_gives_up_load",
     says="where D's attention cache covers the offer and no state is there, nothing is loaded",
-    signatures=seen("handed_over_is_loaded", "Schedule"),
+    signatures=seen("offered_tokens_are_loaded", "Schedule"),
     at_work=at_work,
 )

@@ -10,7 +10,7 @@ from kvproof.model.step import Step
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """P loads from a D that computes ahead: with a drafter, or with overlapping steps."""
     ahead = cluster.decode.drafts > 0 or cluster.decode.overlaps
-    return cluster.turns and ahead and on_prefill(cluster, about) and loaded(step, about)
+    return cluster.follow_up_turns and ahead and on_prefill(cluster, about) and loaded(step, about)
 
 
 DEVIATION = Deviation(

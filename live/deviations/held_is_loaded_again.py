@@ -13,15 +13,15 @@ WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """P begins to load from a transfer that is over. Or nobody runs on P, and a turn on it, whose
     transfer is over, waits for such a load or for room to begin it."""
-    if not cluster.turns:
+    if not cluster.follow_up_turns:
         return False
     if about.request:
-        asked = offer(cluster, step, about)
-        over = asked is None or asked.phase in ("taken", "abandoned", "reading", "refused")
+        offered = offer(cluster, step, about)
+        over = offered is None or offered.phase in ("taken", "abandoned", "reading", "refused")
         return on_prefill(cluster, about) and over
     engine = step.after.engine(cluster.prefill.name)
-    turns = [r.id for r in engine.requests if r.status in WAITS and cluster.job(r.id).follows]
-    transfers = (step.after.transfer(cluster.job(name).follows + BACK) for name in turns)
+    waiting = [r.id for r in engine.requests if r.status in WAITS and cluster.job(r.id).follows]
+    transfers = (step.after.transfer(cluster.job(name).follows + BACK) for name in waiting)
     over = any(t is None or t.phase in ("taken", "abandoned") for t in transfers)
     return not engine.running and over
 

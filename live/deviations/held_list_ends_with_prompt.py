@@ -11,7 +11,7 @@ from kvproof.model.step import Step
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """P loads what D keeps of an earlier turn, and D has computed on beyond the prompt of this
     one."""
-    if not cluster.turns or not on_prefill(cluster, about):
+    if not cluster.follow_up_turns or not on_prefill(cluster, about):
         return False
     known = request(step, about)
     for each in [known] if known is not None else holders(step, about):

@@ -11,7 +11,7 @@ from kvproof.model.step import Step
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """P loads what D keeps of an earlier turn, states among it."""
     states = any(group.kind == "mamba" for group in cluster.prefill.groups)
-    return cluster.turns and states and on_prefill(cluster, about) and loaded(step, about)
+    return cluster.follow_up_turns and states and on_prefill(cluster, about) and loaded(step, about)
 
 
 DEVIATION = Deviation(

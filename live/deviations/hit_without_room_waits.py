@@ -3,9 +3,9 @@ request is not given a shorter one."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
-from kvproof.model.reference.blocks.capacity import has_room_for_hit
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
+from kvproof.model.reference.blocks.capacity import has_room_for_hit
 from kvproof.model.state import PREEMPTED, WAITING
 from kvproof.model.step import Step
 
@@ -15,7 +15,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
     small."""
     for engine in step.after.engines:
         cfg = cluster.engine(engine.name)
-        for request in engine.requests if cfg.partial else ():
+        for request in engine.requests if cfg.partial_block_hits else ():
             waits = request.status in (WAITING, PREEMPTED) and not request.tables
             lengths = {len(key[1]) for key, _ in engine.cached if request.tokens.startswith(key[1])}
             tokens = len(request.tokens)

@@ -5,7 +5,7 @@ from kvproof.live.deviations.facts import HANGS, request, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.state import ASTRAY
+from kvproof.model.state import MISQUEUED
 from kvproof.model.step import Step
 
 
@@ -14,7 +14,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     if not cluster.sessions or not any(e.overlaps for e in cluster.engines):
         return False
     known = request(step, about)
-    lost = [r for e in step.after.engines for r in e.requests if r.status == ASTRAY]
+    lost = [r for e in step.after.engines for r in e.requests if r.status == MISQUEUED]
     return bool(lost) and (known is None or known in lost)
 
 

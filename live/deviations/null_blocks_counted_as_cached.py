@@ -16,7 +16,7 @@ def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
         return False
     table = known.tables[about.group]
     nulls = next((n for n, block in enumerate(table) if block != NULL), len(table))
-    return 0 < known.counted[about.group] <= nulls
+    return 0 < known.num_cached_blocks[about.group] <= nulls
 
 
 DEVIATION = Deviation(

@@ -30,6 +30,6 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="report_spans_skipped_blocks",
     says="a KV event carries the tokens of blocks that it does not name",
-    signatures=seen("events_tell_their_tokens", "Schedule", "Complete", on=("window", "mamba")),
+    signatures=seen("events_carry_their_tokens", "Schedule", "Complete", on=("window", "mamba")),
     at_work=at_work,
 )

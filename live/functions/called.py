@@ -70,7 +70,7 @@ def state_admission(
     return new + if_(all_of(idle == 1, hit_blocks >= 1, used), 1, 0)
 
 
-def counted(rules: Rules, block_size: Num, hit_blocks: Num, loaded: Num) -> Num:
+def num_cached_blocks(rules: Rules, block_size: Num, hit_blocks: Num, loaded: Num) -> Num:
     computed = hit_blocks * block_size + loaded
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
     return rules.counted_after_hit(hit_blocks, skipped)
@@ -94,7 +94,9 @@ def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
 def aligned_chunk(
     rules: Rules, block_size: Num, junction_blocks: Num, **rest: Num
 ) -> tuple[Num, Num, Num]:
-    chunk = rules.align_chunk(block_size=block_size, junction=junction_blocks * block_size, **rest)
+    chunk = rules.align_chunk(
+        block_size=block_size, shared_prefix_boundary=junction_blocks * block_size, **rest
+    )
     return chunk, chunk, chunk
 
 
@@ -110,13 +112,13 @@ def truncated(
     rules: Rules,
     prompt: Num,
     backoff: Num,
-    asked: Num,
+    times: Num,
     embeds: Num,  # noqa: ARG001
 ) -> tuple[Num, Num, Num]:
     length = prompt
-    for times in (1, 2, 3):
+    for time in (1, 2, 3):
         again = rules.prompt_after_truncation(length, backoff, length < prompt)
-        length = if_(asked >= times, again, length)
+        length = if_(times >= time, again, length)
     return length, length, length
 
 
@@ -180,9 +182,9 @@ def retained(
     units: Num,
     apart: Num,
     prompt: Num,
-    junction: Num,
+    shared_prefix_boundary: Num,
 ) -> Truth:
     """A junction is where a hit could end."""
     unit = units * block_size
-    whole = counts.round_down(junction, unit)
+    whole = counts.round_down(shared_prefix_boundary, unit)
     return rules.is_retained(block, window, block_size, unit, apart * unit, prompt, whole)

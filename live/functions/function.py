@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from kvproof.live.contract.contract import check
 from kvproof.model.arithmetic.algebra import Num, Truth, any_of, both, not_
-from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.cases import Cases, always, as_tuple, cases_of
 
@@ -25,7 +25,7 @@ class Function:
     """
 
     id: str
-    born_of: str
+    origin: str
     rule: Callable[..., Any]
     ranges: Mapping[str, Range]
     driver: Callable[..., Any]
@@ -63,7 +63,7 @@ class Function:
         try:
             return tuple(int(part) for part in as_tuple(self.driver(**numbers)))
         except Exception as error:
-            error.add_note(f"{self.born_of} was called for {numbers}")
+            error.add_note(f"{self.origin} was called for {numbers}")
             raise
 
 
@@ -84,7 +84,7 @@ class Difference(NamedTuple):
         numbers = "; ".join(f"{name} = {value}" for name, value in self.numbers.items())
         return (
             f"{numbers}: the rule {self.function.id} says {_shown(self.ours)}, "
-            f"{self.function.born_of} computes {_shown(self.theirs)}"
+            f"{self.function.origin} computes {_shown(self.theirs)}"
         )
 
 

@@ -33,12 +33,12 @@ def remote_count(prompt: int, backoff: int) -> int:
     return int(connector._get_remote_prefill_token_count(prompt))
 
 
-def truncated(prompt: int, backoff: int, asked: int, embeds: int) -> tuple[int, int, int]:
+def truncated(prompt: int, backoff: int, times: int, embeds: int) -> tuple[int, int, int]:
     """`_truncate_request_for_prefill`, asked so many times: the prompt's tokens, all tokens, and
     those the prompt really has."""
     engine, connector = _connected(_other(backoff), "prefill")
     request = arrived(engine, prompt, embeds=embeds == 1)
-    for _ in range(asked):
+    for _ in range(times):
         connector._truncate_request_for_prefill(request)
     prompted = request.prompt_embeds if embeds else request.prompt_token_ids
     return int(request.num_prompt_tokens), int(request.num_tokens), len(prompted)

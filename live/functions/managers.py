@@ -54,7 +54,13 @@ def mask(block: int, window: int, block_size: int, units: int) -> tuple[bool, bo
 
 
 def retained(
-    window: int, block: int, block_size: int, units: int, apart: int, prompt: int, junction: int
+    window: int,
+    block: int,
+    block_size: int,
+    units: int,
+    apart: int,
+    prompt: int,
+    shared_prefix_boundary: int,
 ) -> bool:
     """`reachable_block_mask` with sparse retention, of a window group (`window` above 0) or of a
     Mamba group. A hit unit is so many blocks, and `apart` hit units are between what is kept."""
@@ -69,7 +75,10 @@ def retained(
         kv_cache_spec=build.spec_of(kind),
         use_eagle=False,
         retention_interval=apart * unit,
-        reachable_boundaries=(*replay_boundaries(prompt, unit, use_eagle=False), junction),
+        reachable_boundaries=(
+            *replay_boundaries(prompt, unit, use_eagle=False),
+            shared_prefix_boundary,
+        ),
     )
     return True if found is None else bool(found[0])
 
@@ -122,7 +131,7 @@ def state_admission(
     return _predicted(group, computed + computing, hit, computed)
 
 
-def counted(block_size: int, hit_blocks: int, loaded: int) -> int:
+def num_cached_blocks(block_size: int, hit_blocks: int, loaded: int) -> int:
     """The counter of cached blocks after `add_local_computed_blocks` of a Mamba group."""
     group = manager(Group("mamba", block_size), 1)
     state = group.block_pool.get_new_blocks(1)

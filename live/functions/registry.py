@@ -9,9 +9,9 @@ import functools
 from kvproof.live.functions import called, handover, managers, scheduling
 from kvproof.live.functions.function import Function
 from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.errors import unknown
 from kvproof.model.reference.blocks.groups import STATE_WINDOW
-from kvproof.model.arithmetic.ranges import at_least, between
 
 SIZE = at_least(1)
 BLOCKS = at_least(0)
@@ -23,7 +23,7 @@ RETAINING = {
     "units": between(1, 2),
     "apart": between(0, 2),
     "prompt": at_least(1),
-    "junction": BLOCKS,
+    "shared_prefix_boundary": BLOCKS,
 }
 
 FUNCTIONS: dict[str, Function] = {
@@ -131,9 +131,9 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             "counted_after_hit",
             "SingleTypeKVCacheManager.add_local_computed_blocks",
-            called.counted,
+            called.num_cached_blocks,
             {"block_size": SIZE, "hit_blocks": BLOCKS, "loaded": at_least(1)},
-            managers.counted,
+            managers.num_cached_blocks,
             differs={"null_blocks_counted_as_cached": called.loads_a_block},
         ),
         Function(
@@ -180,7 +180,7 @@ FUNCTIONS: dict[str, Function] = {
             "prompt_after_truncation",
             "NixlBaseConnectorScheduler._truncate_request_for_prefill",
             called.truncated,
-            {"prompt": SIZE, "backoff": FLAG, "asked": between(1, 3), "embeds": FLAG},
+            {"prompt": SIZE, "backoff": FLAG, "times": between(1, 3), "embeds": FLAG},
             handover.truncated,
             dead=2,
         ),

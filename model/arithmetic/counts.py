@@ -17,7 +17,9 @@ from kvproof.model.arithmetic.algebra import (
     max_,
     min_,
 )
-from kvproof.model.arithmetic.algebra import round_down
+from kvproof.model.arithmetic.algebra import (
+    round_down as round_down,
+)
 
 
 def blocks_for_tokens(tokens: Num, block_size: Num) -> Num:
@@ -56,26 +58,32 @@ def window_blocks_for_hit(window: Num, block_size: Num) -> Num:
     return ceil_div(window - 1, block_size)
 
 
-def serves_a_hit(block: Num, window: Num, block_size: Num, hit_unit: Num, proof: int = 0) -> Truth:
+def serves_a_hit(
+    block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_tokens: int = 0
+) -> Truth:
     """Whether the block at this position can serve a sliding-window hit at some multiple of
     `hit_unit` tokens. A block that cannot is not worth hashing
     (`SlidingWindowManager.reachable_block_mask`, dense retention). `proof` is 1 where a hit is
     served only if the block after it matches too (vllm#44082)."""
     blocks_per_unit = div(hit_unit, block_size)
-    shifted = block - proof if proof else block  # Z3 does not get far with `block - 0`
+    shifted = (
+        block - eagle_drop_tokens if eagle_drop_tokens else block
+    )  # Z3 does not get far with `block - 0`
     blocks_after = blocks_per_unit - 1 - (shifted - div(shifted, blocks_per_unit) * blocks_per_unit)
     need = window_blocks_for_hit(window, block_size)
-    if not proof:
+    if not eagle_drop_tokens:
         return blocks_after < need
-    need = need + proof
+    need = need + eagle_drop_tokens
     return either(need >= blocks_per_unit, both(shifted >= 0, blocks_after < need))
 
 
-def needed_at(block: Num, window: Num, block_size: Num, boundary: Num, peek: int = 0) -> Truth:
+def needed_at(
+    block: Num, window: Num, block_size: Num, boundary: Num, eagle_drop_blocks: int = 0
+) -> Truth:
     """Whether a sliding-window hit of `boundary` tokens needs the block at this position, or one of
     `peek` blocks after the hit, which must match too."""
     end = full_blocks(boundary, block_size)
-    last = end + peek if peek else end
+    last = end + eagle_drop_blocks if eagle_drop_blocks else end
     return both(end - window_blocks_for_hit(window, block_size) <= block, block < last)
 
 
@@ -86,9 +94,9 @@ def is_retained(
     hit_unit: Num,
     interval: Num,
     prompt: Num,
-    junction: Num,
-    proof: int = 0,
-    peek: int = 0,
+    shared_prefix_boundary: Num,
+    eagle_drop_tokens: int = 0,
+    eagle_drop_blocks: int = 0,
 ) -> Truth:
     """Whether sparse retention caches the block at this position: a hit needs it at a multiple of
     `interval` tokens (0: at none), where the prompt resumes when it is sent again, or at the
@@ -98,23 +106,29 @@ def is_retained(
     With a drafter of the EAGLE kind a prompt resumes `proof` tokens earlier, and may do so from its
     end or from its last token on (`replay_boundaries`); in a group that the drafter has layers in,
     `peek` is 1: a hit needs one block more."""
-    periodic = serves_a_hit(block, window, block_size, max_(interval, hit_unit), peek)
-    resent = needed_at(block, window, block_size, longest_hit_tokens(prompt, hit_unit, proof), peek)
-    if proof:
-        last = longest_hit_tokens(prompt - 1, hit_unit, proof)
-        resent = either(resent, needed_at(block, window, block_size, last, peek))
-    parted = needed_at(block, window, block_size, junction, peek)
-    parted = both(junction > 0, parted) if peek else parted
+    periodic = serves_a_hit(block, window, block_size, max_(interval, hit_unit), eagle_drop_blocks)
+    resent = needed_at(
+        block,
+        window,
+        block_size,
+        longest_hit_tokens(prompt, hit_unit, eagle_drop_tokens),
+        eagle_drop_blocks,
+    )
+    if eagle_drop_tokens:
+        last = longest_hit_tokens(prompt - 1, hit_unit, eagle_drop_tokens)
+        resent = either(resent, needed_at(block, window, block_size, last, eagle_drop_blocks))
+    parted = needed_at(block, window, block_size, shared_prefix_boundary, eagle_drop_blocks)
+    parted = both(shared_prefix_boundary > 0, parted) if eagle_drop_blocks else parted
     return either(both(interval > 0, periodic), either(resent, parted))
 
 
-def longest_hit_tokens(known: Num, hit_unit: Num, proof: int = 0) -> Num:
+def longest_hit_tokens(known: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:
     """The longest prefix hit that leaves a token to compute: a multiple of `hit_unit` below
     `known` (`KVCacheManager.get_computed_blocks`). With a drafter of the EAGLE kind so many tokens
     as a block has, `proof`, must match after it: it computes the last matched block again, for what
     its layers hold of a token depends on the next one (`drop_eagle_block`)."""
-    if proof:
-        return max_(round_down(known - proof, hit_unit), 0)
+    if eagle_drop_tokens:
+        return max_(round_down(known - eagle_drop_tokens, hit_unit), 0)
     return round_down(known - 1, hit_unit)
 
 
@@ -124,11 +138,13 @@ def tokens_to_cache(end: Num, known: Num) -> Num:
     return min_(end, known)
 
 
-def cacheable_tokens(tokens: Num, hit_unit: Num, proof: int = 0) -> Num:
+def cacheable_tokens(tokens: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:
     """Leading tokens a hit can be about: whole units, and with a drafter of the EAGLE kind one more
     block, of `proof` tokens, that must match (`get_num_cacheable_tokens`)."""
     whole = round_down(tokens, hit_unit)
-    return if_(whole > 0, min_(tokens, whole + proof), 0) if proof else whole
+    return (
+        if_(whole > 0, min_(tokens, whole + eagle_drop_tokens), 0) if eagle_drop_tokens else whole
+    )
 
 
 def computed_after_drafts(end: Num, known: Num, accepted: Num) -> Num:
@@ -162,8 +178,8 @@ def align_chunk(
     known: Num,
     block_size: Num,
     chunk_limit: Num,
-    junction: Num,
-    proof: int = 0,
+    shared_prefix_boundary: Num,
+    eagle_drop_tokens: int = 0,
 ) -> Num:
     """Tokens left of a chunk after the align split, 0 if it must wait for a larger budget.
 
@@ -181,8 +197,8 @@ def align_chunk(
     next_boundary = round_down(start, block_size) + block_size
     for applies, stop in (
         (inside_block, next_boundary),
-        (True, longest_hit_tokens(known, block_size, proof)),
-        (True, junction),
+        (True, longest_hit_tokens(known, block_size, eagle_drop_tokens)),
+        (True, shared_prefix_boundary),
     ):
         end = if_(both(applies, both(start < stop, stop < end)), stop, end)
     return if_(start < prefill_end, max_(end - start, 0), tokens)

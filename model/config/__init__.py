@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvproof.model.config import cluster_limits, engine_limits
-from kvproof.model.errors import UsageError, unknown
 from kvproof.model.config.limits import within
+from kvproof.model.errors import UsageError, unknown
 
 KINDS = ("full", "window", "mamba")
 BACK = " back"
-"""The end of the name of a hand-over from D to P (see `turns`)."""
+"""The end of the name of a reverse transfer (D to P) (see `follow_up_turns`)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Engine:
     (`KVEventsConfig.enable_kv_cache_events`; see `reports`).
     `match_unit` is the number of tokens between two prefixes that have a hash
     (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
-    block of a Mamba group, hits may end inside a block (see `partial`).
+    block of a Mamba group, hits may end inside a block (see `partial_block_hits`).
     """
 
     name: str
@@ -109,14 +109,14 @@ class Engine:
         return self.drafts if any(g.eagle for g in self.groups) else 0
 
     @cached_property
-    def proof(self) -> int:
+    def eagle_drop_tokens(self) -> int:
         """Tokens that a prompt must share with a cached one after a hit: a block of each group that
         the drafter has layers in. What these layers hold for a token depends on the next one, so
         that the last block of a match is not taken (vLLM's `drop_eagle_block`)."""
         return max((g.block_size for g in self.groups if g.eagle), default=0)
 
     @cached_property
-    def partial(self) -> bool:
+    def partial_block_hits(self) -> bool:
         """Whether a hit may end inside a block: beside an aligned Mamba group whose blocks have
         more than one prefix with a hash (vLLM's `enable_partial_hash_hits`)."""
         return any(g.aligned and g.block_size > self.hash_unit for g in self.groups)
@@ -125,7 +125,7 @@ class Engine:
     def hit_unit(self) -> int:
         """Prefix hits are multiples of this many tokens: of whole blocks of every group (vLLM's
         `scheduler_block_size`), or of the prefixes that have a hash."""
-        if self.partial:
+        if self.partial_block_hits:
             return self.hash_unit
         return math.lcm(*(g.block_size for g in self.groups if g.kind != "mamba" or g.aligned), 1)
 
@@ -147,7 +147,7 @@ class Engine:
         return next((g for g in self.groups if g.aligned), None)
 
     @cached_property
-    def marks_junctions(self) -> bool:
+    def marks_shared_prefix_boundaries(self) -> bool:
         """Whether blocks are kept where two prompts were seen to part."""
         sparse = self.retention is not None and any(g.kind == "window" for g in self.groups)
         return self.aligned_group is not None or sparse
@@ -185,7 +185,7 @@ class Job:
     the prompt as embeddings instead of token ids. A lower `priority` is served first, by engines
     whose policy it is. A job with `parts` is a session: they are sent one after another, each when
     what came before has been answered with `max_tokens` tokens. A job that `follows` another is the
-    next turn of its conversation (see `turns`).
+    next turn of its conversation (see `follow_up_turns`).
     """
 
     name: str
@@ -219,12 +219,12 @@ class Job:
 class Cluster:
     """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
     environment; `failures` bounds how many transfers, or loads of a store, may fail. With
-    `sessions` jobs may come in parts (see `session`). `resets` are those of an idle engine; with
-    `resets_any_time` they come under load too (see `reset`). With `oversized` drawn jobs
+    `sessions` jobs may come in parts (see `sessions`). `resets` are those of an idle engine; with
+    `resets_any_time` they come under load too (see `resets`). With `oversized` drawn jobs
     may need more blocks than an engine has. With `stray` a worker also reports a transfer again, or
     one of a request that is gone; that of vLLM 0.32.0's NIXL pull connector keeps from it by
-    itself. With `turns` D keeps what it has of a request it finished, and P may load that for the
-    next turn (see `turns`). `transfer` says who moves the blocks of a hand-over: with
+    itself. With `follow_up_turns` D keeps what it has of a request it finished, and P may load that
+    for the next turn. `transfer` says who moves the blocks of a KV transfer: with
     `pull` D reads those of P; with `push` P writes those of D (`NixlPushConnector`; see `push`)."""
 
     name: str
@@ -240,7 +240,7 @@ class Cluster:
     resets_any_time: bool = False
     oversized: bool = False
     stray: bool = False
-    turns: bool = False
+    follow_up_turns: bool = False
     transfer: str = "pull"
 
     def __post_init__(self) -> None:

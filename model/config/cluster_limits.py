@@ -73,7 +73,7 @@ def _check_push(cluster: Cluster) -> None:
             f"Cluster {cluster.name} pushes and has nobody to push to. "
             "Write one prefill and one decode engine, or transfer pull."
         )
-    if cluster.turns:
+    if cluster.follow_up_turns:
         raise UsageError(
             f"Cluster {cluster.name} has turns and pushes, and vLLM's push connector hands nothing "
             "back to P. Write transfer pull, or turns false."
@@ -103,12 +103,12 @@ def _check_failing_store(cluster: Cluster) -> None:
 
 def _check_turns(cluster: Cluster) -> None:
     later = next((j for j in cluster.jobs if j.follows), None)
-    if later is not None and not cluster.turns:
+    if later is not None and not cluster.follow_up_turns:
         raise UsageError(
             f"Job {later.name} follows another, and {cluster.name} has no turns. Write turns "
             "true, or leave follows out."
         )
-    if not cluster.turns:
+    if not cluster.follow_up_turns:
         return
     if not cluster.disaggregated or cluster.prefill.physical_per_logical != (
         cluster.decode.physical_per_logical

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kvproof.model.errors import UsageError, unknown
 from kvproof.model.config.limits import within
+from kvproof.model.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from kvproof.model.config import Engine
@@ -101,7 +101,7 @@ def _check_partial(engine: Engine, sizes: set[int]) -> None:
 def _check_events(engine: Engine) -> None:
     if not engine.kv_events:
         return
-    if engine.partial and engine.overlaps:
+    if engine.partial_block_hits and engine.overlaps:
         raise UsageError(
             f"Hits of engine {engine.name} may end inside a block beside KV events and overlapping "
             "steps, which kvproof does not model. Write steps_in_flight 1, or kv_events false."
@@ -112,7 +112,7 @@ def _check_events(engine: Engine) -> None:
             f"A KV event of engine {engine.name} could name a parent that full attention never "
             "told. Write a full group first and one block_size for all groups, or kv_events false."
         )
-    if engine.partial and first.block_size > engine.hash_unit:
+    if engine.partial_block_hits and first.block_size > engine.hash_unit:
         raise UsageError(
             f"A KV event of engine {engine.name} could name a parent inside a block of full "
             f"attention, which never told it. Write block_size {engine.hash_unit} for the full "
@@ -140,7 +140,7 @@ def _check_retention(engine: Engine) -> None:
             f"The retention {engine.retention} of engine {engine.name} is not where a hit can end. "
             f"Write a multiple of {unit}, or 0."
         )
-    if engine.partial and any(g.kind == "window" for g in engine.groups):
+    if engine.partial_block_hits and any(g.kind == "window" for g in engine.groups):
         raise UsageError(
             f"Hits of engine {engine.name} may end inside a block beside windows and a retention, "
             "which keeps a window where two prompts part and a state at the end of its block "

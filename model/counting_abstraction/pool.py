@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import at_least
-from kvproof.model.reference.rules import Rules
 from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.reference.rules import Rules
 
 
 class Sizes(NamedTuple):

@@ -4,14 +4,16 @@ from collections.abc import Iterator
 
 from kvproof.model import config
 from kvproof.model.config import Cluster
-from kvproof.model.reference.transfers.connector import kinds
+from kvproof.model.counting_abstraction import table
+from kvproof.model.counting_abstraction.observed import Move, Observed, move
+from kvproof.model.counting_abstraction.table import GONE_TABLE, Sizes, Table
 from kvproof.model.events import (
     Abort,
     Admit,
-    Adopt,
     Complete,
     Compute,
     Event,
+    FinishLoad,
     LeaseExpire,
     Preempt,
     Release,
@@ -22,6 +24,7 @@ from kvproof.model.events import (
     TransferFail,
 )
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers.connector import kinds
 from kvproof.model.state import (
     ABORTED,
     FAILED,
@@ -36,9 +39,6 @@ from kvproof.model.state import (
     Request,
 )
 from kvproof.model.step import Step
-from kvproof.model.counting_abstraction import table
-from kvproof.model.counting_abstraction.observed import Move, Observed, move
-from kvproof.model.counting_abstraction.table import GONE_TABLE, Sizes, Table
 
 STATUS = {
     WAITING: table.WAITING,
@@ -84,24 +84,24 @@ def sizes_of(
     )
 
 
-def counted(engine: Engine, request: Request | None, index: int) -> Table:
+def num_cached_blocks(engine: Engine, request: Request | None, index: int) -> Table:
     """The counts of one request's table."""
     if request is None:
         return GONE_TABLE
     entries = request.tables[index] if request.tables else ()
     return Table(
         STATUS[request.status],
-        request.asked,
+        request.submitted_prompt_tokens,
         len(request.prompt),
         len(request.output),
         request.computed,
         request.hit,
         request.external,
-        request.junction,
+        request.shared_prefix_boundary,
         len(entries),
         entries.count(NULL),
         sum(1 for b in entries if b != NULL and engine.blocks[b].key is not None),
-        request.counted[index] if request.counted else 0,
+        request.num_cached_blocks[index] if request.num_cached_blocks else 0,
     )
 
 
@@ -138,7 +138,7 @@ class _Reader:
             yield move("preempt")
         elif isinstance(event, Submit):
             if self.before is None and self.after is not None:
-                yield move("submit", asked=(self.after.asked,))
+                yield move("submit", submitted_prompt_tokens=(self.after.submitted_prompt_tokens,))
         elif isinstance(event, Abort):
             yield move("abort")
         elif (type(event), status) in ENDS:
@@ -169,11 +169,14 @@ class _Reader:
                     own=tuple(range(blocks, -1, -1)) if choice.external else (blocks,),
                     lacking=tuple(range(blocks + 1)) if self.may_lack else (0,),
                     external=(choice.external,),
-                    junction=(self.after.junction if self.after else 0, 0),
+                    shared_prefix_boundary=(
+                        self.after.shared_prefix_boundary if self.after else 0,
+                        0,
+                    ),
                     hashed=hashed,
                 )
-            elif isinstance(choice, Adopt):
-                yield move("adopt", preempted=(int(preempted),), hashed=hashed)
+            elif isinstance(choice, FinishLoad):
+                yield move("finish_load", preempted=(int(preempted),), hashed=hashed)
             elif isinstance(choice, Release):
                 yield move("release", hashed=hashed)
             elif isinstance(choice, Compute):
@@ -193,7 +196,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
-        if cfg.store or cfg.overlaps or cfg.drafts or cfg.partial:
+        if cfg.store or cfg.overlaps or cfg.drafts or cfg.partial_block_hits:
             continue
         if cluster.sessions or before is after or after.dead:
             continue
@@ -206,7 +209,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
             if request is None or (old == new and not concerned):
                 continue
             for index, group in enumerate(cfg.groups):
-                counts = counted(before, old, index), counted(after, new, index)
+                counts = num_cached_blocks(before, old, index), num_cached_blocks(after, new, index)
                 most = max(counts[0].length, counts[1].length)
                 sizes = sizes_of(cluster, cfg, group, request, rules)
                 done = reader.moves(step.event, sizes, tuple(range(most + 1)))

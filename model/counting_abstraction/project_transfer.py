@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster
-from kvproof.model.reference.transfers.connector import kinds
+from kvproof.model.counting_abstraction import transfer
+from kvproof.model.counting_abstraction.observed import Move, Observed, move
+from kvproof.model.counting_abstraction.transfer import NO_HANDOVER, Handover, Sizes
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers.connector import kinds
 from kvproof.model.state import SENDING, Request, State, Transfer
 from kvproof.model.step import Step
-from kvproof.model.counting_abstraction import transfer
-from kvproof.model.counting_abstraction.transfer import NO_HANDOVER, Handover, Sizes
-from kvproof.model.counting_abstraction.observed import Move, Observed, move
 
 PHASE = {
     "offered": transfer.OFFERED,
@@ -53,7 +53,7 @@ def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: 
     return table.index(int(logical)) * ratio + int(part) if logical in table else -1
 
 
-def counted(
+def num_cached_blocks(
     cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
 ) -> Handover:
     """The counts of one request's hand-over in one group. Of one that has ended, P may still keep
@@ -91,7 +91,9 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
     action = BY_PHASE[after.phase]
     if action == "offer":
         job = cluster.job(name)
-        return move(action, asked=(len(job.prompt),), max_tokens=(job.max_tokens,))
+        return move(
+            action, submitted_prompt_tokens=(len(job.prompt),), max_tokens=(job.max_tokens,)
+        )
     reader = step.after.engine(cluster.decode.name).find(name)
     if action == "tell":
         table = reader.tables[index] if reader and reader.tables else ()
@@ -117,7 +119,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
                 f"the hand-over of {name}, group {index}",
                 f"handover of {group.kind}",
                 sizes_of(cluster, index, cluster.job(name).embeds, rules),
-                counted(cluster, step.before, name, old, index),
+                num_cached_blocks(cluster, step.before, name, old, index),
                 (_move(cluster, step, name, new, index),),
-                counted(cluster, step.after, name, new, index),
+                num_cached_blocks(cluster, step.after, name, new, index),
             )

@@ -5,17 +5,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import (
-    transfer,
-    transfer_claims,
     pool,
     pool_claims,
     table,
     table_claims,
     table_system,
+    transfer,
+    transfer_claims,
 )
+from kvproof.model.reference.rules import SPEC, Rules
 
 TABLES = ("full", "window", "mamba", "state")
 HANDOVERS = ("full", "window", "mamba")

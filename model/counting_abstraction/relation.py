@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvproof.model.config import Cluster
-from kvproof.model.reference.rules import Rules
-from kvproof.model.step import Step
 from kvproof.model.arithmetic.system import Action
-from kvproof.model.counting_abstraction import project_transfer, project_pool, project_table
+from kvproof.model.config import Cluster
+from kvproof.model.counting_abstraction import project_pool, project_table, project_transfer
 from kvproof.model.counting_abstraction.observed import Move, Observed
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.reference.rules import Rules
+from kvproof.model.step import Step
 
 Projection = Callable[[Cluster, Rules, Step], Iterator[Observed]]
 
@@ -44,13 +44,13 @@ def _reaches(
     return here
 
 
-def strays(
+def unmatched(
     project: Projection, cluster: Cluster, rules: Rules, step: Step
 ) -> Iterator[tuple[str, ...]]:
     """For each part of the state that a step changes in a way the count-level systems do not know:
     which, how it was, what was done, and how it is. The systems know no follow-up turns, and no
     hand-over that begins on D: a cluster with turns, or one that pushes, is not asked about."""
-    if cluster.turns or cluster.pushes:
+    if cluster.follow_up_turns or cluster.pushes:
         return
     for seen in project(cluster, rules, step):
         led = _reaches(rules, seen.system, seen.sizes, seen.before, seen.moves)

@@ -41,23 +41,24 @@ class Sizes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The counts. Tokens: `asked` of the prompt as sent, `prompt` as kept, `out` sampled,
+    """The counts. Tokens: `submitted_prompt_tokens` of the prompt as sent, `prompt` as kept,
+    `out` sampled,
     `computed`; `hit` in the cache and `external` from the connector at the last admission;
     `junction` to stop at.
     Blocks: `length` of the table, `null` and `hashed` entries of it, and the cached counter."""
 
     status: Num = GONE
-    asked: Num = NONE
+    submitted_prompt_tokens: Num = NONE
     prompt: Num = NONE
     out: Num = NONE
     computed: Num = NONE
     hit: Num = NONE
     external: Num = NONE
-    junction: Num = NONE
+    shared_prefix_boundary: Num = NONE
     length: Num = NONE
     null: Num = NONE
     hashed: Num = NONE
-    counted: Num = NONE
+    num_cached_blocks: Num = NONE
 
     @property
     def known(self) -> Num:
@@ -75,7 +76,7 @@ class Table(NamedTuple):
 
     def emptied(self, status: Num) -> "Table":
         """Without blocks and progress."""
-        return Table(status, self.asked, self.prompt, self.out)
+        return Table(status, self.submitted_prompt_tokens, self.prompt, self.out)
 
 
 GONE_TABLE = Table()
@@ -127,18 +128,22 @@ class Group:
     def counting(self, sizes: Sizes, table: Table, upto: Num) -> Table:
         """After the full blocks of the first `upto` tokens were cached."""
         cacheable = counts.round_down(upto, sizes.hit_unit)
-        counted = max_(table.counted, counts.full_blocks(cacheable, sizes.block_size))
-        return table._replace(counted=if_(sizes.caching == 1, counted, table.counted))
+        num_cached_blocks = max_(
+            table.num_cached_blocks, counts.full_blocks(cacheable, sizes.block_size)
+        )
+        return table._replace(
+            num_cached_blocks=if_(sizes.caching == 1, num_cached_blocks, table.num_cached_blocks)
+        )
 
     def hashing(self, sizes: Sizes, table: Table, hashed: Num) -> Table:
         """With so many hashed entries. Full attention hashes what it counts; of the others, counts
         alone do not tell which blocks are kept, only how many there can be."""
-        exact = if_(sizes.caching == 1, table.counted, 0)
+        exact = if_(sizes.caching == 1, table.num_cached_blocks, 0)
         return table._replace(hashed=exact if self.kind == "full" else hashed)
 
     def may_hash(self, before: Table, after: Table, hashed: Num) -> Truth:
         """Whether so many entries may be hashed after a step: those that were, less what was let
         go, and of the real ones those that the counter has passed since."""
-        passed = after.counted - before.counted
+        passed = after.num_cached_blocks - before.num_cached_blocks
         real = after.length - after.null
         return all_of(hashed >= 0, hashed <= real, hashed <= before.hashed + passed)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Truth, all_of, any_of, both, either, if_, implies, min_
-from kvproof.model.reference.rules import SPEC
 from kvproof.model.counting_abstraction.table import (
     ABORTED,
     GONE,
@@ -22,6 +21,7 @@ from kvproof.model.counting_abstraction.table import (
     Sizes,
     Table,
 )
+from kvproof.model.reference.rules import SPEC
 
 Claim = Callable[[Sizes, Table], Truth]
 
@@ -47,15 +47,17 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
 def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
     """A request that is gone has no counts; one that is there has at least a prompt token."""
     nothing = all_of(*(a == b for a, b in zip(t, GONE_TABLE, strict=True)))
-    there = all_of(t.status > GONE, t.status <= ABORTED, t.asked >= 1, t.prompt >= 1)
+    there = all_of(
+        t.status > GONE, t.status <= ABORTED, t.submitted_prompt_tokens >= 1, t.prompt >= 1
+    )
     sound = all_of(*(n >= 0 for n in t))
     return both(sound, either(nothing, there))
 
 
 def truncated_once(sizes: Sizes, t: Table) -> Truth:
     """P has cut a prompt as often as it should, however often the request was preempted."""
-    kept = SPEC.prompt_after_truncation(t.asked, sizes.backoff, False)
-    wanted = if_(sizes.sends == 1, kept, t.asked)
+    kept = SPEC.prompt_after_truncation(t.submitted_prompt_tokens, sizes.backoff, False)
+    wanted = if_(sizes.sends == 1, kept, t.submitted_prompt_tokens)
     return either(t.status == GONE, t.prompt == wanted)
 
 
@@ -86,7 +88,9 @@ def loads_all_or_nothing(_sizes: Sizes, t: Table) -> Truth:
 
 def no_blocks_without_tokens(_sizes: Sizes, t: Table) -> Truth:
     """A request without blocks has computed nothing, and counts nothing."""
-    none = all_of(t.computed == 0, t.hit == 0, t.external == 0, t.counted == 0, t.null == 0)
+    none = all_of(
+        t.computed == 0, t.hit == 0, t.external == 0, t.num_cached_blocks == 0, t.null == 0
+    )
     return implies(t.length == 0, none)
 
 
@@ -100,15 +104,17 @@ def counter_counts_full_blocks(sizes: Sizes, t: Table) -> Truth:
     nothing where nothing is cached."""
     loads = any_of(t.status == LOADING, t.status == LOADED)
     return all_of(
-        t.counted * sizes.block_size <= t.reach,
-        implies(loads, t.counted * sizes.block_size <= t.hit),
-        implies(sizes.caching == 0, t.counted == 0),
+        t.num_cached_blocks * sizes.block_size <= t.reach,
+        implies(loads, t.num_cached_blocks * sizes.block_size <= t.hit),
+        implies(sizes.caching == 0, t.num_cached_blocks == 0),
     )
 
 
 def hashed_are_counted(_sizes: Sizes, t: Table) -> Truth:
     """Hashed entries are real blocks, and counted."""
-    return all_of(t.null <= t.length, t.hashed <= t.length - t.null, t.hashed <= t.counted)
+    return all_of(
+        t.null <= t.length, t.hashed <= t.length - t.null, t.hashed <= t.num_cached_blocks
+    )
 
 
 def table_claims(kind: str) -> Mapping[str, Claim]:
@@ -128,7 +134,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
 
     def full_attention_keeps_all(sizes: Sizes, t: Table) -> Truth:
         """No entry is null, and all that is counted is hashed."""
-        return both(t.null == 0, implies(sizes.caching == 1, t.hashed == t.counted))
+        return both(t.null == 0, implies(sizes.caching == 1, t.hashed == t.num_cached_blocks))
 
     def state_is_there(_sizes: Sizes, t: Table) -> Truth:
         """A table that has entries has a real one: the running state."""
@@ -136,7 +142,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
 
     def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
         """P has computed, when it hands over, what D will load."""
-        loaded = SPEC.tokens_loaded_by_decode(t.asked, sizes.backoff)
+        loaded = SPEC.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.backoff)
         return implies(t.status == SENDING, t.computed == loaded)
 
     own: dict[str, Claim] = {}

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both, either, if_, implies, max_
 from kvproof.model.arithmetic.ranges import Range, at_least, between
-from kvproof.model.reference.rules import Rules
 from kvproof.model.arithmetic.system import Action, System
 from kvproof.model.counting_abstraction.table import (
     ABORTED,
@@ -30,6 +29,7 @@ from kvproof.model.counting_abstraction.table import (
     Table,
     where,
 )
+from kvproof.model.reference.rules import Rules
 
 
 def table_system(kind: str, rules: Rules) -> System:
@@ -41,13 +41,17 @@ def table_system(kind: str, rules: Rules) -> System:
     lacking in another one is not followed."""
 
     def asked_again(sizes: Sizes, t: Table) -> Num:
-        again = rules.prompt_after_truncation(t.prompt, sizes.backoff, t.prompt < t.asked)
+        again = rules.prompt_after_truncation(
+            t.prompt, sizes.backoff, t.prompt < t.submitted_prompt_tokens
+        )
         return if_(both(sizes.sends == 1, t.status == PREEMPTED), again, t.prompt)
 
-    def submit(sizes: Sizes, _t: Table, asked: Num) -> Table:
-        kept = rules.prompt_after_truncation(asked, sizes.backoff, False)
+    def submit(sizes: Sizes, _t: Table, submitted_prompt_tokens: Num) -> Table:
+        kept = rules.prompt_after_truncation(submitted_prompt_tokens, sizes.backoff, False)
         return GONE_TABLE._replace(
-            status=WAITING, asked=asked, prompt=if_(sizes.sends == 1, kept, asked)
+            status=WAITING,
+            submitted_prompt_tokens=submitted_prompt_tokens,
+            prompt=if_(sizes.sends == 1, kept, submitted_prompt_tokens),
         )
 
     def may_admit(
@@ -57,7 +61,7 @@ def table_system(kind: str, rules: Rules) -> System:
         own: Num,
         lacking: Num,
         external: Num,
-        junction: Num,
+        shared_prefix_boundary: Num,
         hashed: Num,
     ) -> Truth:
         prompt = asked_again(sizes, t)
@@ -73,7 +77,7 @@ def table_system(kind: str, rules: Rules) -> System:
         offered = rules.tokens_loaded_by_decode(prompt, sizes.backoff)
         connected = both(sizes.connected == 1, sizes.sends == 0)
         loads = both(
-            both(external >= 0, junction >= 0),
+            both(external >= 0, shared_prefix_boundary >= 0),
             implies(external > 0, both(connected, hit + external == offered)),
         )
         held = max_(own - nulls(sizes, prompt, hit, own, external), 0)
@@ -110,7 +114,7 @@ def table_system(kind: str, rules: Rules) -> System:
         own: Num,
         lacking: Num,
         external: Num,
-        junction: Num,
+        shared_prefix_boundary: Num,
         hashed: Num,
     ) -> Table:
         """A hit of so many blocks, of which the group has `own` blocks itself, and a load. Blocks
@@ -121,16 +125,16 @@ def table_system(kind: str, rules: Rules) -> System:
         left = left_behind(sizes, prompt, hit, external)
         table = Table(
             status=if_(external > 0, LOADING, t.status),
-            asked=t.asked,
+            submitted_prompt_tokens=t.submitted_prompt_tokens,
             prompt=prompt,
             out=t.out,
             computed=total,
             hit=hit,
             external=external,
-            junction=junction,
+            shared_prefix_boundary=shared_prefix_boundary,
             length=max_(left, own),
             null=nulls(sizes, prompt, hit, own, external) + (lacking if may_lack else 0),
-            counted=max_(rules.counted_after_hit(own, left), t.counted),
+            num_cached_blocks=max_(rules.counted_after_hit(own, left), t.num_cached_blocks),
         )
         missing = counts.blocks_for_tokens(total, sizes.block_size) - table.length
         table = table._replace(length=table.length + if_(external > 0, max_(missing, 0), 0))
@@ -151,7 +155,7 @@ def table_system(kind: str, rules: Rules) -> System:
             t.known,
             sizes.block_size,
             sizes.chunk,
-            t.junction,
+            t.shared_prefix_boundary,
         )
         return split == tokens
 
@@ -179,7 +183,7 @@ def table_system(kind: str, rules: Rules) -> System:
 
     def kept_for_decode(sizes: Sizes, t: Table, hashed: Num) -> Table:
         """A finished request that P keeps for D lets go of what D does not need."""
-        needed = rules.needed_from_load(t.computed, t.asked)
+        needed = rules.needed_from_load(t.computed, t.submitted_prompt_tokens)
         kept = group.released(sizes, t._replace(status=SENDING, out=t.out + 1), needed)
         return group.hashing(sizes, kept, hashed)
 
@@ -189,7 +193,7 @@ def table_system(kind: str, rules: Rules) -> System:
         sent = either(sizes.sends == 0, group.may_hash(t, kept, kept.hashed))
         return if_(stays, hashed == t.hashed, sent)
 
-    def adopt(sizes: Sizes, t: Table, preempted: Num, hashed: Num) -> Table:
+    def finish_load(sizes: Sizes, t: Table, preempted: Num, hashed: Num) -> Table:
         status = if_(preempted == 1, PREEMPTED, WAITING)
         taken = group.hashing(sizes, group.counting(sizes, t, t.computed), hashed)
         taken = taken._replace(status=status, computed=counts.resumed_at(t.computed, t.known))
@@ -200,8 +204,8 @@ def table_system(kind: str, rules: Rules) -> System:
         return either(t.status == FAILED, group.may_hash(t, taken, hashed))
 
     def preempt(_sizes: Sizes, t: Table) -> Table:
-        kept = rules.counted_after_preemption(t.counted)
-        return t.emptied(PREEMPTED)._replace(counted=kept)
+        kept = rules.counted_after_preemption(t.num_cached_blocks)
+        return t.emptied(PREEMPTED)._replace(num_cached_blocks=kept)
 
     def failed(sizes: Sizes, t: Table) -> Table:
         again = both(t.status == LOADING, sizes.recomputes == 1)
@@ -228,7 +232,7 @@ def table_system(kind: str, rules: Rules) -> System:
                 "submit",
                 lambda _s, t: t.status == GONE,
                 submit,
-                lambda _s: {"asked": at_least(1)},
+                lambda _s: {"submitted_prompt_tokens": at_least(1)},
             ),
             Action(
                 "admit",
@@ -239,7 +243,7 @@ def table_system(kind: str, rules: Rules) -> System:
                     own=at_least(0),
                     lacking=at_least(0),
                     external=at_least(0),
-                    junction=at_least(0),
+                    shared_prefix_boundary=at_least(0),
                 ),
                 may_admit,
                 whole_units,
@@ -274,9 +278,9 @@ def table_system(kind: str, rules: Rules) -> System:
             ),
             Action("failed", lambda _s, t: t.among(LOADING, ABORTED), failed),
             Action(
-                "adopt",
+                "finish_load",
                 lambda _s, t: t.among(LOADED, FAILED),
-                adopt,
+                finish_load,
                 lambda _s: choosing(preempted=between(0, 1)),
                 may_adopt,
             ),

@@ -26,8 +26,8 @@ from kvproof.model.arithmetic.algebra import (
     not_,
 )
 from kvproof.model.arithmetic.ranges import at_least, between
-from kvproof.model.reference.rules import Rules
 from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.reference.rules import Rules
 
 NONE, OFFERED, READING, TELLING, ABANDONED, LOST = range(6)
 
@@ -61,7 +61,7 @@ class Handover(NamedTuple):
 
     phase: Num = NONE
     pinned: Num = 0
-    asked: Num = 0
+    submitted_prompt_tokens: Num = 0
     delivered: Num = 0
     hit: Num = 0
     loaded: Num = 0
@@ -92,20 +92,28 @@ def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num
 def handover_system(kind: str, rules: Rules) -> System:
     """The system of a hand-over in a group of this kind: full, window, or mamba."""
 
-    def computed(sizes: Sizes, asked: Num, max_tokens: Num) -> Num:
+    def computed(sizes: Sizes, submitted_prompt_tokens: Num, max_tokens: Num) -> Num:
         """Tokens that P computes; the last one it samples is not among them."""
         sampled = rules.tokens_sampled_by_prefill(max_tokens)
-        return rules.prompt_after_truncation(asked, sizes.p_backoff, False) + sampled - 1
+        return (
+            rules.prompt_after_truncation(submitted_prompt_tokens, sizes.p_backoff, False)
+            + sampled
+            - 1
+        )
 
-    def may_offer(sizes: Sizes, _h: Handover, asked: Num, max_tokens: Num) -> Truth:
-        return computed(sizes, asked, max_tokens) >= 1
+    def may_offer(
+        sizes: Sizes, _h: Handover, submitted_prompt_tokens: Num, max_tokens: Num
+    ) -> Truth:
+        return computed(sizes, submitted_prompt_tokens, max_tokens) >= 1
 
-    def offer(sizes: Sizes, _h: Handover, asked: Num, max_tokens: Num) -> Handover:
-        delivered = computed(sizes, asked, max_tokens)
+    def offer(
+        sizes: Sizes, _h: Handover, submitted_prompt_tokens: Num, max_tokens: Num
+    ) -> Handover:
+        delivered = computed(sizes, submitted_prompt_tokens, max_tokens)
         return NO_HANDOVER._replace(
             phase=OFFERED,
             pinned=1,
-            asked=asked,
+            submitted_prompt_tokens=submitted_prompt_tokens,
             delivered=delivered,
             remote=blocks_offered(kind, rules, sizes, delivered),
         )
@@ -113,7 +121,9 @@ def handover_system(kind: str, rules: Rules) -> System:
     def fresh(sizes: Sizes, h: Handover, hit: Num, own: Num, external: Num) -> Num:
         """Blocks D takes for what it loads."""
         total = hit + external
-        needed = rules.needed_from_load(total, h.asked) if kind == "window" else total
+        needed = (
+            rules.needed_from_load(total, h.submitted_prompt_tokens) if kind == "window" else total
+        )
         skipped: Num = 0
         if kind == "window":
             skipped = rules.tokens_skipped_by_window(needed, sizes.window)
@@ -124,7 +134,7 @@ def handover_system(kind: str, rules: Rules) -> System:
         return max_(counts.blocks_for_tokens(total, sizes.d_block) - table, 0)
 
     def may_load(sizes: Sizes, h: Handover, hit: Num, own: Num, external: Num) -> Truth:
-        offered_tokens = rules.tokens_loaded_by_decode(h.asked, sizes.d_backoff)
+        offered_tokens = rules.tokens_loaded_by_decode(h.submitted_prompt_tokens, sizes.d_backoff)
         whole = both(
             counts.round_down(hit, sizes.d_block) == hit,
             counts.round_down(own, sizes.d_block) == own,
@@ -172,7 +182,11 @@ def handover_system(kind: str, rules: Rules) -> System:
 
     def unread(h: Handover, phase: Num) -> Handover:
         return NO_HANDOVER._replace(
-            phase=phase, pinned=h.pinned, asked=h.asked, delivered=h.delivered, remote=h.remote
+            phase=phase,
+            pinned=h.pinned,
+            submitted_prompt_tokens=h.submitted_prompt_tokens,
+            delivered=h.delivered,
+            remote=h.remote,
         )
 
     def phase(*phases: int) -> Callable[[Sizes, Handover], Truth]:
@@ -201,7 +215,7 @@ def handover_system(kind: str, rules: Rules) -> System:
                 "offer",
                 phase(NONE),
                 offer,
-                lambda _s: {"asked": at_least(1), "max_tokens": at_least(1)},
+                lambda _s: {"submitted_prompt_tokens": at_least(1), "max_tokens": at_least(1)},
                 may_offer,
             ),
             Action(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from kvproof.model.arithmetic.algebra import Truth, all_of, any_of, both, either, implies
-from kvproof.model.reference.rules import SPEC
 from kvproof.model.counting_abstraction.transfer import (
     LOST,
     NO_HANDOVER,
@@ -15,6 +14,7 @@ from kvproof.model.counting_abstraction.transfer import (
     Sizes,
     blocks_offered,
 )
+from kvproof.model.reference.rules import SPEC
 
 Claim = Callable[[Sizes, Handover], Truth]
 
@@ -33,14 +33,14 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
 def counts_are_none_when_over(_sizes: Sizes, h: Handover) -> Truth:
     """A hand-over that has ended has no counts; one under way has at least a prompt token."""
     nothing = all_of(*(a == b for a, b in zip(h, NO_HANDOVER, strict=True)))
-    there = all_of(h.phase > NONE, h.phase <= LOST, h.asked >= 1, h.pinned <= 1)
+    there = all_of(h.phase > NONE, h.phase <= LOST, h.submitted_prompt_tokens >= 1, h.pinned <= 1)
     return both(all_of(*(n >= 0 for n in h)), either(nothing, there))
 
 
 def delivered_is_loaded(sizes: Sizes, h: Handover) -> Truth:
     """What P delivers is what D may load; what D hits and loads is what P delivered
     (vllm#37310)."""
-    offered = SPEC.tokens_loaded_by_decode(h.asked, sizes.d_backoff)
+    offered = SPEC.tokens_loaded_by_decode(h.submitted_prompt_tokens, sizes.d_backoff)
     return both(
         either(h.phase == NONE, h.delivered == offered),
         implies(h.phase == READING, h.hit + h.loaded == h.delivered),

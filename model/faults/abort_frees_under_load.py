@@ -4,7 +4,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="abort_frees_under_load",
-    born_of="vllm#32255",
+    origin="vllm#32255",
     mistake="an abort frees D's blocks while the transfer still writes them",
     replaces=("keeps_until_loaded", lambda _loads: False),
     breaks=("nothing_reused_under_transfer",),

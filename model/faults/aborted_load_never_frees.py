@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="aborted_load_never_frees",
-    born_of="vllm#46283",
+    origin="vllm#46283",
     mistake="the blocks of an aborted load are not freed when its transfer ends",
     replaces=("free_aborted", lambda engine, _request, _rules: engine),
     breaks=("references_are_exact", "all_blocks_return"),

@@ -1,13 +1,13 @@
 """The other half of #42554: a request that is to load schedules no tokens, and 0 tokens after the
 align split means 'not in this step'. It is never admitted."""
 
-from kvproof.model.reference.scheduling.scheduling_actions import begin_load
-from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.reference.blocks.growth import Grown
 from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.scheduling.scheduling_actions import begin_load
 from kvproof.model.state import Request
 
 
@@ -20,7 +20,7 @@ def put_off(work: Scheduling, request: Request, hit: Hit, recorded: Lists) -> Gr
 
 FAULT = Fault(
     name="align_split_during_load",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     mistake="the align split is applied to a load, finds 0 tokens and puts it off for ever",
     replaces=("begin_load", put_off),
     breaks=("every_request_can_finish",),

@@ -1,12 +1,12 @@
 """Before #42554 `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`: the
 first load of a hybrid model killed D's engine."""
 
-from kvproof.model.reference.scheduling.scheduling_actions import begin_load
-from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.reference.blocks.growth import Grown
 from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.scheduling.scheduling_actions import begin_load
 from kvproof.model.state import Request
 
 
@@ -20,7 +20,7 @@ def refused(work: Scheduling, request: Request, hit: Hit, recorded: Lists) -> Gr
 
 FAULT = Fault(
     name="align_split_refuses_external",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     mistake="the align split asserts that no token is external",
     replaces=("begin_load", refused),
     breaks=("engine_survives",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="cached_state_overwritten",
-    born_of="vllm#51766",
+    origin="vllm#51766",
     mistake="a request goes on in the block in which its state is cached",
     replaces=("is_copied_first", lambda _block: False),
     breaks=("cached_block_holds_its_key", "writer_is_alone"),

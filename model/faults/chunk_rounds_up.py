@@ -14,20 +14,27 @@ def to_the_end_of_its_block(
     known: Num,
     block_size: Num,
     chunk_limit: Num,
-    junction: Num,
-    proof: int = 0,
+    shared_prefix_boundary: Num,
+    eagle_drop_tokens: int = 0,
 ) -> Num:
     """Up to the next boundary, or to the end of its prefill."""
     rounded = min_(ceil_div(start + tokens, block_size) * block_size, prefill_end) - start
     longer = if_(start + tokens < prefill_end, rounded, tokens)
     return counts.align_chunk(
-        start, longer, prefill_end, known, block_size, chunk_limit, junction, proof
+        start,
+        longer,
+        prefill_end,
+        known,
+        block_size,
+        chunk_limit,
+        shared_prefix_boundary,
+        eagle_drop_tokens,
     )
 
 
 FAULT = Fault(
     name="chunk_rounds_up",
-    born_of="vllm#36734",
+    origin="vllm#36734",
     mistake="a chunk is lengthened to the end of its block, beyond the budget of the step",
     replaces=("align_chunk", to_the_end_of_its_block),
     breaks=("engine_survives",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="chunk_takes_placeholder",
-    born_of="vllm#57562",
+    origin="vllm#57562",
     mistake="the output of a chunk that samples no token takes a placeholder",
     replaces=("placeholders_taken", lambda _samples: 1),
     breaks=("placeholders_are_samples_in_flight",),

@@ -6,10 +6,10 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="copied_before_filled",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a block is copied for a hit in the step that fills it, before it is filled",
     replaces=("filled_by_step", lambda *_: False),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="partial-evicting",
-    concerns=lambda cluster: any(engine.partial for engine in cluster.engines),
+    concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )

@@ -4,8 +4,8 @@ written its copy before anything was in it, and a cached state is copied after i
 from collections.abc import Sequence
 
 from kvproof.model import config, memory
-from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 from kvproof.model.step import Read
@@ -21,7 +21,7 @@ def copied_at_last(
 
 FAULT = Fault(
     name="copies_after_the_step",
-    born_of="vllm#51766",
+    origin="vllm#51766",
     mistake="blocks are copied after the step has read and written them",
     replaces=("run_step", copied_at_last),
     breaks=(

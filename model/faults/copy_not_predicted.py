@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="copy_not_predicted",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     mistake="the block for a private copy is not counted among the blocks to be taken",
     replaces=("copies_predicted", lambda _copies: 0),
     breaks=("predicted_is_taken", "engine_survives"),

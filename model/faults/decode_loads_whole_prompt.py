@@ -12,7 +12,7 @@ def whole_prompt(prompt: Num, backoff: Num) -> Num:  # noqa: ARG001
 
 FAULT = Fault(
     name="decode_loads_whole_prompt",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     mistake="D loads the state of all N tokens and then applies token N a second time",
     replaces=("tokens_loaded_by_decode", whole_prompt),
     breaks=("prefill_and_decode_agree",),

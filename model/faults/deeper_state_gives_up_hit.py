@@ -16,7 +16,7 @@ def what_all_agree_on(together: int, full: int, alone: Iterable[int]) -> int:
 
 FAULT = Fault(
     name="deeper_state_gives_up_hit",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a cached state deeper than the attention cache makes D give up the hit of the latter",
     replaces=("hit_before_load", what_all_agree_on),
     breaks=("repeated_prompt_hits",),

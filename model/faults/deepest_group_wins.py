@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="deepest_group_wins",
-    born_of="vllm#46453",
+    origin="vllm#46453",
     mistake="the hit is as long as the longest of any group",
     replaces=("hit_holds", any),
     breaks=("hit_holds_in_every_group",),

@@ -6,7 +6,7 @@ from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING
 
 FAULT = Fault(
     name="deferred_requests_take_places",
-    born_of="vllm#53130",
+    origin="vllm#53130",
     mistake="a request that waits for its load takes the place of one that runs",
     replaces=("takes_a_place", lambda status: status in (RUNNING, PAUSED, LOADING, LOADED, FAILED)),
     breaks=("every_request_can_finish",),

@@ -4,7 +4,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="double_free",
-    born_of="vllm#42571",
+    origin="vllm#42571",
     mistake="a freed block loses two references",
     replaces=("references_dropped", lambda entries: 2 * entries),
     breaks=(

@@ -12,7 +12,7 @@ def all_of_the_step(end: Num, known: Num) -> Num:  # noqa: ARG001
 
 FAULT = Fault(
     name="drafts_are_cached",
-    born_of="vllm#18668",
+    origin="vllm#18668",
     mistake="a block is cached though some of its tokens are drafts",
     replaces=("tokens_to_cache", all_of_the_step),
     breaks=("cached_block_holds_its_key", "writer_is_alone", "counter_counts_only_cached"),

@@ -6,9 +6,9 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="embeddings_not_loaded",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="D loads nothing of a prompt sent as embeddings",
     replaces=("prompt_tokens_known", lambda prompt, embeds: 0 if embeds else prompt),
-    breaks=("handed_over_is_loaded",),
+    breaks=("offered_tokens_are_loaded",),
     cluster="pd-embeds",
 )

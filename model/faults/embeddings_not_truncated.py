@@ -12,7 +12,7 @@ def only_token_ids(kinds: tuple[str, ...], embeds: bool) -> int:
 
 FAULT = Fault(
     name="embeddings_not_truncated",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     mistake="a prompt sent as embeddings is not truncated on P",
     replaces=("backoff_on_prefill", only_token_ids),
     breaks=(

@@ -4,8 +4,8 @@ caches the last prefix of a prompt that is a multiple of the finest, under a sec
 block. No lookup asks for it (`FullAttentionManager._cache_partial_tail_block`)."""
 
 from kvproof.model import config
-from kvproof.model.reference.scheduling.scheduling_actions import caches_prompt_end
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.scheduling.scheduling_actions import caches_prompt_end
 
 
 def full_attention_always(cfg: config.Engine, group: config.Group) -> bool:
@@ -15,7 +15,7 @@ def full_attention_always(cfg: config.Engine, group: config.Group) -> bool:
 
 FAULT = Fault(
     name="end_of_prompt_cached_in_wider_block",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="full attention caches a prefix inside a block where no hit can end inside a block",
     replaces=("caches_prompt_end", full_attention_always),
     breaks=("cached_key_can_be_hit",),

@@ -22,7 +22,7 @@ def by_count(
 
 FAULT = Fault(
     name="end_trim_across_ratios",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="with unequal kernel blocks per block, the padding of P's last block is paired",
     replaces=("trim", by_count),
     breaks=(

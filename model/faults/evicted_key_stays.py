@@ -4,7 +4,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="evicted_key_stays",
-    born_of="vllm#49125",
+    origin="vllm#49125",
     mistake="a block that is given to a new owner stays in the map under its old key",
     replaces=("forget_key", lambda engine, *_: engine),
     breaks=(

@@ -2,10 +2,10 @@
 stay in the cache meanwhile. If it is aborted or preempted first, the next request that begins alike
 hits blocks that nobody has written."""
 
-from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.state import Engine, Request
 
 
@@ -20,7 +20,7 @@ def only_where_the_request_ends(
 
 FAULT = Fault(
     name="failed_load_stays_cached",
-    born_of="vLLM 0.32.0",
+    origin="vLLM 0.32.0",
     mistake="blocks that a store could not fill stay cached until they are computed",
     replaces=("uncache_missing", only_where_the_request_ends),
     breaks=(

@@ -4,7 +4,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="failed_load_waits_on",
-    born_of="vllm#35943",
+    origin="vllm#35943",
     mistake="a request whose load has failed goes on waiting for it",
     replaces=("restart_after_failed_load", lambda request, _failed: request._replace(computed=0)),
     breaks=("every_request_can_finish",),

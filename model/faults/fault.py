@@ -20,7 +20,7 @@ class Fault:
     """
 
     name: str
-    born_of: str
+    origin: str
     mistake: str
     replaces: tuple[str, Callable[..., Any]]
     breaks: tuple[str, ...]

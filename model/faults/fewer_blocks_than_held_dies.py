@@ -2,8 +2,8 @@
 that it never does (vllm#39562, vllm#43382)."""
 
 from kvproof.model import config
-from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine
 
@@ -19,7 +19,7 @@ def dies_of_blocks_left(
 
 FAULT = Fault(
     name="fewer_blocks_than_held_dies",
-    born_of="vllm#43382",
+    origin="vllm#43382",
     mistake="the engine dies where a request holds more blocks than its next step needs",
     replaces=("allocate", dies_of_blocks_left),
     breaks=("engine_survives",),

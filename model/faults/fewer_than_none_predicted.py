@@ -24,7 +24,7 @@ def states_and_a_drafter(cluster: Cluster) -> bool:
 
 FAULT = Fault(
     name="fewer_than_none_predicted",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="where fewer state blocks are needed than held, less than none is predicted",
     replaces=("state_blocks_predicted", below_none),
     breaks=("predicted_is_taken",),

@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="finished_still_runs",
-    born_of="vllm-ascend#10545",
+    origin="vllm-ascend#10545",
     mistake="P leaves a request that waits for D in the running queue",
     replaces=("stop_running", lambda engine, _name: engine),
     breaks=("every_request_in_one_queue",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="freed_block_leaks",
-    born_of="sglang#16067",
+    origin="sglang#16067",
     mistake="a block without references is not put into the free queue",
     replaces=("entries_queued", lambda _freed: 0),
     breaks=("pool_adds_up", "all_blocks_return"),

@@ -19,7 +19,7 @@ def from_the_front(
 
 FAULT = Fault(
     name="front_trim",
-    born_of="vllm#48633",
+    origin="vllm#48633",
     mistake="the lists are paired from the front, so a partial hit shifts every block",
     replaces=("trim", from_the_front),
     breaks=(

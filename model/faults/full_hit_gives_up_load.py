@@ -8,9 +8,9 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="full_hit_gives_up_load",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a hit on all P offers is taken back for want of a state, and nothing is loaded",
     replaces=("offered_beside_hit", lambda offered, full: offered if full < offered else 0),
-    breaks=("handed_over_is_loaded",),
+    breaks=("offered_tokens_are_loaded",),
     cluster="pd-covering",
 )

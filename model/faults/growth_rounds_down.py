@@ -12,7 +12,7 @@ def rounded_down(end: Num, block_size: Num, held_blocks: Num, skipped_blocks: Nu
 
 FAULT = Fault(
     name="growth_rounds_down",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     mistake="no block is taken for tokens that do not fill one",
     replaces=("attention_blocks_predicted", rounded_down),
     breaks=("null_block_is_nobody", "writer_is_alone"),

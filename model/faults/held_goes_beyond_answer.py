@@ -14,10 +14,10 @@ def all_computed(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG00
 
 FAULT = Fault(
     name="held_goes_beyond_answer",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="tokens that D computed beyond the end of its answer are taken for the next turn's",
     replaces=("tokens_handed_over", all_computed),
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),
     cluster="turns-drafts",
-    concerns=lambda cluster: cluster.turns and cluster.decode.drafts > 0,
+    concerns=lambda cluster: cluster.follow_up_turns and cluster.decode.drafts > 0,
 )

@@ -8,10 +8,10 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="held_is_loaded_again",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="P waits a second time for what D holds, and no second read is started",
     replaces=("asks_for_held", lambda _asked: True),
     breaks=("every_request_can_finish",),
     cluster="turns-recomputing",
-    concerns=lambda cluster: cluster.turns,
+    concerns=lambda cluster: cluster.follow_up_turns,
 )

@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="held_list_ends_with_prompt",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="what D holds is paired with P's blocks from its end, where D's answer is",
     replaces=("cut_held_list", lambda _first, held, end: (end - len(held), held)),
     breaks=(
@@ -16,5 +16,5 @@ FAULT = Fault(
         "request_reads_its_own_prefix",
     ),
     cluster="turns-shorter",
-    concerns=lambda cluster: cluster.turns,
+    concerns=lambda cluster: cluster.follow_up_turns,
 )

@@ -15,7 +15,7 @@ def as_if_whole(held: Num, prompt: Num, _whole: bool) -> Num:
 
 FAULT = Fault(
     name="held_state_is_of_the_prompt",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="the state and the window of all that D computed are taken for those of P's prompt",
     replaces=("held_tokens_loaded", as_if_whole),
     breaks=(
@@ -27,5 +27,5 @@ FAULT = Fault(
         "paired_offsets_are_equal",
     ),
     cluster="turns-state",
-    concerns=lambda cluster: cluster.turns,
+    concerns=lambda cluster: cluster.follow_up_turns,
 )

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="hit_collapses_with_three_groups",
-    born_of="vllm#51771",
+    origin="vllm#51771",
     mistake="with three groups the search for a common hit ends at 0",
     replaces=("settled_hit", lambda hit, groups: 0 if groups > 2 else hit),
     breaks=("hit_is_the_longest",),

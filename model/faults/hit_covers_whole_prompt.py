@@ -5,14 +5,14 @@ from kvproof.model.arithmetic.algebra import Num, round_down
 from kvproof.model.faults.fault import Fault
 
 
-def all_of_it(known: Num, hit_unit: Num, proof: int = 0) -> Num:  # noqa: ARG001
+def all_of_it(known: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:  # noqa: ARG001
     """Down to a unit, with the last token."""
     return round_down(known, hit_unit)
 
 
 FAULT = Fault(
     name="hit_covers_whole_prompt",
-    born_of="vllm#44599",
+    origin="vllm#44599",
     mistake="a hit may cover the last token, and nothing is left to compute",
     replaces=("longest_hit_tokens", all_of_it),
     breaks=("every_request_can_finish", "step_makes_progress"),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="hit_needs_every_group_on_decode",
-    born_of="vllm#42524",
+    origin="vllm#42524",
     mistake="D takes only what all groups hit, although P sends the state anyway",
     replaces=("connector_brings_states", lambda _cfg: False),
     breaks=("repeated_prompt_hits",),

@@ -13,7 +13,7 @@ def from_the_start(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
 
 FAULT = Fault(
     name="hit_not_counted",
-    born_of="vllm#42547",
+    origin="vllm#42547",
     mistake="the cached blocks of a hit are not counted as cached, and are hashed twice",
     replaces=("counted_after_hit", from_the_start),
     breaks=("engine_survives",),

@@ -7,10 +7,10 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="hit_without_room_waits",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a request waits for ever with a hit whose copy the pool has no room for",
     replaces=("hit_fits_pool", lambda _needed, _total: True),
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="partial-tight",
-    concerns=lambda cluster: any(engine.partial for engine in cluster.engines),
+    concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )

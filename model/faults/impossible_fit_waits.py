@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="impossible_fit_waits",
-    born_of="vllm#39734",
+    origin="vllm#39734",
     mistake="a request that the whole pool cannot hold is queued, and blocks those behind it",
     replaces=("request_fits_pool", lambda _needed, _total: True),
     breaks=("step_makes_progress", "every_request_can_finish"),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="last_match_not_dropped",
-    born_of="vllm#17137",
+    origin="vllm#17137",
     mistake="a hit takes the last block that matches, though a drafter has layers in it",
     replaces=("matched_and_dropped", lambda _length, _block_size: ()),
     breaks=("hit_holds_in_every_group",),

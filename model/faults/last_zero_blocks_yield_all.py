@@ -19,7 +19,7 @@ def last_of_remote(
 
 FAULT = Fault(
     name="last_zero_blocks_yield_all",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     mistake="the slice of the last 0 blocks of a list is the whole list",
     replaces=("trim", last_of_remote),
     breaks=("paired_lists_are_equal",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="late_output_takes_placeholder",
-    born_of="vllm#48245",
+    origin="vllm#48245",
     mistake="the output of a step before the preemption takes a placeholder that is gone",
     replaces=("placeholders_due", lambda reserved, _late: reserved),
     breaks=("placeholders_are_samples_in_flight",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="lease_ends_under_reader",
-    born_of="vllm#41383",
+    origin="vllm#41383",
     mistake="P lets its blocks go when its lease ends, though D still reads them",
     replaces=("renews_lease", lambda _reads: False),
     breaks=("nothing_reused_under_transfer",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="lease_ends_under_writer",
-    born_of="vllm#55470",
+    origin="vllm#55470",
     mistake="P lets its blocks go when its lease ends, though it still writes them to D",
     replaces=("frees_at_lease_end", lambda _writes: True),
     breaks=("request_reads_its_own_prefix", "nothing_reused_under_transfer"),

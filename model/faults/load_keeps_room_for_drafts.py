@@ -12,7 +12,7 @@ def step_and_lookahead(drafts: int, ahead: int) -> int:
 
 FAULT = Fault(
     name="load_keeps_room_for_drafts",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a load waits for the blocks of a step with drafts, whatever room its own have",
     replaces=("slots_kept_beside_load", step_and_lookahead),
     breaks=("every_request_can_finish", "step_makes_progress"),

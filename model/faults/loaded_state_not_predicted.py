@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="loaded_state_not_predicted",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     mistake="the block for the state a store brings is not counted among those to be taken",
     replaces=("tokens_loaded_before_chunk", lambda _loaded, _end: 0),
     breaks=("engine_survives", "predicted_is_taken"),

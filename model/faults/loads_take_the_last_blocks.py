@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="loads_take_the_last_blocks",
-    born_of="vllm#45388",
+    origin="vllm#45388",
     mistake="a load may take blocks that requests begun before it need to finish",
     replaces=("leaves_room", lambda _needed, _free: True),
     breaks=("every_request_can_finish",),

@@ -16,7 +16,7 @@ def no_longer_than_remote(
 
 FAULT = Fault(
     name="longer_list_dies_across_ratios",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="with unequal kernel blocks per block, D's list may not be longer than P's",
     replaces=("longest_local_list", no_longer_than_remote),
     breaks=("engine_survives",),

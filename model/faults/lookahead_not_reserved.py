@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="lookahead_not_reserved",
-    born_of="vllm#57605",
+    origin="vllm#57605",
     mistake="no blocks are taken for the slots in which the drafter writes ahead",
     replaces=("lookahead", lambda _tokens: 0),
     breaks=("writer_is_alone",),

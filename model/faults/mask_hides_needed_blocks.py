@@ -6,14 +6,16 @@ from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 
-def one_fewer(block: Num, window: Num, block_size: Num, hit_unit: Num, proof: int = 0) -> Truth:
+def one_fewer(
+    block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_tokens: int = 0
+) -> Truth:
     """As if the window were a block narrower."""
-    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit, proof)
+    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit, eagle_drop_tokens)
 
 
 FAULT = Fault(
     name="mask_hides_needed_blocks",
-    born_of="vllm#44082",
+    origin="vllm#44082",
     mistake="of the blocks that a window's hit needs one is not hashed",
     replaces=("serves_a_hit", one_fewer),
     breaks=("repeated_prompt_hits",),

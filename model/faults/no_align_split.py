@@ -12,8 +12,8 @@ def uncut(
     known: Num,  # noqa: ARG001
     block_size: Num,  # noqa: ARG001
     chunk_limit: Num,  # noqa: ARG001
-    junction: Num,  # noqa: ARG001
-    proof: int = 0,  # noqa: ARG001
+    shared_prefix_boundary: Num,  # noqa: ARG001
+    eagle_drop_tokens: int = 0,  # noqa: ARG001
 ) -> Num:
     """All the tokens the budget allows."""
     return tokens
@@ -21,7 +21,7 @@ def uncut(
 
 FAULT = Fault(
     name="no_align_split",
-    born_of="vllm#51113",
+    origin="vllm#51113",
     mistake="a chunk ends where the budget ends, and its state is cached as the block's",
     replaces=("align_chunk", uncut),
     breaks=(

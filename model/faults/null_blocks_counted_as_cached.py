@@ -13,7 +13,7 @@ def counts_placeholders(hit_blocks: Num, skipped_blocks: Num) -> Num:
 
 FAULT = Fault(
     name="null_blocks_counted_as_cached",
-    born_of="vllm#42547",
+    origin="vllm#42547",
     mistake="null placeholders in front of tokens the connector brings are counted as cached",
     replaces=("counted_after_hit", counts_placeholders),
     breaks=("counter_counts_only_cached",),

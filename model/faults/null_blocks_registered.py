@@ -6,8 +6,8 @@ remedy vLLM took instead (#44243) asks full attention alone for the hit and lets
 the state."""
 
 from kvproof.model import config
-from kvproof.model.reference.blocks import pool
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine, Key
 
@@ -24,7 +24,7 @@ def null_block_too(
 
 FAULT = Fault(
     name="null_blocks_registered",
-    born_of="vllm#42547",
+    origin="vllm#42547",
     mistake="the null block is registered under the hashes of skipped Mamba positions",
     replaces=("cache_block", null_block_too),
     breaks=(

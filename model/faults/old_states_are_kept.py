@@ -12,7 +12,7 @@ def none_skipped(_computed: Num) -> Num:
 
 FAULT = Fault(
     name="old_states_are_kept",
-    born_of="vllm#39734",
+    origin="vllm#39734",
     mistake="the states before the running one are never freed",
     replaces=("tokens_skipped_by_state", none_skipped),
     breaks=("no_more_is_held_than_is_read",),

@@ -13,7 +13,7 @@ def however_short(prompt: Num, backoff: Num, truncated: Truth) -> Num:
 
 FAULT = Fault(
     name="one_token_prompt_truncated",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     mistake="P truncates a prompt of one token, and nothing is left of it",
     replaces=("prompt_after_truncation", however_short),
     breaks=("every_request_can_finish",),

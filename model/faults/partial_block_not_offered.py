@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="partial_block_not_offered",
-    born_of="vllm#21074",
+    origin="vllm#21074",
     mistake="P does not offer its last block where that is not full, and D counts it as loaded",
     replaces=("attention_blocks_offered", counts.full_blocks),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),

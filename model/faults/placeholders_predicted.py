@@ -19,7 +19,7 @@ def one_for_each(
 
 FAULT = Fault(
     name="placeholders_predicted",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     mistake="null placeholders of a Mamba table are counted as blocks to take",
     replaces=("state_blocks_predicted", one_for_each),
     breaks=("table_fits_its_tokens", "predicted_is_taken"),

@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="poisoned_step_counts",
-    born_of="vllm#45138",
+    origin="vllm#45138",
     mistake="a step dispatched after one whose load has failed keeps its token and its placeholder",
     replaces=("void_steps", lambda engine, _name: engine),
     breaks=(

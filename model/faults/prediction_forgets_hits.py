@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="prediction_forgets_hits",
-    born_of="vllm#46892",
+    origin="vllm#46892",
     mistake="hit blocks that are free now are not counted among the blocks a request will take",
     replaces=("evictable_hit_blocks", lambda _blocks: 0),
     breaks=("predicted_is_taken",),

@@ -6,14 +6,14 @@ from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 
-def as_it_was(counted: Num) -> Num:
+def as_it_was(num_cached_blocks: Num) -> Num:
     """The blocks counted before."""
-    return counted
+    return num_cached_blocks
 
 
 FAULT = Fault(
     name="preemption_keeps_counter",
-    born_of="vllm#36752",
+    origin="vllm#36752",
     mistake="a preempted request keeps its count of cached blocks",
     replaces=("counted_after_preemption", as_it_was),
     breaks=("counter_counts_only_cached",),

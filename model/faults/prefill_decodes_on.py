@@ -13,7 +13,7 @@ def as_the_user_asked(max_tokens: Num) -> Num:
 
 FAULT = Fault(
     name="prefill_decodes_on",
-    born_of="vllm#18248",
+    origin="vllm#18248",
     mistake="P goes on to decode the answer before it hands the prompt over",
     replaces=("tokens_sampled_by_prefill", as_the_user_asked),
     breaks=("prefill_and_decode_agree",),

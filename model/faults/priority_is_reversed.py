@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="priority_is_reversed",
-    born_of="vllm#19057",
+    origin="vllm#19057",
     mistake="the job of the highest priority number is served first, and preempted last",
     replaces=("rank", lambda priority, arrival: (-priority, arrival)),
     breaks=("priority_is_kept",),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="prompt_end_run_over",
-    born_of="vllm#46384",
+    origin="vllm#46384",
     mistake="no chunk ends where a hit on the whole prompt would",
     replaces=("tail_chunk", lambda _start, tokens, _boundary, _tail: tokens),
     breaks=("repeated_prompt_hits",),

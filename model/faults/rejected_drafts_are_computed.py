@@ -12,7 +12,7 @@ def no_step_back(end: Num, known: Num, accepted: Num) -> Num:  # noqa: ARG001
 
 FAULT = Fault(
     name="rejected_drafts_are_computed",
-    born_of="vllm#48245",
+    origin="vllm#48245",
     mistake="rejected drafts stay counted as computed",
     replaces=("computed_after_drafts", no_step_back),
     breaks=("placeholders_are_samples_in_flight", "request_reads_its_own_prefix"),

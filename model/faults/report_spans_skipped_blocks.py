@@ -14,9 +14,9 @@ def all_looked_at(
 
 FAULT = Fault(
     name="report_spans_skipped_blocks",
-    born_of="vllm#44451",
+    origin="vllm#44451",
     mistake="a report of stored blocks carries the tokens of skipped ones too",
     replaces=("report_spans", all_looked_at),
-    breaks=("events_tell_their_tokens",),
+    breaks=("events_carry_their_tokens",),
     cluster="events-hybrid",
 )

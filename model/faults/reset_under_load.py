@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="reset_under_load",
-    born_of="vllm#57727",
+    origin="vllm#57727",
     mistake="a reset is carried out though blocks are in use, and leaves those in the cache",
     replaces=("pool_is_idle", lambda _engine: True),
     breaks=("reset_is_whole",),

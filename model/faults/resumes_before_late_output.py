@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="resumes_before_late_output",
-    born_of="vllm#48245",
+    origin="vllm#48245",
     mistake="a preempted request runs again before the token of its last step has come",
     replaces=("awaits_output", lambda _flights: False),
     breaks=("placeholders_are_samples_in_flight",),

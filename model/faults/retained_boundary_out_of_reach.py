@@ -14,17 +14,17 @@ def at_the_very_end(
     hit_unit: Num,
     interval: Num,
     prompt: Num,
-    junction: Num,
+    shared_prefix_boundary: Num,
     *drafted: int,
 ) -> Truth:
     """As if a hit could cover the whole prompt."""
     kept = (block, window, block_size, hit_unit, interval)
-    return counts.is_retained(*kept, prompt + 1, junction, *drafted)
+    return counts.is_retained(*kept, prompt + 1, shared_prefix_boundary, *drafted)
 
 
 FAULT = Fault(
     name="retained_boundary_out_of_reach",
-    born_of="vllm#53945",
+    origin="vllm#53945",
     mistake="sparse retention keeps the boundary at the end of a prompt, which no hit may reach",
     replaces=("is_retained", at_the_very_end),
     breaks=("repeated_prompt_hits",),

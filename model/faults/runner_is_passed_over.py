@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="runner_is_passed_over",
-    born_of="vllm#49206",
+    origin="vllm#49206",
     mistake="the loop over running requests leaves one out",
     replaces=("runners_in_turn", lambda running: (*running[:1], *running[2:])),
     breaks=("room_is_used",),

@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="split_at_the_smallest_block",
-    born_of="vllm#54076",
+    origin="vllm#54076",
     mistake="the align split goes by the smallest block size of all groups",
     replaces=("split_block", lambda _state_block, smallest: smallest),
     breaks=(
@@ -16,5 +16,5 @@ FAULT = Fault(
         "repeated_prompt_hits",
     ),
     cluster="partial-unequal",
-    concerns=lambda cluster: any(engine.partial for engine in cluster.engines),
+    concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )

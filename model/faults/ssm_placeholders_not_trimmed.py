@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="ssm_placeholders_not_trimmed",
-    born_of="vllm#42554",
+    origin="vllm#42554",
     mistake="P's placeholders before the Mamba state are left in the list",
     replaces=("state_slots_moved", lambda slots: slots),
     breaks=("paired_lists_are_equal", "null_block_is_nobody"),

@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="state_of_rejected_drafts",
-    born_of="vllm#57128",
+    origin="vllm#57128",
     mistake="a request continues from the state after drafts that were rejected",
     replaces=("states_kept", lambda _accepted, drafts: drafts),
     breaks=("state_read_is_state_at_computed",),

@@ -6,9 +6,9 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="state_only_at_last_boundary",
-    born_of="vllm#43587",
+    origin="vllm#43587",
     mistake="a prompt's state is kept only where its last chunk before the end stops",
-    replaces=("junction", lambda _alone, _together: 0),
+    replaces=("shared_prefix_boundary", lambda _alone, _together: 0),
     breaks=("repeated_prompt_hits",),
     cluster="hybrid-siblings",
 )

@@ -13,16 +13,18 @@ def at_the_last_boundary(
     known: Num,
     block_size: Num,
     chunk_limit: Num,
-    junction: Num,
-    proof: int = 0,  # noqa: ARG001
+    shared_prefix_boundary: Num,
+    eagle_drop_tokens: int = 0,  # noqa: ARG001
 ) -> Num:
     """As if there were no drafter."""
-    return counts.align_chunk(start, tokens, prefill_end, known, block_size, chunk_limit, junction)
+    return counts.align_chunk(
+        start, tokens, prefill_end, known, block_size, chunk_limit, shared_prefix_boundary
+    )
 
 
 FAULT = Fault(
     name="state_past_the_resume",
-    born_of="vllm#53945",
+    origin="vllm#53945",
     mistake="the last state of a prompt is kept behind where a drafter lets it resume",
     replaces=("align_chunk", at_the_last_boundary),
     breaks=("repeated_prompt_hits",),

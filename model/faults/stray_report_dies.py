@@ -16,7 +16,7 @@ def asserts_that_it_waits(engine: Engine, name: str) -> Engine:
 
 FAULT = Fault(
     name="stray_report_dies",
-    born_of="vllm#46240",
+    origin="vllm#46240",
     mistake="a report that nobody waits for fails an assertion",
     replaces=("take_repeated_report", asserts_that_it_waits),
     breaks=("engine_survives",),

@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="superseded_state_reserved",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a cached state that a load makes superfluous is counted among the blocks to be taken",
     replaces=("states_superseded", lambda _left_behind: 0),
     breaks=("predicted_is_taken",),

@@ -11,7 +11,7 @@ def for_any_other_group(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: A
 
 FAULT = Fault(
     name="truncates_for_any_non_full_group",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     mistake="P truncates for any group that is not full attention: windows lose a token",
     replaces=("backoff_on_prefill", for_any_other_group),
     breaks=("prefill_and_decode_agree",),

@@ -12,7 +12,7 @@ def always_shorter(prompt: Num, backoff: Num, truncated: Truth) -> Num:  # noqa:
 
 FAULT = Fault(
     name="truncation_without_guard",
-    born_of="vllm#37310",
+    origin="vllm#37310",
     mistake="P truncates again each time a preempted request is scheduled",
     replaces=("prompt_after_truncation", always_shorter),
     breaks=(

@@ -6,7 +6,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="uncomputed_stays_cached",
-    born_of="vllm#57580",
+    origin="vllm#57580",
     mistake="blocks of a request that is taken out of a step stay cached, though never filled",
     replaces=("forget_uncomputed", lambda _begun, engine, *_: engine),
     breaks=("cached_block_holds_its_key", "writer_is_alone"),

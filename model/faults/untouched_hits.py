@@ -5,7 +5,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="untouched_hits",
-    born_of="vllm#44409",
+    origin="vllm#44409",
     mistake="hit blocks are put into the table and not referenced",
     replaces=("touch_hits", lambda engine, _blocks: engine),
     breaks=(

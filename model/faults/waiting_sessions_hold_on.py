@@ -3,10 +3,10 @@ Two that need more than is free wait for each other; nobody runs, and nothing ev
 
 from collections.abc import Sequence
 
-from kvproof.model.reference.blocks import coordinator
-from kvproof.model.reference.scheduling.scheduling_actions import serve_waiting
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks import coordinator
 from kvproof.model.reference.scheduling.greedy import Greedy
+from kvproof.model.reference.scheduling.scheduling_actions import serve_waiting
 from kvproof.model.state import Request
 
 
@@ -37,7 +37,7 @@ def _priority(work: Greedy, request: Request) -> int:
 
 FAULT = Fault(
     name="waiting_sessions_hold_on",
-    born_of="vllm#49439",
+    origin="vllm#49439",
     mistake="a session that waits to be served never gives up its blocks, though nobody runs",
     replaces=("serve_waiting", holding_on),
     breaks=("every_request_can_finish", "step_makes_progress"),

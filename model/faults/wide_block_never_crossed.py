@@ -13,17 +13,26 @@ def waiting_for_a_boundary(
     known: Num,
     block_size: Num,
     chunk_limit: Num,
-    junction: Num,
-    proof: int = 0,
+    shared_prefix_boundary: Num,
+    eagle_drop_tokens: int = 0,
 ) -> Num:
     """As if every block fitted into a step."""
     limit = max_(chunk_limit, block_size)
-    return counts.align_chunk(start, tokens, prefill_end, known, block_size, limit, junction, proof)
+    return counts.align_chunk(
+        start,
+        tokens,
+        prefill_end,
+        known,
+        block_size,
+        limit,
+        shared_prefix_boundary,
+        eagle_drop_tokens,
+    )
 
 
 FAULT = Fault(
     name="wide_block_never_crossed",
-    born_of="vllm#36734",
+    origin="vllm#36734",
     mistake="a block wider than the budget of a step is waited for, and never crossed",
     replaces=("align_chunk", waiting_for_a_boundary),
     breaks=("every_request_can_finish", "step_makes_progress"),

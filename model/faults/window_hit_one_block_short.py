@@ -12,7 +12,7 @@ def rounded_down(window: Num, block_size: Num) -> Num:
 
 FAULT = Fault(
     name="window_hit_one_block_short",
-    born_of="vllm#56709",
+    origin="vllm#56709",
     mistake="a hit needs one block of the window too few",
     replaces=("window_blocks_for_hit", rounded_down),
     breaks=("null_block_is_nobody",),

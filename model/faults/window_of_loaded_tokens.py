@@ -14,7 +14,7 @@ def by_loaded_tokens(loaded: Num, prompt: Num) -> Num:  # noqa: ARG001
 
 FAULT = Fault(
     name="window_of_loaded_tokens",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     mistake="a window is judged by the tokens loaded, not by the token that is computed again",
     replaces=("needed_from_load", by_loaded_tokens),
     breaks=("null_block_is_nobody",),

@@ -13,7 +13,7 @@ def aligned(window: Num, block_size: Num) -> Num:
 
 FAULT = Fault(
     name="window_offer_one_block_short",
-    born_of="vllm#56709",
+    origin="vllm#56709",
     mistake="of a window P offers one block too few, where it begins inside a block",
     replaces=("window_blocks_offered", aligned),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),

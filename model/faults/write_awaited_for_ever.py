@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="write_awaited_for_ever",
-    born_of="vllm#46283",
+    origin="vllm#46283",
     mistake="D waits without bound for a write that will not come",
     replaces=("drop_registration", lambda state, _name: state),
     breaks=("every_request_can_finish",),

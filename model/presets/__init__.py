@@ -7,10 +7,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from kvproof.model.presets import random_clusters
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.config.config_json import parse
 from kvproof.model.errors import UsageError, unknown
+from kvproof.model.presets import random_clusters
 
 FULL = Group("full", 2)
 WIDER = Group("full", 4)
@@ -453,11 +453,11 @@ _PRESETS = (
         num_blocks=6,
         resets_any_time=True,
     ),
-    _pd("turns", FULL, jobs=TWO_TURNS, num_blocks=7, aborts=True, turns=True),
-    _pd("turns-shorter", FULL, jobs=ASKED_AGAIN, num_blocks=7, aborts=True, turns=True),
-    _pd("turns-window", FULL, WINDOW, jobs=TWO_TURNS, num_blocks=12, turns=True),
-    _pd("turns-hybrid", FULL, MAMBA, jobs=TWO_TURNS, num_blocks=12, turns=True),
-    _pd("turns-state", FULL, MAMBA, jobs=ASKED_AGAIN, num_blocks=12, turns=True),
+    _pd("turns", FULL, jobs=TWO_TURNS, num_blocks=7, aborts=True, follow_up_turns=True),
+    _pd("turns-shorter", FULL, jobs=ASKED_AGAIN, num_blocks=7, aborts=True, follow_up_turns=True),
+    _pd("turns-window", FULL, WINDOW, jobs=TWO_TURNS, num_blocks=12, follow_up_turns=True),
+    _pd("turns-hybrid", FULL, MAMBA, jobs=TWO_TURNS, num_blocks=12, follow_up_turns=True),
+    _pd("turns-state", FULL, MAMBA, jobs=ASKED_AGAIN, num_blocks=12, follow_up_turns=True),
     _pd(
         "turns-recomputing",
         *(FULL, MAMBA),
@@ -465,7 +465,7 @@ _PRESETS = (
         num_blocks=12,
         failures=1,
         load_failure="recompute",
-        turns=True,
+        follow_up_turns=True,
     ),
     _pd(
         "turns-drafts",
@@ -473,7 +473,7 @@ _PRESETS = (
         jobs=(Job("r0", "a", 2), Job("r1", "a..bc", follows="r0")),
         num_blocks=7,
         drafts=2,
-        turns=True,
+        follow_up_turns=True,
     ),
     _overlapping(
         _pd(
@@ -484,7 +484,7 @@ _PRESETS = (
             drafts=1,
             losses=True,
             stray=True,
-            turns=True,
+            follow_up_turns=True,
         )
     ),
     _ratios("pd-ratio", Job("r0", "abcdef"), Job("r1", "abcdxy"), prefill=2, decode=1),

@@ -7,9 +7,9 @@ draw another cluster of the same seed.
 import random
 from dataclasses import replace
 
-from kvproof.model.reference.blocks.capacity import needed_blocks
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.errors import UsageError
+from kvproof.model.reference.blocks.capacity import needed_blocks
 
 PREFIX = "random:"
 """A cluster of this name and a seed is drawn."""
@@ -132,7 +132,7 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
         sessions="sessions" in chosen,
         oversized="oversized" in chosen,
         stray="stray" in chosen,
-        turns="turns" in chosen,
+        follow_up_turns="turns" in chosen,
         transfer="push" if "push" in chosen else "pull",
     )
 

@@ -1,1 +1,1 @@
-"""The reference: one machine that does something the spec allows, so that there is one to explore."""
+"""The reference: one machine that does what the spec allows, so that there is one to explore."""

@@ -3,11 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvproof.model.reference.blocks import capacity, pool
 from kvproof.model import config, ghost, kv_events
-from kvproof.model.reference.transfers import connector, failed_load, push
-from kvproof.model.reference.features import drafts, in_flight, follow_up_turns
-from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -25,12 +21,16 @@ from kvproof.model.events import (
     TransferFail,
     TransferLost,
 )
-from kvproof.model.reference.scheduling.greedy import Greedy
+from kvproof.model.reference.blocks import capacity, pool
+from kvproof.model.reference.features import drafting, follow_up_turns, in_flight
 from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions
+from kvproof.model.reference.scheduling.greedy import Greedy
+from kvproof.model.reference.transfers import connector, failed_load, push
 from kvproof.model.state import (
     ABORTED,
-    ASTRAY,
     LOADING,
+    MISQUEUED,
     PAUSED,
     SENDING,
     WAITING,
@@ -41,7 +41,7 @@ from kvproof.model.state import (
 )
 from kvproof.model.step import Effects, Step
 
-IDLE = (LOADING, SENDING, ABORTED, PAUSED, ASTRAY)
+IDLE = (LOADING, SENDING, ABORTED, PAUSED, MISQUEUED)
 """Statuses of requests that no step can serve."""
 
 
@@ -82,7 +82,7 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
     """
     for engine in state.engines:
         if engine.step is not None and not engine.dead:
-            for accepted in drafts.verdicts(engine):
+            for accepted in drafting.verdicts(engine):
                 yield Complete(engine.name, accepted)
             for failed in failed_load.possible(cluster, state, engine):
                 yield Complete(engine.name, failed=failed)
@@ -91,7 +91,7 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
         return
     for engine in state.engines:
         if engine.steps:
-            for accepted in drafts.verdicts(engine):
+            for accepted in drafting.verdicts(engine):
                 yield Complete(engine.name, accepted)
             for failed in failed_load.possible(cluster, state, engine):
                 yield Complete(engine.name, failed=failed)
@@ -183,7 +183,7 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
         capacity.blocks_to_the_end(cfg, request), cfg.num_blocks
     ):
         return state.ending(event.engine, event.request)
-    return state.putting(engine.having(connector.truncated(cfg, request, rules)))
+    return state.with_engine(engine.with_request(connector.truncated(cfg, request, rules)))
 
 
 def _abort(cluster: config.Cluster, rules: Rules, state: State, event: Abort) -> State:
@@ -197,7 +197,7 @@ def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -
     engine = state.engine(event.engine)
     if event.block not in engine.free:
         raise NotAllowed(f"block {event.block} is evicted and is not free")
-    return state.putting(pool.unregister(engine, event.block, rules))
+    return state.with_engine(pool.unregister(engine, event.block, rules))
 
 
 def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
@@ -266,7 +266,7 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
         before, ran = state.engine(event.engine), after.engine(event.engine)
         ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)
-        after, effects = after.putting(ran), Effects(reads)
+        after, effects = after.with_engine(ran), Effects(reads)
     if cluster.pushes:
         after = push.settled(cluster, after, rules)
     engines = []

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.model.reference.scheduling import scheduling_actions as actions
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.blocks import partial_block_hits, pool
-from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.config import Cluster
+from kvproof.model.reference.blocks import partial_block_hits, pool
+from kvproof.model.reference.features import in_flight
+from kvproof.model.reference.scheduling import scheduling_actions as actions
+from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.state import (
-    ASTRAY,
+    MISQUEUED,
     PAUSED,
     RUNNING,
     Block,
@@ -43,7 +43,7 @@ def backoff_on_decode(kinds: tuple[str, ...]) -> int:
     return 1 if "mamba" in kinds else 0
 
 
-def junction(alone: int, together: int) -> int:
+def shared_prefix_boundary(alone: int, together: int) -> int:
     """Where the next chunk must also stop: the end of the prefix that full attention has cached
     (`alone`) beyond what all groups can serve (`together`), so that the next sibling finds a state
     there (vllm#37898). 0 for nowhere."""
@@ -66,7 +66,7 @@ def takes_a_place(status: str) -> bool:
     """Whether a request of this status counts against `max_requests`: one that runs, or a session
     whose user will go on, though it may be lost. Others may wait for something that never comes,
     and nobody else would be admitted (vllm#53130)."""
-    return status in (RUNNING, PAUSED, ASTRAY)
+    return status in (RUNNING, PAUSED, MISQUEUED)
 
 
 def report_spans(
@@ -130,7 +130,7 @@ class Rules:
     attention_blocks_predicted: Callable[..., Any] = counts.attention_blocks_predicted
     state_blocks_predicted: Callable[..., Any] = counts.state_blocks_predicted
     align_chunk: Callable[..., Any] = counts.align_chunk
-    junction: Callable[[int, int], int] = junction
+    shared_prefix_boundary: Callable[[int, int], int] = shared_prefix_boundary
     counted_after_hit: Callable[..., Any] = counts.blocks_counted_after_hit
     caches_prompt_end: Callable[..., bool] = actions.caches_prompt_end
     counted_after_preemption: Callable[..., Any] = lambda _counted: 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
-from kvproof.model.events import Admit, Adopt, Schedule
+from kvproof.model.events import Admit, FinishLoad, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
@@ -21,12 +21,12 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     before = engines.before
     for choice in step.event.chose or ():
         request = before.find(choice.request)
-        if request is None or not isinstance(choice, Admit | Adopt):
+        if request is None or not isinstance(choice, Admit | FinishLoad):
             continue
         said = f"{request.id} on {before.name} is {request.status}"
         late = any(f.fate == LATE for f in before.flights(request.id))
         wrong = ""
-        if isinstance(choice, Adopt) and request.status not in (LOADED, FAILED):
+        if isinstance(choice, FinishLoad) and request.status not in (LOADED, FAILED):
             wrong = "its load is taken over"
         if isinstance(choice, Admit) and request.status not in (WAITING, PREEMPTED, FAILED):
             wrong = "it is admitted"

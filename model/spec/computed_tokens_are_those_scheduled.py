@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
-from kvproof.model.events import Admit, Adopt, Complete, Compute, Preempt, Schedule
+from kvproof.model.events import Admit, Complete, Compute, FinishLoad, Preempt, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import Requests, alive, requests
 from kvproof.model.spec.guard import Guard
@@ -31,7 +31,7 @@ def _after_schedule(event: Schedule, request: Request) -> set[int]:
             counts = {count + choice.tokens for count in counts}
         elif isinstance(choice, Preempt):
             counts = {0}
-        elif isinstance(choice, Adopt):
+        elif isinstance(choice, FinishLoad):
             failed = request.status == FAILED
             counts = {0} if failed else {min(c, len(request.tokens) - 1) for c in counts}
     return counts

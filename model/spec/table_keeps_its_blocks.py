@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
-from kvproof.model.events import Adopt, Preempt, Schedule
+from kvproof.model.events import FinishLoad, Preempt, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import Requests, alive, requests
 from kvproof.model.spec.guard import Guard
@@ -29,7 +29,7 @@ def _given(step: Step, engine: Engine, name: str) -> tuple[set[int], set[int], b
     for choice in event.chose or ():
         lost |= set(blocks_of(choice, "freed")) if name in choice else set()
         if choice.request == name:
-            anew |= isinstance(choice, Preempt | Adopt)
+            anew |= isinstance(choice, Preempt | FinishLoad)
             given |= {*blocks_of(choice, "hit"), *blocks_of(choice, "taken")}
     return given, lost, anew
 

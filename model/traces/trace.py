@@ -12,16 +12,15 @@ from typing import Any
 
 import kvproof
 from kvproof.invariants.invariant import Finding
-from kvproof.model.config import config_json
 from kvproof.model import events_json
-from kvproof.model.reference.apply import initial
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
+from kvproof.model.reference.apply import initial
 from kvproof.model.traces.new_file import write_new
 from kvproof.model.traces.state_diff import Change, Flat, flat, patched
 
-SCHEMA = 2
+SCHEMA = 3
 KIND = "kvproof-trace"
 
 

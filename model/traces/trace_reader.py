@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kvproof.invariants.invariant import Finding
-from kvproof.model.config import config_json
 from kvproof.model import events_json
 from kvproof.model.because import About
+from kvproof.model.config import config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.trace import KIND, SCHEMA, Trace
 from kvproof.model.traces.trace_upgrade import upgraded
-from kvproof.model.traces.upgrade_ghost import upgrade
 
 WHOLE = "Write a trace file as kvproof left it."
 
@@ -98,8 +97,7 @@ class _Reader:
             taken.append(self.parsed(events_json.from_json, record["event"]))
             if "changed" in record:
                 changed = self.field(record, "changed", dict)
-                removed = map(upgrade, self.texts(record, "removed"))
-                changes.append(Change({upgrade(p): v for p, v in changed.items()}, tuple(removed)))
+                changes.append(Change(changed, self.texts(record, "removed")))
             record = self.next()
         if "finding" in record:
             if not taken:
@@ -146,6 +144,7 @@ class _Reader:
         if schema < 1:
             self.fail(f"says schema {schema}, which never was")
         self.schema = schema
+        record = dict(self.parsed(lambda r: upgraded(r, schema), record))
         record["config"] = self.parsed(config_json.from_json, self.field(record, "config", dict))
         self.texts(record, "faults")
         self.field(record, "machine", str)

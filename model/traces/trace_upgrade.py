@@ -2,6 +2,7 @@
 
 1 to 2: choices say which blocks they took and freed. Those of schema 1 do not, and stay unsaid: a
 machine that replays them chooses its blocks by its own policy.
+2 to 3: names of fields, events, options, faults and invariants (see `renamed`).
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 from kvproof.model.errors import UsageError
 from kvproof.model.events import BLOCKS
+from kvproof.model.traces import renamed
 
 Record = dict[str, Any]
 
@@ -22,16 +24,43 @@ def upgraded(record: Record, schema: int) -> Record:
 
 def _from_1(record: Record) -> Record:
     """Schema 1 knew no blocks in choices: they would be a mistake there, and are not taken over."""
-    event = record.get("event")
-    chose = event.get("chose") if isinstance(event, dict) else None
-    for choice in chose if isinstance(chose, list) else ():
-        said = [name for name in BLOCKS if isinstance(choice, dict) and name in choice]
-        if said:
+    for choice in _choices(record):
+        found = [name for name in BLOCKS if name in choice]
+        if found:
             raise UsageError(
-                f"A choice says {said[0]}, which schema 1 does not know. "
-                "Write schema 2 in the first line."
+                f"A choice has the field {found[0]}, which schema 1 does not know. "
+                "Use schema 2 in the first line."
             )
     return record
 
 
-STEPS: tuple[Callable[[Record], Record], ...] = (_from_1,)
+def _from_2(record: Record) -> Record:
+    """Schema 2 had other names."""
+    record = dict(record)
+    for choice in _choices(record):
+        if choice.get("type") in renamed.EVENTS:
+            choice["type"] = renamed.EVENTS[choice["type"]]
+    if isinstance(record.get("changed"), dict):
+        record["changed"] = {
+            renamed.pointer(at): renamed.value(at, value) for at, value in record["changed"].items()
+        }
+    if isinstance(record.get("removed"), list):
+        record["removed"] = [renamed.pointer(at) for at in record["removed"]]
+    if isinstance(record.get("config"), dict):
+        record["config"] = {renamed.OPTIONS.get(k, k): v for k, v in record["config"].items()}
+    if isinstance(record.get("faults"), list):
+        record["faults"] = [renamed.id_of(fault) for fault in record["faults"]]
+    if isinstance(record.get("finding"), dict) and "invariant" in record["finding"]:
+        invariant = renamed.id_of(record["finding"]["invariant"])
+        record["finding"] = record["finding"] | {"invariant": invariant}
+    return record
+
+
+def _choices(record: Record) -> list[Record]:
+    """The choices of a record's event; none where it is not an event, or is broken."""
+    event = record.get("event")
+    chose = event.get("chose") if isinstance(event, dict) else None
+    return [c for c in chose if isinstance(c, dict)] if isinstance(chose, list) else []
+
+
+STEPS: tuple[Callable[[Record], Record], ...] = (_from_1, _from_2)

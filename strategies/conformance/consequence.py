@@ -12,8 +12,8 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import AdapterDrift, NotAllowed
 from kvproof.model.events import Event
 from kvproof.model.machine import Machine
-from kvproof.strategies.drain import NOTHING_CHANGES, over, take_round, unfinished
 from kvproof.strategies.conformance.replay import offered
+from kvproof.strategies.drain import NOTHING_CHANGES, over, take_round, unfinished
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Consequence
 

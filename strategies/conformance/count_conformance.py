@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because
 from kvproof.model.config import Cluster
+from kvproof.model.counting_abstraction.relation import PROJECTIONS, Projection, unmatched
 from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
-from kvproof.model.counting_abstraction.relation import PROJECTIONS, Projection, strays
 
 TIE = "step_is_one_of_the_proofs"
 """The id of the finding that a step is outside the relation the proofs are about."""
@@ -29,13 +29,13 @@ def ties(rules: Rules) -> tuple[Invariant, ...]:
 
 def _tie(project: Projection, rules: Rules) -> Invariant:
     def check(cluster: Cluster, step: Step) -> Iterable[Because]:
-        return (Because(reasons) for reasons in strays(project, cluster, rules, step))
+        return (Because(reasons) for reasons in unmatched(project, cluster, rules, step))
 
     return Invariant(
         id=TIE,
         name="every step, in counts, is one of the relation that is proved for all sizes",
-        born_of="the proofs themselves",
+        origin="the proofs themselves",
         severity=None,
         check=check,
-        teeth="",
+        killed_by="",
     )

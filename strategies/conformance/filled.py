@@ -6,9 +6,9 @@ names only would have other ones. A run says them once it is taken again.
 
 from collections.abc import Iterable
 
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 
 

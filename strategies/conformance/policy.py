@@ -6,7 +6,6 @@ does is one allowed policy among many: a difference is reported, and is no findi
 
 from collections.abc import Iterator
 
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -19,6 +18,7 @@ from kvproof.model.events import (
     bare,
     stimulus,
 )
+from kvproof.model.reference import apply as model
 from kvproof.model.step import Step
 
 KINDS = {

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from kvproof.invariants.invariant import Finding, Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.model import termination
-from kvproof.model.reference.apply import initial
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     BLOCKS,
@@ -24,14 +23,15 @@ from kvproof.model.events import (
     told_alike,
 )
 from kvproof.model.machine import Machine
+from kvproof.model.reference.apply import initial
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
 from kvproof.model.traces.trace import Trace
+from kvproof.strategies.conformance.count_conformance import TIE, ties
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.conformance.count_conformance import TIE, ties
 from kvproof.strategies.verdict import Outcome, Verdict
 
 ABSENT = "(absent)"

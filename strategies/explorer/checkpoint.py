@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import kvproof
-from kvproof.model.config import config_json
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.explorer.search_graph import Reached
+from kvproof.strategies.explorer.search_graph import SearchGraph
 
 KIND = "kvproof-checkpoint"
 MODULES = ("kvproof.model.state", "kvproof.model.ghost_state", "kvproof.model.events")
@@ -45,7 +44,7 @@ def scope(
     }
 
 
-def save(path: Path, about: dict[str, Any], reached: Reached) -> None:
+def save(path: Path, about: dict[str, Any], reached: SearchGraph) -> None:
     """Write the search, in place of an earlier state of it. Raises UsageError where that fails."""
     temporary = path.with_name(path.name + ".part")
     try:
@@ -61,7 +60,7 @@ def save(path: Path, about: dict[str, Any], reached: Reached) -> None:
         ) from error
 
 
-def load(path: Path, about: dict[str, Any], cluster: Cluster) -> Reached:
+def load(path: Path, about: dict[str, Any], cluster: Cluster) -> SearchGraph:
     """The search in a file. Raises UsageError where there is none, or one of another scope."""
     try:
         content = path.read_bytes()
@@ -77,7 +76,7 @@ def load(path: Path, about: dict[str, Any], cluster: Cluster) -> Reached:
                 f"The checkpoint {path} is of another search. "
                 "Write the options it was started with, or leave --resume out."
             )
-        return Reached.restored(cluster, data)
+        return SearchGraph.restored(cluster, data)
     except UsageError:
         raise
     except Exception as error:  # a broken pickle raises whatever it hits first

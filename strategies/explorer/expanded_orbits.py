@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from kvproof.invariants.invariant import Finding, broken
 from kvproof.invariants.registry import gravest
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.orbits import Orbits
@@ -26,7 +26,7 @@ class UnsoundSymmetry(Exception):
     """States that were taken for one do not have like steps."""
 
 
-class Unfolded:
+class ExpandedOrbits:
     """A `StateGraph` of states up to block ids. State `n` is representative `n // size` under one
     of `size` renamings; where `n % size` is 0 it is the one the search came to first. A state that
     a renaming leaves as it is appears more than once, which makes no difference to runs."""
@@ -42,18 +42,18 @@ class Unfolded:
         self.orbits: Orbits = search.orbits
         self.base = search.reached
         self.cut = self.base.cut
-        turns = self.orbits.renamings
-        numbers = {renaming: number for number, renaming in enumerate(turns)}
-        self.size = len(turns)
-        self._after = [[numbers[a.after(b)] for b in turns] for a in turns]
-        self._inverse = [numbers[a.inverse] for a in turns]
+        permutations = self.orbits.renamings
+        numbers = {renaming: number for number, renaming in enumerate(permutations)}
+        self.size = len(permutations)
+        self._after = [[numbers[a.after(b)] for b in permutations] for a in permutations]
+        self._inverse = [numbers[a.inverse] for a in permutations]
         self._first = [0]
         for number in range(1, len(self.base.packed)):
             led = self._after[self._first[self.base.parent(number)]]
-            self._first.append(led[self._inverse[self.base.turns[number]]])
+            self._first.append(led[self._inverse[self.base.permutations[number]]])
         self._renamed: dict[tuple[Event, int], Event] = {}
 
-    def _turn(self, number: int) -> int:
+    def _permutation(self, number: int) -> int:
         """The renaming that makes a state of its representative."""
         return self._after[number % self.size][self._first[number // self.size]]
 
@@ -72,7 +72,7 @@ class Unfolded:
 
         def state(number: int) -> State:
             parts = self.base.parts(number // self.size)
-            return self.base.collapse.state(self.orbits.image(parts, self._turn(number)))
+            return self.base.collapse.state(self.orbits.image(parts, self._permutation(number)))
 
         return View(lambda: len(self.base.packed) * self.size, state)
 
@@ -105,8 +105,8 @@ class Unfolded:
 
         def edge(number: int) -> tuple[int, int, Event]:
             origin, target, event = self.base.edges[number // self.size]
-            turn = self._turn(origin * self.size + number % self.size)
-            led = self._after[turn][self._inverse[self.base.edge_turns[number // self.size]]]
+            turn = self._permutation(origin * self.size + number % self.size)
+            led = self._after[turn][self._inverse[self.base.edge_permutations[number // self.size]]]
             start = origin * self.size + number % self.size
             return start, self._number(target, led), self._event(event, turn)
 
@@ -119,7 +119,7 @@ class Unfolded:
         def loop(number: int) -> tuple[int, Event]:
             origin, event = self.base.self_loops[number // self.size]
             start = origin * self.size + number % self.size
-            return start, self._event(event, self._turn(start))
+            return start, self._event(event, self._permutation(start))
 
         return View(lambda: len(self.base.self_loops) * self.size, loop)
 

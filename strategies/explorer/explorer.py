@@ -21,13 +21,13 @@ from kvproof.invariants.sometimes import SOMETIMES
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.reference.rules import SPEC, Rules
-from kvproof.strategies.explorer import checkpoint
-from kvproof.strategies.explorer.fairness import no_progress
-from kvproof.strategies.conformance.filled import filled
-from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.explorer.search_graph import Reached
 from kvproof.strategies.conformance.count_conformance import ties
-from kvproof.strategies.explorer.expanded_orbits import Unfolded
+from kvproof.strategies.conformance.filled import filled
+from kvproof.strategies.explorer import checkpoint
+from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
+from kvproof.strategies.explorer.fairness import no_progress
+from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
@@ -78,7 +78,7 @@ def explored(
     progress: Progress | None = None,
     kept: Checkpoint | None = None,
     symmetric: bool = False,
-) -> tuple[Outcome, Reached]:
+) -> tuple[Outcome, SearchGraph]:
     """The same, with the graph that was reached."""
     chosen = [*INVARIANTS.values(), *ties(rules)] if invariants is None else list(invariants)
     start = time.perf_counter()
@@ -88,7 +88,7 @@ def explored(
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
-    whole = Unfolded(search) if symmetric else None
+    whole = ExpandedOrbits(search) if symmetric else None
     finding, events = reached.finding, reached.events
     if finding is not None and whole is not None:
         finding, events = whole.violation(search)
@@ -174,7 +174,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _coverage(reached: Reached, whole: Unfolded | None) -> dict[str, Any]:
+def _coverage(reached: SearchGraph, whole: ExpandedOrbits | None) -> dict[str, Any]:
     """What a search has looked at. `margins` tells how close an invariant came to being broken,
     after how many events, and after which; `goals` after how many events each was first reached."""
 

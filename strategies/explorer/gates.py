@@ -6,10 +6,10 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.config import Cluster
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits, UnsoundSymmetry
 from kvproof.strategies.explorer.fairness import lasso
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.symmetry import Orbit, orbit
-from kvproof.strategies.explorer.expanded_orbits import Unfolded, UnsoundSymmetry
 
 ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "events")
 
@@ -49,7 +49,7 @@ def symmetry_differs(
     while not reduced.over and len(reduced.reached.packed) <= states_max:
         reduced.expand()
     try:
-        whole = Unfolded(reduced)
+        whole = ExpandedOrbits(reduced)
         lengths = [len(plain.events), 0]
         if reduced.reached.finding is not None:
             lengths[1] = len(whole.violation(reduced)[1])

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.sometimes import reached_goals
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Effects, Step

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
 from kvproof.invariants.registry import gravest
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Parts
 from kvproof.strategies.explorer.local_steps import LocalSteps, Taken
 from kvproof.strategies.explorer.orbits import Orbits
-from kvproof.strategies.explorer.search_graph import Reached
+from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
 class Judge:
@@ -52,11 +52,11 @@ class PackedSearch:
         cluster: Cluster,
         rules: Rules,
         invariants: Sequence[Invariant],
-        reached: Reached | None = None,
+        reached: SearchGraph | None = None,
         symmetric: bool = False,
     ) -> None:
         self.cluster, self.rules, self.invariants = cluster, rules, tuple(invariants)
-        self.reached = Reached(cluster) if reached is None else reached
+        self.reached = SearchGraph(cluster) if reached is None else reached
         self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse)

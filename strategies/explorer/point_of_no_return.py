@@ -16,10 +16,10 @@ from functools import partial
 from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant, broken
-from kvproof.model.reference import apply as model
 from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
+from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 

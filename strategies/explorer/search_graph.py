@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 from kvproof.invariants.invariant import Finding
-from kvproof.model.reference import apply as model
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
+from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Collapse, Parts
 
@@ -37,12 +37,12 @@ class View(Sequence[T]):
         return map(self._item, range(len(self)))
 
 
-class Reached:
+class SearchGraph:
     """What a search has reached so far, and where it goes on: `expanded` states are done, the rest
     wait in the order of their numbers. States are numbered in the order of discovery; 0 is the
     initial one. `margins` has, by invariant, how close it came to being broken, and the state where
-    it did; `goals` the state from which each goal was first reached. `turns` has, by state, the
-    renaming that led to it from what its predecessor's event made (see `orbits`)."""
+    it did; `goals` the state from which each goal was first reached. `permutations` has, by state,
+    the renaming that led to it from what its predecessor's event made (see `orbits`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -64,8 +64,8 @@ class Reached:
         self._by = array("i")
         self._from, self._to, self._edge = array("q"), array("q"), array("i")
         self._loop, self._loop_event = array("q"), array("i")
-        self.turns = array("B")
-        self._turn = array("B")
+        self.permutations = array("B")
+        self._permutation = array("B")
         self.add(self.collapse.parts(model.initial(cluster)), -1, 0, 0)
 
     FIELDS = (
@@ -74,7 +74,7 @@ class Reached:
     )
     ARRAYS = (
         *("depths", "_parent", "_by", "_from", "_to", "_edge", "_loop", "_loop_event"),
-        *("turns", "_turn"),
+        *("permutations", "_permutation"),
     )
 
     def saved(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Reached:
         return {**data, **arrays, "finding": finding, "components": self.collapse.components}
 
     @classmethod
-    def restored(cls, cluster: Cluster, data: dict[str, Any]) -> "Reached":
+    def restored(cls, cluster: Cluster, data: dict[str, Any]) -> "SearchGraph":
         """What was saved. Raises whatever broken data raises."""
         reached = cls(cluster)
         for name in cls.FIELDS:
@@ -111,7 +111,7 @@ class Reached:
         self._parent.append(parent)
         self._by.append(by)
         self.depths.append(depth)
-        self.turns.append(turn)
+        self.permutations.append(turn)
         return number
 
     def event_number(self, event: Event) -> int:
@@ -131,7 +131,7 @@ class Reached:
             self._from.append(origin)
             self._to.append(target)
             self._edge.append(event)
-            self._turn.append(turn)
+            self._permutation.append(turn)
 
     def parent(self, number: int) -> int:
         """The number of the predecessor of a state but the initial one."""
@@ -165,9 +165,9 @@ class Reached:
         return View(self._from.__len__, edge)
 
     @property
-    def edge_turns(self) -> Sequence[int]:
+    def edge_permutations(self) -> Sequence[int]:
         """The renaming at the end of each edge."""
-        return self._turn
+        return self._permutation
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.config import BACK, Cluster, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Ghost
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
 
 JOBS_MAX = 5
@@ -91,7 +91,7 @@ def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
             f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "
             f"{len(cluster.jobs)}. Write fewer jobs, or leave --symmetry out."
         )
-    orders = [cluster.jobs] if cluster.turns else itertools.permutations(cluster.jobs)
+    orders = [cluster.jobs] if cluster.follow_up_turns else itertools.permutations(cluster.jobs)
     images = (_between(cluster.jobs, order) for order in orders)
     return tuple(renaming for renaming in images if renaming is not None)
 

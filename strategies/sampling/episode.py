@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import termination
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -24,6 +23,7 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.machine import Machine
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.workloads import jobs

@@ -13,9 +13,9 @@ from kvproof.model.events import Event, stimulus
 from kvproof.model.machine import Machine
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.step import Step
-from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 

@@ -16,8 +16,8 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
-from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
 from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Progress = Callable[[int, int], None]

@@ -17,8 +17,8 @@ from kvproof.model.machine import Machine
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.drain import drain
-from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
 
 EVENTUALLY = next(i.id for i in INVARIANTS.values() if i.kind == "eventually")

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from kvproof.model.reference.blocks.capacity import needed_blocks
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.errors import UsageError
+from kvproof.model.reference.blocks.capacity import needed_blocks
 
 LETTERS = "abc"
 MAX_TOKENS = (1, 2, 3, 4)
@@ -138,7 +138,7 @@ def jobs(
         prompt = draw(_next_turns(cluster.engines, longest, before))
         return Job(name, prompt, max_tokens, follows=before.name)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    by_ids = cluster.turns or any(e.kv_events for e in cluster.engines)
+    by_ids = cluster.follow_up_turns or any(e.kv_events for e in cluster.engines)
     as_embeds = embeds and cluster.disaggregated and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()

@@ -38,7 +38,7 @@ class Chunk:
 
     def __init__(self, rules: Rules, v: dict[str, Num]) -> None:
         self.rules, self.v = rules, v
-        self.junction = v["junction_blocks"] * v["block_size"]
+        self.shared_prefix_boundary = v["junction_blocks"] * v["block_size"]
         self.asked_end = v["start"] + v["tokens"]
         self.tokens = self.split(v["tokens"])
         self.end = v["start"] + self.tokens
@@ -59,7 +59,7 @@ class Chunk:
             v["known"],
             v["block_size"],
             v["chunk_limit"],
-            self.junction,
+            self.shared_prefix_boundary,
         )
 
     def ends_well(self, end: Num) -> Truth:
@@ -77,7 +77,9 @@ class Chunk:
         inside a chunk with this end."""
         start = self.v["start"]
         last = counts.longest_hit_tokens(self.v["known"], self.v["block_size"])
-        return any_of(*(both(start < stop, stop < end) for stop in (last, self.junction)))
+        return any_of(
+            *(both(start < stop, stop < end) for stop in (last, self.shared_prefix_boundary))
+        )
 
     def stays_in_its_block(self, end: Num) -> Truth:
         """Whether a chunk with this end, if it starts inside a block, ends there too."""
@@ -89,8 +91,8 @@ class Chunk:
 @obligation(
     "the align split never lengthens a chunk",
     for_all=CHUNK,
-    born_of=SOURCE,
-    teeth="chunk_rounds_up",
+    origin=SOURCE,
+    killed_by="chunk_rounds_up",
 )
 def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     """Nor does it leave fewer than 0 tokens."""
@@ -101,8 +103,8 @@ def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
 @obligation(
     "a chunk that may use the whole budget of a step always makes progress",
     for_all={name: r for name, r in CHUNK.items() if name != "tokens"},
-    born_of=SOURCE,
-    teeth="wide_block_never_crossed",
+    origin=SOURCE,
+    killed_by="wide_block_never_crossed",
 )
 def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
     """For every block size, also one wider than the budget: a request that goes first in a step
@@ -115,8 +117,8 @@ def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
 @obligation(
     "a chunk waits exactly where it reaches neither a boundary nor the end of its prefill",
     for_all=CHUNK,
-    born_of=SOURCE,
-    teeth="no_align_split",
+    origin=SOURCE,
+    killed_by="no_align_split",
 )
 def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     """The exact precondition of progress: the tokens reach a block boundary or the end of the
@@ -133,8 +135,8 @@ def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
 @obligation(
     "a chunk ends on a block boundary, or ends its prefill, or crosses a block in pieces",
     for_all=CHUNK,
-    born_of="vllm#37898",
-    teeth="no_align_split",
+    origin="vllm#37898",
+    killed_by="no_align_split",
 )
 def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
     """In align mode a state survives only where a chunk ends, and is cached only on a boundary."""
@@ -146,8 +148,8 @@ def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
 @obligation(
     "no chunk runs past the last boundary that a later request can resume at, nor past a junction",
     for_all=CHUNK,
-    born_of="vllm#37898",
-    teeth="no_align_split",
+    origin="vllm#37898",
+    killed_by="no_align_split",
 )
 def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
     """A stop strictly inside the chunk would leave no state there."""
@@ -158,8 +160,8 @@ def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
 @obligation(
     "a chunk that starts inside a block does not leave it",
     for_all=CHUNK,
-    born_of=SOURCE,
-    teeth="no_align_split",
+    origin=SOURCE,
+    killed_by="no_align_split",
 )
 def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
     """The state at the block's end must be written before the next block begins."""
@@ -170,8 +172,8 @@ def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
 @obligation(
     "the align split leaves a chunk alone that ends well, passes no stop and stays in its block",
     for_all=CHUNK,
-    born_of=SOURCE,
-    teeth="junction_inside_a_block",
+    origin=SOURCE,
+    killed_by="shared_prefix_boundary_inside_a_block",
 )
 def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
     """So this is all it asks for. What it leaves of a chunk keeps it (the three obligations above),

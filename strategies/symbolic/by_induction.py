@@ -5,8 +5,8 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kvproof.model.reference.rules import Rules
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.cti import counterexample, run_to, walked_into
 from kvproof.strategies.symbolic.induction import Claimed, steps
 from kvproof.strategies.symbolic.inductive import Settled, settle

@@ -25,8 +25,8 @@ def _skipped_blocks(total: Num, window: Num, block_size: Num) -> tuple[Num, ...]
         "block_size": at_least(1),
         "window": at_least(1),
     },
-    born_of="vllm#42547",
-    teeth="null_blocks_counted_as_cached",
+    origin="vllm#42547",
+    killed_by="null_blocks_counted_as_cached",
 )
 def counter_is_the_local_hit(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
@@ -35,8 +35,11 @@ def counter_is_the_local_hit(
     total = hit_blocks * block_size + external
     parts = []
     for skipped in _skipped_blocks(total, window, block_size):
-        counted = rules.counted_after_hit(hit_blocks, skipped)
-        parts += [counted <= hit_blocks, counted <= counts.full_blocks(total, block_size)]
+        num_cached_blocks = rules.counted_after_hit(hit_blocks, skipped)
+        parts += [
+            num_cached_blocks <= hit_blocks,
+            num_cached_blocks <= counts.full_blocks(total, block_size),
+        ]
     return Claim(all_of(*parts))
 
 
@@ -49,8 +52,8 @@ def counter_is_the_local_hit(
         "window": at_least(1),
         "position": at_least(0),
     },
-    born_of="vllm#42547",
-    teeth="null_blocks_counted_as_cached",
+    origin="vllm#42547",
+    killed_by="null_blocks_counted_as_cached",
 )
 def every_full_block_cached_once(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num, position: Num
@@ -68,8 +71,8 @@ def every_full_block_cached_once(
 @obligation(
     "the longest hit is whole, leaves a token to compute, and no longer hit does",
     for_all={"known": at_least(1), "hit_unit": at_least(1)},
-    born_of="KVCacheManager.get_computed_blocks",
-    teeth="hit_covers_whole_prompt",
+    origin="KVCacheManager.get_computed_blocks",
+    killed_by="hit_covers_whole_prompt",
 )
 def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim:
     """A hit may not cover the whole prompt: the last token's logits must be computed."""
@@ -87,8 +90,8 @@ def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim
         "block_size": at_least(1),
         "blocks_per_unit": at_least(1),
     },
-    born_of="SlidingWindowManager.reachable_block_mask",
-    teeth="mask_hides_needed_blocks",
+    origin="SlidingWindowManager.reachable_block_mask",
+    killed_by="mask_hides_needed_blocks",
 )
 def hashed_blocks_serve_hits(
     rules: Rules,

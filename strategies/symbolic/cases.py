@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import z3
 
 from kvproof.model.arithmetic.algebra import Truth, all_of
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.errors import UsageError
 
 SMALL = (2, 4, 8, 16, 32)
 """Numbers are looked for up to these, the smallest first."""

@@ -10,8 +10,8 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.arithmetic.counts import blocks_for_tokens
+from kvproof.model.config import Cluster, Engine, Group, Job
 
 LETTERS = string.ascii_lowercase
 OTHER_LETTERS = string.ascii_uppercase
@@ -22,7 +22,7 @@ STATE = "state"
 
 
 @dataclass(frozen=True)
-class Sketch:
+class ClusterTemplate:
     """A cluster in numbers.
 
     `kinds` are those of the cache groups, `state` for a Mamba group that caches nothing. Tokens:
@@ -55,7 +55,7 @@ class Sketch:
         """Tokens of a block on D, or of the one engine."""
         return self.kernel * self.d_ratio
 
-    def changes(self, told: "Sketch") -> tuple[str, ...]:
+    def changes(self, told: "ClusterTemplate") -> tuple[str, ...]:
         """How this sketch differs from what was told, field by field."""
         fields = (f.name for f in dataclasses.fields(self))
         pairs = ((name, getattr(self, name), getattr(told, name)) for name in fields)
@@ -69,12 +69,12 @@ def _change(name: str, now: object, told: object) -> str:
     return f"{name} {' for '.join(texts)}"
 
 
-def near(sketch: Sketch) -> Iterator[Sketch]:
+def near(sketch: ClusterTemplate) -> Iterator[ClusterTemplate]:
     """The sketches that differ in one respect: a size one larger, a window as wide as the
     prompt, a kind more or less. No size is smaller, since numbers that refute something are about
     as small as they can be."""
 
-    def other(**fields: object) -> Sketch:
+    def other(**fields: object) -> ClusterTemplate:
         return dataclasses.replace(sketch, **fields)  # type: ignore[arg-type]
 
     yield other(prompt=sketch.prompt + 1)
@@ -105,7 +105,7 @@ def near(sketch: Sketch) -> Iterator[Sketch]:
     yield other(max_tokens=sketch.max_tokens + 1)
 
 
-def clusters(sketch: Sketch, name: str) -> Iterator[Cluster]:
+def clusters(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
     """The clusters that fit a sketch. Raises UsageError where there can be none."""
     for jobs in _traffics(sketch):
         roomy = 1 + sum(_blocks(sketch, len(job.prompt) + job.max_tokens + 1) for job in jobs)
@@ -116,7 +116,7 @@ def clusters(sketch: Sketch, name: str) -> Iterator[Cluster]:
             yield _cluster(sketch, name, jobs, blocks, roomy)
 
 
-def _computed(sketch: Sketch) -> int:
+def _computed(sketch: ClusterTemplate) -> int:
     """Tokens that one request computes where blocks may be few. P leaves the last one to D where a
     state is handed over; the last one sampled is not computed."""
     if not sketch.connected:
@@ -124,7 +124,7 @@ def _computed(sketch: Sketch) -> int:
     return max(sketch.prompt - int("mamba" in sketch.kinds or STATE in sketch.kinds), 1)
 
 
-def _traffics(sketch: Sketch) -> Iterator[tuple[Job, ...]]:
+def _traffics(sketch: ClusterTemplate) -> Iterator[tuple[Job, ...]]:
     """The job beside one of other tokens where it is crowded. Else alone, or with one that begins
     with the same tokens; with the same; and where prompts part a state is kept, with two that part
     from it."""
@@ -150,20 +150,20 @@ def _tokens(letters: str, count: int) -> str:
     return (letters * (count // len(letters) + 1))[:count]
 
 
-def _blocks(sketch: Sketch, tokens: int) -> int:
+def _blocks(sketch: ClusterTemplate, tokens: int) -> int:
     """Blocks that a request of so many tokens can hold."""
     size = sketch.kernel * min(sketch.p_ratio, sketch.d_ratio)
     return len(sketch.kinds) * int(blocks_for_tokens(tokens, size))
 
 
-def _group(sketch: Sketch, kind: str, block: int) -> Group:
+def _group(sketch: ClusterTemplate, kind: str, block: int) -> Group:
     if kind == STATE:
         return Group("mamba", block, mode="none")
     return Group(kind, block, window=sketch.window if kind == "window" else 0)
 
 
 def _cluster(
-    sketch: Sketch, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
+    sketch: ClusterTemplate, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
 ) -> Cluster:
     def engine(letter: str, role: str, ratio: int, blocks: int) -> Engine:
         groups = tuple(_group(sketch, kind, sketch.kernel * ratio) for kind in sketch.kinds)

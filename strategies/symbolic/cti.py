@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import Range, between
-from kvproof.model.reference.rules import Rules
 from kvproof.model.arithmetic.system import Action, System, flat
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import told
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
 
@@ -65,7 +65,9 @@ def _bounded(action: Action, highest: int) -> Action:
 
     def choices(parameters: Any) -> Mapping[str, Range]:
         return {
-            name: between(r.lowest, 0 if name == "junction" else max(highest, r.lowest))
+            name: between(
+                r.lowest, 0 if name == "shared_prefix_boundary" else max(highest, r.lowest)
+            )
             for name, r in action.choices(parameters).items()
         }
 

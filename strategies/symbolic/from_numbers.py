@@ -8,7 +8,7 @@ start, so it is D's that begins later, after a hit.
 from collections.abc import Mapping
 
 from kvproof.model.counting_abstraction import table
-from kvproof.strategies.symbolic.cluster_template import STATE, Sketch
+from kvproof.strategies.symbolic.cluster_template import STATE, ClusterTemplate
 
 FLAGS = ("full", "window", "mamba")
 """Kinds of groups, as variables that are 0 or 1."""
@@ -19,14 +19,14 @@ CHUNKS = ("chunk_limit", "chunk")
 Numbers = Mapping[str, int]
 
 
-def sketched(numbers: Numbers, system: str = "") -> Sketch:
+def sketched(numbers: Numbers, system: str = "") -> ClusterTemplate:
     """The cluster that numbers speak of. `system` names the count-level system they are of."""
     kind = system.removeprefix("handover of ")
     kinds = _kinds(numbers, kind)
     backoff = int("mamba" in kinds or STATE in kinds)
     shared, prompt = _tokens(numbers, backoff)
     chunk = next((numbers[n] for n in CHUNKS if n in numbers), max(2 * prompt, 8))
-    return Sketch(
+    return ClusterTemplate(
         kinds=kinds,
         kernel=_kernel(numbers),
         p_ratio=_first(numbers, ("p_ratio", "remote_ratio"), 1),

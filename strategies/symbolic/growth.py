@@ -10,8 +10,8 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
 @obligation(
     "a running request takes exactly the blocks between what it holds and what it needs",
     for_all={"start": at_least(0), "tokens": at_least(0), "block_size": at_least(1)},
-    born_of="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
-    teeth="growth_rounds_down",
+    origin="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
+    killed_by="growth_rounds_down",
 )
 def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
     """It then holds all its tokens, and its last block is not empty."""
@@ -32,8 +32,8 @@ def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> C
 @obligation(
     "a running request takes no block while its last one has room",
     for_all={"start": at_least(0), "tokens": at_least(0), "block_size": at_least(1)},
-    born_of="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
-    teeth="growth_rounds_down",
+    origin="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
+    killed_by="growth_rounds_down",
 )
 def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
     """Room is what the held blocks have beyond the computed tokens."""
@@ -45,8 +45,8 @@ def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -
 @obligation(
     "a Mamba table takes one block where it must grow, none where it need not, and then fits",
     for_all={"end": at_least(1), "held_blocks": at_least(0), "block_size": at_least(1)},
-    born_of="MambaManager.get_num_blocks_to_allocate",
-    teeth="placeholders_predicted",
+    origin="MambaManager.get_num_blocks_to_allocate",
+    killed_by="placeholders_predicted",
 )
 def state_growth_is_one(rules: Rules, end: Num, held_blocks: Num, block_size: Num) -> Claim:
     """Null placeholders fill the table up to the running state, whose block is the last."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of
 from kvproof.model.arithmetic.ranges import Range, at_least
-from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.arithmetic.system import Action, System
 from kvproof.model.counting_abstraction.registry import TABLES, systems
+from kvproof.model.reference.rules import SPEC, Rules
 
 START = "start"
 """The name of the step that is none: the claims hold initially."""

@@ -21,16 +21,16 @@ class Obligation:
     """One obligation.
 
     `id` is a short name and `name` a sentence that must be true. `for_all` gives the range of each
-    variable. `teeth` names a fault that refutes it; one made in a test may have none.
-    `claim` is written in the algebra of `kvproof.model.arithmetic.algebra`, so it runs on Z3 terms and on
+    variable. `killed_by` names a fault that refutes it; one made in a test may have none.
+    `claim` is written in the algebra of `model.arithmetic.algebra`, so it runs on Z3 terms and on
     ints.
     """
 
     id: str
     name: str
     for_all: Mapping[str, Range]
-    born_of: str
-    teeth: str
+    origin: str
+    killed_by: str
     claim: Callable[..., Claim]
 
     @property
@@ -51,11 +51,11 @@ class Obligation:
 
 
 def obligation(
-    name: str, *, for_all: Mapping[str, Range], born_of: str, teeth: str = ""
+    name: str, *, for_all: Mapping[str, Range], origin: str, killed_by: str = ""
 ) -> Callable[[Callable[..., Claim]], Obligation]:
     """Make an obligation of a function `(rules, one argument for each variable) -> Claim`."""
 
     def make(claim: Callable[..., Claim]) -> Obligation:
-        return Obligation(claim.__name__, name, for_all, born_of, teeth, claim)
+        return Obligation(claim.__name__, name, for_all, origin, killed_by, claim)
 
     return make

@@ -4,9 +4,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from kvproof.model.counting_abstraction.registry import relevant
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.reference.rules import Rules
-from kvproof.model.counting_abstraction.registry import relevant
 from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.obligation import Obligation

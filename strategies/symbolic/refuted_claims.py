@@ -24,8 +24,8 @@ REFUTES: dict[str, frozenset[str]] = {
     "end_trim_across_ratios": _all(LISTS, "lists_start_together"),
     "double_free": _all(("pool",), "held_is_referenced"),
     "window_of_loaded_tokens": _all(("window",), "null_is_not_needed"),
-    "window_let_go_too_soon": _all(("window",), "null_is_not_needed", "table_fits_its_tokens"),
-    "running_state_let_go": _all(("mamba", "state"), "null_is_not_needed", "state_is_there"),
+    "window_freed_too_soon": _all(("window",), "null_is_not_needed", "table_fits_its_tokens"),
+    "running_state_freed": _all(("mamba", "state"), "null_is_not_needed", "state_is_there"),
     "window_hit_one_block_short": _all(("window",), "null_is_not_needed"),
     "window_offer_one_block_short": _all(("handover_of_window",), "all_is_offered"),
     "growth_rounds_down": _all(
@@ -35,7 +35,7 @@ REFUTES: dict[str, frozenset[str]] = {
     "deepest_group_wins": _all(("full",), "full_attention_keeps_all"),
     "partial_block_not_offered": _all(LISTS, "all_is_offered"),
     "lease_ends_under_reader": _all(HANDOVERS, "blocks_outlive_their_readers"),
-    "read_is_not_heard_of": _all(HANDOVERS, "counts_are_none_when_over"),
+    "read_is_not_reported": _all(HANDOVERS, "counts_are_none_when_over"),
     "freed_block_leaks": _all(("pool",), "pool_adds_up"),
     "one_token_prompt_truncated": _all(TABLES, "counts_are_none_when_gone", "truncated_once"),
     "preemption_keeps_counter": _all(

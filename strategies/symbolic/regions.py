@@ -5,9 +5,9 @@ Each claim compares it with the spec and says for which numbers the two agree.
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, if_, implies, max_, not_
+from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.faults.end_trim_across_ratios import by_count
 from kvproof.model.faults.null_blocks_counted_as_cached import counts_placeholders
-from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
@@ -20,8 +20,8 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
         "local_ratio": at_least(1),
         "remote_ratio": at_least(1),
     },
-    born_of="vllm#50558",
-    teeth="front_trim",
+    origin="vllm#50558",
+    killed_by="front_trim",
 )
 def end_trim_is_right_where(
     rules: Rules, tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
@@ -50,8 +50,8 @@ def end_trim_is_right_where(
         "block_size": at_least(1),
         "window": at_least(1),
     },
-    born_of="vllm#42547",
-    teeth="null_blocks_counted_as_cached",
+    origin="vllm#42547",
+    killed_by="null_blocks_counted_as_cached",
 )
 def counting_before_slicing_is_no_change_where(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
@@ -68,8 +68,8 @@ def counting_before_slicing_is_no_change_where(
 @obligation(
     "without a connector a window's hit has null entries exactly where its tokens are left behind",
     for_all={"hit_blocks": at_least(0), "block_size": at_least(1), "window": at_least(1)},
-    born_of="vllm#42547",
-    teeth="window_hit_one_block_short",
+    origin="vllm#42547",
+    killed_by="window_hit_one_block_short",
 )
 def null_in_a_hit_is_what_is_skipped(
     rules: Rules,
@@ -92,8 +92,8 @@ def null_in_a_hit_is_what_is_skipped(
         "left_behind": at_least(0),
         "idle": at_least(0),
     },
-    born_of="vllm#46892",
-    teeth="prediction_forgets_hits",
+    origin="vllm#46892",
+    killed_by="prediction_forgets_hits",
 )
 def attention_takes_what_is_predicted(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, left_behind: Num, idle: Num
@@ -117,8 +117,8 @@ def attention_takes_what_is_predicted(
         "block_size": at_least(1),
         "idle": between(0, 1),
     },
-    born_of="vllm#46892",
-    teeth="superseded_state_reserved",
+    origin="vllm#46892",
+    killed_by="superseded_state_reserved",
 )
 def state_takes_what_is_predicted(
     rules: Rules, own_blocks: Num, beyond: Num, block_size: Num, idle: Num

@@ -4,8 +4,8 @@ from kvproof.strategies.symbolic import (
     align_split,
     caching,
     growth,
-    transfer,
     regions,
+    transfer,
     trimming,
     windows,
 )

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import z3
 
 from kvproof.model.arithmetic.algebra import both, implies
-from kvproof.model.errors import UsageError, unknown
-from kvproof.model.reference.rules import Rules
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.errors import UsageError, unknown
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.posed import Posed
 from kvproof.strategies.symbolic.readable import read, reduced
 from kvproof.strategies.symbolic.walks import visited

@@ -11,8 +11,8 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
 @obligation(
     "P shortens a prompt at most once, however often it is preempted and asked again",
     for_all={"asked": at_least(1), "backoff": at_least(0)},
-    born_of="vllm#37310",
-    teeth="truncation_without_guard",
+    origin="vllm#37310",
+    killed_by="truncation_without_guard",
 )
 def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
     """The first answer is a fixed point: asking once more, and so any number of times, gives it
@@ -25,8 +25,8 @@ def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
 @obligation(
     "P leaves at most the backoff to D and keeps a token, however often it is asked",
     for_all={"asked": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
-    born_of="vllm#37310",
-    teeth="truncation_without_guard",
+    origin="vllm#37310",
+    killed_by="truncation_without_guard",
 )
 def truncation_is_bounded(rules: Rules, asked: Num, prompt: Num, backoff: Num) -> Claim:
     """Induction step: the bound holds before the first question, and one more question keeps it."""
@@ -40,8 +40,8 @@ def truncation_is_bounded(rules: Rules, asked: Num, prompt: Num, backoff: Num) -
 @obligation(
     "P and D back off by the same number of tokens, for all kinds of cache groups and prompts",
     for_all={name: between(0, 1) for name in ("full", "window", "mamba", "embeds")},
-    born_of="vllm#37310",
-    teeth="truncates_for_any_non_full_group",
+    origin="vllm#37310",
+    killed_by="truncates_for_any_non_full_group",
 )
 def same_backoff(rules: Rules, full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
     """Each variable is 1 where the engines have a group of that kind, or the prompt is given as
@@ -60,8 +60,8 @@ def same_backoff(rules: Rules, full: Num, window: Num, mamba: Num, embeds: Num) 
 @obligation(
     "the prompt tokens P delivers are the tokens D counts as computed after the load",
     for_all={"asked": at_least(1), "backoff": between(0, 1)},
-    born_of="vllm#37310",
-    teeth="decode_loads_whole_prompt",
+    origin="vllm#37310",
+    killed_by="decode_loads_whole_prompt",
 )
 def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
     """P ends its prefill, and so delivers the state, at the tokens it keeps of the prompt; this is
@@ -73,8 +73,8 @@ def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
 @obligation(
     "where a state is handed over, D loads all of a longer prompt but its last token",
     for_all={"prompt": at_least(2)},
-    born_of="vllm#37310",
-    teeth="decode_loads_whole_prompt",
+    origin="vllm#37310",
+    killed_by="decode_loads_whole_prompt",
 )
 def decode_owns_the_last_token(rules: Rules, prompt: Num) -> Claim:
     """D applies the last prompt token to the state of the tokens before it, once."""

@@ -19,8 +19,8 @@ LISTS = {
 @obligation(
     "trimming leaves as many local slots as remote ones",
     for_all=LISTS,
-    born_of="vllm#42554",
-    teeth="last_zero_blocks_yield_all",
+    origin="vllm#42554",
+    killed_by="last_zero_blocks_yield_all",
 )
 def trim_equal_counts(
     rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
@@ -33,8 +33,8 @@ def trim_equal_counts(
 @obligation(
     "trimming pairs a local slot with the remote slot of the same position, within both lists",
     for_all=LISTS,
-    born_of="vllm#42554",
-    teeth="front_trim",
+    origin="vllm#42554",
+    killed_by="front_trim",
 )
 def trim_equal_positions(
     rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
@@ -49,8 +49,8 @@ def trim_equal_positions(
 @obligation(
     "trimming pairs exactly the positions that both lists hold",
     for_all={**LISTS, "position": at_least(0)},
-    born_of="vllm#42554",
-    teeth="front_trim",
+    origin="vllm#42554",
+    killed_by="front_trim",
 )
 def trim_covers_both(
     rules: Rules,
@@ -86,8 +86,8 @@ def trim_covers_both(
         "remote_ratio": at_least(1),
         "kernel_tokens": at_least(1),
     },
-    born_of="vllm#42554",
-    teeth="end_trim_across_ratios",
+    origin="vllm#42554",
+    killed_by="end_trim_across_ratios",
 )
 def trim_equal_tokens(
     rules: Rules,
@@ -113,8 +113,8 @@ def trim_equal_tokens(
 @obligation(
     "of two Mamba lists the one slot with the state takes part, on both sides or on none",
     for_all={"local_slots": at_least(1), "remote_slots": at_least(0)},
-    born_of="vllm#42554",
-    teeth="ssm_placeholders_not_trimmed",
+    origin="vllm#42554",
+    killed_by="ssm_placeholders_not_trimmed",
 )
 def one_state_is_paired(rules: Rules, local_slots: Num, remote_slots: Num) -> Claim:
     """D has a list only where it loads; P's may have placeholders in front of the state."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kvproof.model.reference.rules import Rules
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.reference.rules import Rules
 
 WALKS = 40
 STEPS = 20

@@ -12,8 +12,8 @@ SIZES = {"window": at_least(1), "block_size": at_least(1)}
 @obligation(
     "a window skips exactly the tokens that the next token does not attend to",
     for_all={"position": at_least(0), "computed": at_least(0), "window": at_least(1)},
-    born_of="SlidingWindowManager.get_num_skipped_tokens",
-    teeth="window_let_go_too_soon",
+    origin="SlidingWindowManager.get_num_skipped_tokens",
+    killed_by="window_freed_too_soon",
 )
 def skipped_is_unattended(
     rules: Rules,
@@ -30,8 +30,8 @@ def skipped_is_unattended(
 @obligation(
     "a block behind the window holds no token that the next token attends to",
     for_all={"position": at_least(0), "computed": at_least(0), **SIZES},
-    born_of="SlidingWindowManager.get_num_skipped_tokens",
-    teeth="window_let_go_too_soon",
+    origin="SlidingWindowManager.get_num_skipped_tokens",
+    killed_by="window_freed_too_soon",
 )
 def skipped_block_is_unattended(
     rules: Rules,
@@ -49,8 +49,8 @@ def skipped_block_is_unattended(
 @obligation(
     "the blocks a window hit needs hold what the next token attends to, and none can be spared",
     for_all={"boundary": at_least(0), **SIZES},
-    born_of="SlidingWindowManager.find_longest_cache_hit",
-    teeth="window_hit_one_block_short",
+    origin="SlidingWindowManager.find_longest_cache_hit",
+    killed_by="window_hit_one_block_short",
 )
 def window_hit_is_enough(
     rules: Rules,
@@ -69,8 +69,8 @@ def window_hit_is_enough(
 @obligation(
     "the blocks P offers of a window hold all tokens that D's next token attends to",
     for_all={"computed": at_least(1), **SIZES},
-    born_of="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
-    teeth="window_offer_one_block_short",
+    origin="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
+    killed_by="window_offer_one_block_short",
 )
 def window_offer_is_enough(
     rules: Rules,
@@ -93,8 +93,8 @@ def window_offer_is_enough(
         "backoff": between(0, 1),
         **SIZES,
     },
-    born_of="kvproof, vLLM 0.32.0",
-    teeth="window_of_loaded_tokens",
+    origin="kvproof, vLLM 0.32.0",
+    killed_by="window_of_loaded_tokens",
 )
 def window_of_a_load_is_enough(
     rules: Rules, position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
@@ -112,8 +112,8 @@ def window_of_a_load_is_enough(
 @obligation(
     "the block of the last computed token, which holds the running state, is never let go",
     for_all={"computed": at_least(1), "block_size": at_least(1)},
-    born_of="MambaManager.get_num_skipped_tokens",
-    teeth="running_state_let_go",
+    origin="MambaManager.get_num_skipped_tokens",
+    killed_by="running_state_freed",
 )
 def running_state_is_kept(rules: Rules, computed: Num, block_size: Num) -> Claim:
     """All blocks before it are: one state is enough."""

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from kvproof.invariants.invariant import Finding, Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
+from kvproof.model.counting_abstraction.registry import relevant, systems
+from kvproof.model.counting_abstraction.relation import PROJECTIONS
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.machine import ModelMachine
 from kvproof.model.reference.rules import Rules
-from kvproof.model.counting_abstraction.registry import relevant, systems
-from kvproof.model.counting_abstraction.relation import PROJECTIONS
 from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.symbolic.cluster_template import ClusterTemplate, clusters, near
 from kvproof.strategies.symbolic.from_numbers import sketched
 from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.cluster_template import Sketch, clusters, near
 from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -127,18 +127,18 @@ def witnesses(
                 yield Witness(*run, impossible, searched=len(searched))
 
 
-def _told(proof: Proof, faults: Sequence[Fault]) -> Sketch:
+def _told(proof: Proof, faults: Sequence[Fault]) -> ClusterTemplate:
     about = claimed().get(proof.id)
     return sketched(_numbers(proof, about, rules_with(faults)), about.system if about else "")
 
 
-def _possible(sketch: Sketch, name: str) -> Iterator[Cluster]:
+def _possible(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
     """The clusters that fit a sketch, none where it is impossible."""
     with contextlib.suppress(UsageError):
         yield from clusters(sketch, name)
 
 
-def _impossible(sketch: Sketch, name: str) -> str:
+def _impossible(sketch: ClusterTemplate, name: str) -> str:
     """Why no cluster fits a sketch; empty where one does."""
     try:
         next(clusters(sketch, name))
@@ -171,7 +171,7 @@ def _numbers(proof: Proof, about: Claimed | None, rules: Rules) -> dict[str, int
     return {**sizes._asdict(), **counts._asdict()}
 
 
-def _around(told: Sketch, most: int) -> Iterator[Sketch]:
+def _around(told: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
     """A sketch, and then those ever further from it, each once."""
     seen, waiting = {told}, deque([told])
     while waiting:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.system import Numbers, System, flat, shaped
+from kvproof.model.errors import UsageError
 from kvproof.strategies.systems.layout import BITS, Piece, Place, laid_out
 
 Words = NDArray[np.uint64]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.system import Action, Numbers, System, flat
+from kvproof.model.errors import UsageError
 from kvproof.strategies.systems.codec import Codec, Column, Words
 from kvproof.strategies.systems.plain import choices
 from kvproof.strategies.systems.shape import Shape

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.system import Numbers, System
+from kvproof.model.errors import UsageError
 from kvproof.strategies.systems.codec import Codec, Column, Words
 from kvproof.strategies.systems.column_steps import ColumnSteps
-from kvproof.strategies.systems.plain import Reached, Stepper, Taken
+from kvproof.strategies.systems.plain import SearchGraph, Stepper, Taken
 from kvproof.strategies.systems.visited import Visited
 
 SLICE = 1 << 14
@@ -48,11 +48,11 @@ class ColumnSearch:
         self._levels = [0, 1]
         """The number of the first state of each level, and how many states there are."""
 
-    def run(self, states_max: int = STATES_MAX) -> Reached:
+    def run(self, states_max: int = STATES_MAX) -> SearchGraph:
         """Explore until everything is seen, an invariant breaks, or more than `states_max` states
         are known while there is more to see. To be called once."""
         began = time.perf_counter()
-        reached = Reached()
+        reached = SearchGraph()
         fired, new = (np.zeros(len(self._names), np.int64) for _ in range(2))
         broken: list[tuple[int, int]] = []
         while not (broken or reached.cut):

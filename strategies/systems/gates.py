@@ -1,9 +1,9 @@
 """Soundness gates of the search on columns: what it must have in common with the plain one."""
 
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.system import Numbers, System
+from kvproof.model.errors import UsageError
 from kvproof.strategies.systems.columns import ColumnSearch
-from kvproof.strategies.systems.plain import Reached, Stepper, replay
+from kvproof.strategies.systems.plain import SearchGraph, Stepper, replay
 from kvproof.strategies.systems.plain import search as search_plainly
 
 
@@ -68,7 +68,7 @@ def canonical(system: System, state: Numbers) -> Numbers:
 
 
 def _trace_differs(
-    system: System, parameters: Numbers, plain: Reached, reached: Reached
+    system: System, parameters: Numbers, plain: SearchGraph, reached: SearchGraph
 ) -> str | None:
     if len(plain.trace) != len(reached.trace):
         return f"a trace has {len(plain.trace)} steps on ints, and {len(reached.trace)} on columns"

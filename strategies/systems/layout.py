@@ -7,9 +7,9 @@ is one piece of a word where it fits, so entries are compared and exchanged with
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.arithmetic.system import Numbers, System, flat
+from kvproof.model.errors import UsageError
 
 BITS = 63
 """Bits of a word that are used. The highest one is left for whoever packs."""

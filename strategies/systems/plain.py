@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kvproof.model.errors import UsageError
 from kvproof.model.arithmetic.system import Action, Numbers, System
+from kvproof.model.errors import UsageError
 from kvproof.strategies.verdict import Verdict
 
 
@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 @dataclass
-class Reached:
+class SearchGraph:
     """What a search of a system has reached.
 
     `states` are distinct ones and `generated` are steps; `depth` counts the steps to the farthest
@@ -89,7 +89,7 @@ Parents = dict[Numbers, tuple[Numbers, Taken] | None]
 
 def search(
     system: System, parameters: Numbers, states_max: int | None = None
-) -> tuple[Reached, Parents]:
+) -> tuple[SearchGraph, Parents]:
     """Explore until everything is seen, an invariant breaks, or more than `states_max` states are
     known at the end of a level; what was reached, and the states in the order of discovery."""
     began = time.perf_counter()
@@ -97,7 +97,7 @@ def search(
     level = [system.initial(parameters)]
     parents: Parents = {level[0]: None}
     names = [action.name for action in system.actions]
-    reached = Reached(fired=dict.fromkeys(names, 0), new=dict.fromkeys(names, 0))
+    reached = SearchGraph(fired=dict.fromkeys(names, 0), new=dict.fromkeys(names, 0))
     while True:
         broken = _broken(system, parameters, level)
         if broken is not None:

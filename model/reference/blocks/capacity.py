@@ -24,7 +24,7 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
             skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
             table = (NULL,) * before
             grown = groups.grown(engine, group, table, end, fresh=True)
-            if engine.partial and group.aligned and start % engine.hash_unit == 0:
+            if engine.partial_block_hits and group.aligned and start % engine.hash_unit == 0:
                 # A chunk that starts inside a block may copy it, and ends with it.
                 grown = max(grown, int(counts.copies_of_hit(start, group.block_size)))
             held += before - skipped + grown

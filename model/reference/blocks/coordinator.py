@@ -6,10 +6,10 @@ Sources: `KVCacheManager.allocate_slots` and `HybridKVCacheCoordinator` of vLLM 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.model.reference.blocks import capacity, groups, kept_state, partial_block_hits, pool
 from kvproof.model import config, kv_events
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.blocks import capacity, groups, kept_state, partial_block_hits, pool
 from kvproof.model.reference.rules import SPEC, Rules
 from kvproof.model.state import DRAFT, NULL, Engine, Request, Table
 
@@ -19,15 +19,15 @@ class Hit(NamedTuple):
 
     tokens: int
     own: tuple[int, ...]
-    junction: int
+    shared_prefix_boundary: int
 
 
 def _longest(cfg: config.Engine, tokens: str, rules: Rules) -> int:
     """The longest hit that a prompt could have."""
     known = len(tokens)
-    if cfg.proof:
+    if cfg.eagle_drop_tokens:
         known = rules.matched_tokens(known, len(cfg.groups))
-    return int(rules.longest_hit_tokens(known, cfg.hit_unit, cfg.proof))
+    return int(rules.longest_hit_tokens(known, cfg.hit_unit, cfg.eagle_drop_tokens))
 
 
 def _lengths(cfg: config.Engine, tokens: str, rules: Rules) -> range:
@@ -49,7 +49,7 @@ def longest_alone(
 def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
     """The longest hit that holds in every group, and that the engine has room for."""
     for length in _lengths(cfg, tokens, rules):
-        if cfg.partial and not rules.hit_fits_pool(
+        if cfg.partial_block_hits and not rules.hit_fits_pool(
             capacity.blocks_with_hit(cfg, length, len(tokens)), cfg.num_blocks
         ):
             continue
@@ -100,7 +100,7 @@ def look_up(
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
     if hit % cfg.hit_unit or hit > _longest(cfg, tokens, rules):
         raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
-    if cfg.partial and hit and not capacity.has_room_for_hit(cfg, hit, len(tokens)):
+    if cfg.partial_block_hits and hit and not capacity.has_room_for_hit(cfg, hit, len(tokens)):
         raise NotAllowed(f"a hit of {hit} tokens has no room, copies included")
     own = tuple(
         hit if whole else longest_alone(cfg, engine, tokens, i, hit, rules)
@@ -114,11 +114,11 @@ def _junction(
 ) -> int:
     """Where this prompt and a cached one part, as far as a state should be kept there. A request
     that takes the hit of full attention and gets the state from P looks no further."""
-    if not cfg.marks_junctions or not cfg.prefix_caching:
+    if not cfg.marks_shared_prefix_boundaries or not cfg.prefix_caching:
         return 0
     full = longest_full(cfg, engine, tokens, rules)
     looks = not external or cfg.store or not cfg.has_state or deeper(cfg, engine, tokens, rules)
-    return rules.junction(full, hit) if looks else 0
+    return rules.shared_prefix_boundary(full, hit) if looks else 0
 
 
 def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) -> int:
@@ -186,14 +186,14 @@ def admit(
     all groups are referenced before any block is taken (vllm#44409)."""
     total = hit.tokens + request.external
     tables: list[Table] = []
-    counted = []
+    num_cached_blocks = []
     for index, group in enumerate(cfg.groups):
         blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
-        still = request.counted[index] if request.counted else 0
+        still = request.num_cached_blocks[index] if request.num_cached_blocks else 0
         whole = int(counts.full_blocks(hit.own[index], group.block_size))
-        counted.append(max(int(rules.counted_after_hit(whole, skipped)), still))
+        num_cached_blocks.append(max(int(rules.counted_after_hit(whole, skipped)), still))
         engine = rules.touch_hits(engine, tables[-1])
     if request.external:
         for index, group in enumerate(cfg.groups):
@@ -203,11 +203,11 @@ def admit(
     request = request._replace(
         computed=total,
         tables=tuple(tables),
-        counted=tuple(counted),
+        num_cached_blocks=tuple(num_cached_blocks),
         hit=hit.tokens,
-        junction=hit.junction,
+        shared_prefix_boundary=hit.shared_prefix_boundary,
     )
-    return engine.having(request), request
+    return engine.with_request(request), request
 
 
 def grow(
@@ -235,7 +235,7 @@ def grow(
         engine, taken = rules.allocate(engine, group, len(table), needed, count, rules)
         tables.append((*padded, *taken))
     request = request._replace(tables=tuple(tables))
-    return engine.having(request), request
+    return engine.with_request(request), request
 
 
 def _cache_end(
@@ -263,16 +263,16 @@ def cache(
     """Cache the full blocks of the first `upto` tokens that are not counted yet."""
     if not cfg.prefix_caching:
         return engine, request
-    counted = list(request.counted)
+    num_cached_blocks = list(request.num_cached_blocks)
     tokens = request.tokens.ljust(upto, DRAFT)
     for index, group in enumerate(cfg.groups):
-        proof = group.block_size if group.eagle else 0
+        eagle_drop_tokens = group.block_size if group.eagle else 0
         cacheable = upto
-        if not cfg.partial:
-            cacheable = int(counts.cacheable_tokens(upto, cfg.hit_unit, proof))
+        if not cfg.partial_block_hits:
+            cacheable = int(counts.cacheable_tokens(upto, cfg.hit_unit, eagle_drop_tokens))
         full = counts.full_blocks(cacheable, group.block_size)
         new = []
-        for position in range(counted[index], full):
+        for position in range(num_cached_blocks[index], full):
             block = request.tables[index][position]
             key = (index, tokens[: (position + 1) * group.block_size])
             if not groups.worth_caching(cfg, group, position, request, rules):
@@ -283,17 +283,17 @@ def cache(
                 return engine, request
             if engine is not before:
                 new.append(position)
-        looked_at = range(counted[index], full)
+        looked_at = range(num_cached_blocks[index], full)
         engine = kv_events.stored(
             engine, index, group.block_size, request.tokens, looked_at, new, rules
         )
-        if full == counted[index]:
+        if full == num_cached_blocks[index]:
             engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
         if rules.caches_prompt_end(cfg, group):
             engine = _cache_end(cfg, engine, request, index, cacheable, rules)
-        counted[index] = max(counted[index], full)
-    request = request._replace(counted=tuple(counted))
-    return engine.having(request), request
+        num_cached_blocks[index] = max(num_cached_blocks[index], full)
+    request = request._replace(num_cached_blocks=tuple(num_cached_blocks))
+    return engine.with_request(request), request
 
 
 def release_skipped(
@@ -308,4 +308,4 @@ def release_skipped(
         engine = pool.release(engine, reversed(table[:behind]), rules)
         tables[index] = (*([NULL] * behind), *table[behind:])
     request = request._replace(tables=tuple(tables))
-    return engine.having(request), request
+    return engine.with_request(request), request

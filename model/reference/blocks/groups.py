@@ -97,11 +97,13 @@ def worth_caching(
     if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
         return True
     if cfg.retention is None:
-        proof = int(group.eagle)
-        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, proof))
+        eagle_drop_tokens = int(group.eagle)
+        return bool(
+            rules.serves_a_hit(position, group.window, size, cfg.hit_unit, eagle_drop_tokens)
+        )
     window = group.window if group.kind == "window" else STATE_WINDOW
-    boundaries = len(request.prompt), request.junction
-    drafted = (cfg.proof, int(group.eagle)) if cfg.proof else ()
+    boundaries = len(request.prompt), request.shared_prefix_boundary
+    drafted = (cfg.eagle_drop_tokens, int(group.eagle)) if cfg.eagle_drop_tokens else ()
     unit = max(cfg.hit_unit, size)  # a state is kept here where it ends a block
     return bool(
         rules.is_retained(position, window, size, unit, cfg.retention, *boundaries, *drafted)

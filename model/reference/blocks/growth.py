@@ -4,10 +4,10 @@ those that a recorded choice took."""
 from typing import NamedTuple
 
 from kvproof.model import block_lists, config
-from kvproof.model.reference.blocks import coordinator, pool
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
+from kvproof.model.reference.blocks import coordinator, pool
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 

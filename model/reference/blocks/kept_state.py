@@ -19,7 +19,7 @@ def cached_after_all(
     """The engine where a group has cached the state after `full` blocks of a request, all of which
     were looked at before, if it is worth caching now."""
     group, position = cfg.groups[index], full - 1
-    if not group.aligned or cfg.retention is None or cfg.partial or position < 0:
+    if not group.aligned or cfg.retention is None or cfg.partial_block_hits or position < 0:
         return engine
     block = request.tables[index][position]
     held = block != NULL and engine.blocks[block].key is None

@@ -37,7 +37,7 @@ def goes_on_from_cached(
     """Whether the running state of a request is cached, inside its block."""
     group = cfg.groups[index]
     position, inside = divmod(request.computed, group.block_size)
-    if not (cfg.partial and group.aligned and inside):
+    if not (cfg.partial_block_hits and group.aligned and inside):
         return False
     table = request.tables[index]
     return position < len(table) and rules.is_copied_first(engine.blocks[table[position]])

@@ -98,7 +98,7 @@ def cache_block(
         return engine
     if key in engine.blocks[block].keys:
         return engine._replace(dead=f"block {block} is to be hashed twice")
-    if engine.blocks[block].key is None or cfg.partial:
+    if engine.blocks[block].key is None or cfg.partial_block_hits:
         return promote(engine, key, block, rules)
     return engine
 

@@ -76,7 +76,7 @@ def answered(cluster: config.Cluster, state: State, name: str) -> bool:
 
 def open_for_more(cluster: config.Cluster, state: State) -> tuple[config.Job, ...]:
     """The jobs that are answered and that no other follows yet."""
-    if not cluster.turns:
+    if not cluster.follow_up_turns:
         return ()
     free = (job for job in cluster.jobs if cluster.follow_up(job.name) is None)
     return tuple(job for job in free if answered(cluster, state, job.name))
@@ -102,11 +102,11 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
 
 def asks_again(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
     """Whether P, where it begins at the first token, asks for what D keeps though it has it."""
-    on_p = cluster.turns and request.route == "to_decode"
+    on_p = cluster.follow_up_turns and request.route == "to_decode"
     return on_p and rules.asks_for_held(bool(request.external))
 
 
-def asked(transfer: Transfer) -> Transfer:
+def requested(transfer: Transfer) -> Transfer:
     """The hand-back after P asked for it, whose lease may have ended. Who asks again, where it is
     over, waits for nothing."""
     phase = {"offered": "reading", "expired": "refused"}.get(transfer.phase, transfer.phase)

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvproof.model import config, memory
+from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.features import store
 from kvproof.model.reference.scheduling.scheduling_actions import awaits_output
-from kvproof.model.errors import NotAllowed
 from kvproof.model.state import COUNTS, NULL, VOID, Engine, Flight, Request
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str
         engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
         engine = with_placeholders(engine, name, engine.placeholders(name) + samples + ahead)
         if cfg.drafts:
-            engine = engine.having(request._replace(drafts=cfg.drafts if samples else 0))
+            engine = engine.with_request(request._replace(drafts=cfg.drafts if samples else 0))
     return engine._replace(steps=(*engine.steps, tuple(step))) if step else engine
 
 
@@ -118,7 +118,7 @@ def arrived(engine: Engine, rules: Rules) -> tuple[Engine, tuple[Flight, ...]]:
     return engine, step
 
 
-def let_down(engine: Engine, name: str, fate: str) -> Engine:
+def invalidated(engine: Engine, name: str, fate: str) -> Engine:
     """The engine after a request lost its progress: its placeholders are gone, and this is what
     becomes of its outputs under way. What is thrown away stays so."""
 

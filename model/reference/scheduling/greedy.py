@@ -1,14 +1,14 @@
 """A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
 run may choose otherwise."""
 
-from kvproof.model.reference.blocks import capacity, coordinator, groups
-from kvproof.model.reference.transfers import connector
 from kvproof.model.arithmetic import counts
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
+from kvproof.model.reference.blocks import capacity, coordinator, groups
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import sessions
-from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit, Adopt, Compute, Preempt
 from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import (
     FAILED,
     LOADED,
@@ -72,7 +72,7 @@ class Greedy(Scheduling):
         bare = {r.id for r in self.engine.requests if not r.tables}
         for request in self.engine.requests:
             if request.status in (LOADED, FAILED):
-                self.adopt(Adopt(request.id))
+                self.finish_load(FinishLoad(request.id))
         held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
         if self.cfg.by_priority:
             held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))

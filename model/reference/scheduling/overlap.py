@@ -4,12 +4,12 @@ Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with
 """
 
 from kvproof.model import config, memory
-from kvproof.model.reference.transfers import connector
-from kvproof.model.reference.blocks import coordinator
-from kvproof.model.reference.features import drafts, in_flight
-from kvproof.model.reference.scheduling import sessions
 from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.blocks import coordinator
+from kvproof.model.reference.features import drafting, in_flight
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, Flight, Request, State
 from kvproof.model.step import Read
 
@@ -19,7 +19,7 @@ def complete(
     rules: Rules,
     state: State,
     name: str,
-    accepted: drafts.Accepted = (),
+    accepted: drafting.Accepted = (),
 ) -> State:
     """The output of the oldest step in flight arrives. Each sampled token takes the place of its
     placeholder; full blocks of known tokens are cached; a request may end. The output of a request
@@ -28,9 +28,9 @@ def complete(
     engine = state.engine(name)
     if not engine.steps:
         raise NotAllowed(f"engine {name} has no step in flight")
-    drafts.check(engine, accepted)
+    drafting.check(engine, accepted)
     engine, step = in_flight.arrived(engine, rules)
-    state = state.putting(engine)
+    state = state.with_engine(engine)
     for flight in step:
         if flight.fate != VOID:
             state = _taken(cluster, rules, state, flight, name, dict(accepted))
@@ -58,9 +58,9 @@ def _stepped_back(
     computes begins so much earlier; which blocks it uses is known now."""
     behind = in_flight.under_way(engine, request.id)
     ended = request._replace(computed=request.computed - behind)
-    engine, ended = drafts.settled(cfg, engine, ended, drafts, rules)
+    engine, ended = drafting.settled(cfg, engine, ended, drafts, rules)
     request = request._replace(computed=ended.computed + behind, states=ended.states)
-    return in_flight.placed(cfg, engine, request).having(request), request
+    return in_flight.placed(cfg, engine, request).with_request(request), request
 
 
 def _taken(
@@ -75,20 +75,20 @@ def _taken(
     engine = _without_placeholder(state.engine(cfg.name), flight, rules)
     request = engine.request(flight.request)
     if not flight.samples:
-        return state.putting(engine)
+        return state.with_engine(engine)
     if flight.fate == COUNTS and cfg.drafts:
         engine, request = _stepped_back(cfg, engine, request, drafts, rules)
-    request = drafts.lengthened(request, drafts + 1)
-    engine = engine.having(request)
+    request = drafting.lengthened(request, drafts + 1)
+    engine = engine.with_request(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1
         engine, request = coordinator.cache(cfg, engine, request, settled, rules)
-    state = state.putting(engine)
+    state = state.with_engine(engine)
     if len(request.output) < request.max_tokens:
         return state
     if cluster.job(request.id).parts:
         return sessions.paused(state, name, request, rules)
-    return connector.finish(cfg, state, request, rules, cluster.turns)
+    return connector.finish(cfg, state, request, rules, cluster.follow_up_turns)
 
 
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:

@@ -11,12 +11,12 @@ than running requests hold blocks (vLLM preempts, and raises), and `reset_connec
 from collections.abc import Iterator
 
 from kvproof.model import config, kv_events
-from kvproof.model.reference.transfers import connector
-from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.blocks import pool
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import PREEMPTED, RUNNING, VOID, Engine, State
 
 
@@ -52,7 +52,7 @@ def of_idle_pool(
         if not cluster.resets_any_time:
             raise NotAllowed(f"the cache of {event.engine} is reset while blocks are in use")
         return state
-    return state.putting(emptied(engine, rules))
+    return state.with_engine(emptied(engine, rules))
 
 
 def with_preemption(
@@ -64,8 +64,8 @@ def with_preemption(
         raise NotAllowed(f"the cache of {event.engine} is reset and not only runners hold blocks")
     for name in reversed(engine.running):
         request = engine.request(name)
-        engine = in_flight.let_down(engine, name, VOID)
+        engine = in_flight.invalidated(engine, name, VOID)
         engine = pool.release_all(engine, request, rules)
         request = connector.emptied(request)._replace(status=PREEMPTED, preemptions=1)
-        engine = engine.having(request)
-    return state.putting(emptied(engine._replace(running=()), rules))
+        engine = engine.with_request(request)
+    return state.with_engine(emptied(engine._replace(running=()), rules))

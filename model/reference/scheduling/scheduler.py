@@ -8,24 +8,24 @@ Sources: `Scheduler.schedule`, `_preempt_request` and `_update_waiting_for_remot
 """
 
 from kvproof.model import block_lists, config, memory
-from kvproof.model.reference.transfers import connector
-from kvproof.model.reference.blocks import coordinator, groups, growth, partial_block_hits, pool
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.features import drafts, in_flight, store, follow_up_turns
-from kvproof.model.reference.scheduling import sessions
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     BLOCKS,
     Admit,
-    Adopt,
     Choice,
     Compute,
+    FinishLoad,
     Lists,
     Preempt,
     Release,
     bare_choice,
 )
+from kvproof.model.reference.blocks import coordinator, groups, growth, partial_block_hits, pool
+from kvproof.model.reference.features import drafting, follow_up_turns, in_flight, store
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import (
     FAILED,
     LATE,
@@ -98,7 +98,7 @@ class Scheduling:
                 self.engine.cached,
             )
         )
-        self.engine = self.engine.having(request)
+        self.engine = self.engine.with_request(request)
         said = choice._replace(hit=(), taken=())
         if choice.external and not self.cfg.store:
             grown = self.rules.begin_load(self, request, hit, choice.taken)
@@ -119,7 +119,7 @@ class Scheduling:
 
     def _refuse_copies_of_this_step(self, request: Request, hit: coordinator.Hit) -> None:
         """A block is copied before this step writes: what the step writes is not in the copy."""
-        if not self.cfg.partial:
+        if not self.cfg.partial_block_hits:
             return
         for index, group in enumerate(self.cfg.groups):
             slots = hit.tokens % group.block_size
@@ -140,7 +140,7 @@ class Scheduling:
         died = self.engine.dead != doomed
         name = follow_up_turns.incoming(self.cluster, self.cfg.name, request.id)
         self.state = connector.start_load(
-            self.cluster, self.state.putting(self.engine), name, self.rules
+            self.cluster, self.state.with_engine(self.engine), name, self.rules
         )
         self.engine = self.state.engine(self.engine.name)
         return None if died else grown
@@ -172,14 +172,14 @@ class Scheduling:
         self.scheduled, self.brought, self.admissions, self.allocations = [], [], [], []
         self.pending = None
 
-    def adopt(self, choice: Adopt) -> None:
+    def finish_load(self, choice: FinishLoad) -> None:
         """A load has ended: cache its blocks, or drop them if it failed."""
         request = self.engine.request(choice.request)
         tables = request.tables
         if request.status == FAILED:
             engine = pool.release_all(self.engine, request, self.rules)
             request = connector.emptied(request)._replace(status=WAITING)
-            self.engine = engine.having(request)
+            self.engine = engine.with_request(request)
         elif request.status == LOADED:
             self.engine, request = coordinator.cache(
                 self.cfg, self.engine, request, request.computed, self.rules
@@ -190,7 +190,7 @@ class Scheduling:
                 status, computed = LOADING, request.computed
                 self.allocations.append(Allocation(self.engine.name, request.id, 0, 0))
             request = request._replace(status=status, computed=computed)
-            self.engine = self.engine.having(request)
+            self.engine = self.engine.with_request(request)
         else:
             raise NotAllowed(f"{request.id} is {request.status} and its load is adopted")
         if self.engine.dead:
@@ -250,8 +250,8 @@ class Scheduling:
         if request.id not in running:
             running = (*running, request.id)
         ahead = end - in_flight.counted_on(self.engine, request)
-        request = drafts.scheduled(request, ahead)._replace(status=RUNNING, computed=end)
-        self.engine = self.engine.having(request)._replace(running=running)
+        request = drafting.scheduled(request, ahead)._replace(status=RUNNING, computed=end)
+        self.engine = self.engine.with_request(request)._replace(running=running)
         self.budget -= choice.tokens
         self.scheduled.append((request.id, choice.tokens))
         self._say(choice._replace(taken=grown.taken, freed=freed), grown, admitted)
@@ -272,7 +272,7 @@ class Scheduling:
         if request.status == RUNNING and in_flight.all_under_way(self.engine, request):
             return 0
         known = in_flight.counted_on(self.engine, request)
-        drafts = drafts.computable(self.cfg, request, start, admitted)
+        drafts = drafting.computable(self.cfg, request, start, admitted)
         return min(known + drafts - start, self.budget)
 
     def _without_skipped(self, request: Request) -> tuple[Engine, Request]:
@@ -285,12 +285,14 @@ class Scheduling:
         if group is None:
             return tokens
         known = len(request.tokens)
-        junction = hit.junction if hit else request.junction
+        shared_prefix_boundary = (
+            hit.shared_prefix_boundary if hit else request.shared_prefix_boundary
+        )
         size = self.rules.split_block(group.block_size, min(g.block_size for g in self.cfg.groups))
         prefill_end = max(len(request.prompt), known - 1)
         boundary, tail = counts.longest_hit_tokens(known, size), 0
-        if self.cfg.partial:
-            junction = counts.round_down(junction, size)
+        if self.cfg.partial_block_hits:
+            shared_prefix_boundary = counts.round_down(shared_prefix_boundary, size)
             tail = partial_block_hits.last_prefix(self.cfg, len(request.prompt))
             if boundary < tail == start + tokens:
                 tokens = prefill_end - start  # a chunk may end there, off the grid
@@ -302,8 +304,8 @@ class Scheduling:
                 known,
                 size,
                 self.cfg.chunk_tokens,
-                junction,
-                self.cfg.proof,
+                shared_prefix_boundary,
+                self.cfg.eagle_drop_tokens,
             )
         )
         return int(self.rules.tail_chunk(start, tokens, boundary, tail))
@@ -333,14 +335,14 @@ class Scheduling:
             raise NotAllowed(f"{victim.id} is preempted and its blocks would not come free now")
         if scheduled:
             self._unschedule(victim)
-        self.engine = in_flight.let_down(self.engine, victim.id, LATE)
+        self.engine = in_flight.invalidated(self.engine, victim.id, LATE)
         engine = pool.release_all(self.engine, victim, self.rules)
         freed = block_lists.both(skipped, block_lists.freed(victim.tables, ()))
-        kept = tuple(int(self.rules.counted_after_preemption(c)) for c in victim.counted)
-        victim = connector.emptied(victim)._replace(counted=kept if any(kept) else ())
+        kept = tuple(int(self.rules.counted_after_preemption(c)) for c in victim.num_cached_blocks)
+        victim = connector.emptied(victim)._replace(num_cached_blocks=kept if any(kept) else ())
         victim = victim._replace(status=PREEMPTED, preemptions=1)
         running = tuple(r for r in engine.running if r != victim.id)
-        self.engine = engine.having(victim)._replace(running=running)
+        self.engine = engine.with_request(victim)._replace(running=running)
         self.chose.append(choice._replace(freed=freed))
 
     def release(self, choice: Release) -> None:
@@ -368,8 +370,8 @@ class Scheduling:
             )
         if isinstance(choice, Admit):
             self.admit(choice)
-        elif isinstance(choice, Adopt):
-            self.adopt(choice)
+        elif isinstance(choice, FinishLoad):
+            self.finish_load(choice)
         elif isinstance(choice, Compute):
             self.compute(choice)
         elif isinstance(choice, Release):
@@ -397,7 +399,7 @@ class Scheduling:
             engine = engine._replace(step=tuple(self.scheduled) or None)
         admissions, allocations = tuple(self.admissions), tuple(self.allocations)
         effects = Effects(reads, admissions, allocations, copies=copies)
-        return self.state.putting(engine), effects
+        return self.state.with_engine(engine), effects
 
 
 def complete(
@@ -405,7 +407,7 @@ def complete(
     rules: Rules,
     state: State,
     name: str,
-    accepted: drafts.Accepted = (),
+    accepted: drafting.Accepted = (),
 ) -> State:
     """A step's output arrives: whoever has computed all known tokens samples one, after the drafts
     that were accepted, and may end."""
@@ -414,28 +416,28 @@ def complete(
     if engine.step is None:
         raise NotAllowed(f"engine {name} has no step in flight")
     scheduled = engine.step
-    drafts.check(engine, accepted)
+    drafting.check(engine, accepted)
     right = dict(accepted)
-    state = state.putting(engine._replace(step=None))
+    state = state.with_engine(engine._replace(step=None))
     for request_id, _ in scheduled:
         engine = state.engine(name)
         request = engine.request(request_id)
         doubtful = max(request.computed - len(request.tokens), 0)
         engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
-        state = state.putting(engine)
+        state = state.with_engine(engine)
         samples = request.computed >= len(request.tokens)
         drafts = right.get(request_id, 0)
         if cfg.drafts:
-            engine, request = drafts.settled(cfg, engine, request, drafts, rules)
-            state = state.putting(engine)
+            engine, request = drafting.settled(cfg, engine, request, drafts, rules)
+            state = state.with_engine(engine)
         if not samples:
             continue
-        request = drafts.lengthened(request, drafts + 1)._replace(drafts=cfg.drafts)
-        state = state.putting(engine.having(request))
+        request = drafting.lengthened(request, drafts + 1)._replace(drafts=cfg.drafts)
+        state = state.with_engine(engine.with_request(request))
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:
             state = sessions.paused(state, name, request, rules)
         else:
-            state = connector.finish(cfg, state, request, rules, cluster.turns)
+            state = connector.finish(cfg, state, request, rules, cluster.follow_up_turns)
     return state

@@ -13,8 +13,8 @@ from kvproof.model.state import LATE, PAUSED, Flight, Request
 
 if TYPE_CHECKING:
     from kvproof.model.reference.blocks.coordinator import Hit
-    from kvproof.model.reference.scheduling.greedy import Greedy
     from kvproof.model.reference.blocks.growth import Grown
+    from kvproof.model.reference.scheduling.greedy import Greedy
     from kvproof.model.reference.scheduling.scheduler import Scheduling
 
 
@@ -32,7 +32,7 @@ def begin_load(work: "Scheduling", request: Request, hit: "Hit", recorded: Lists
 def caches_prompt_end(cfg: config.Engine, group: config.Group) -> bool:
     """Whether a group caches a prompt's last prefix that has a hash also where it ends inside a
     block: only where a hit can end there."""
-    return cfg.partial and group.kind != "window"
+    return cfg.partial_block_hits and group.kind != "window"
 
 
 def tokens_loaded_before_chunk(loaded: int, end: int) -> int:

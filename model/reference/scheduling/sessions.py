@@ -8,12 +8,12 @@ Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `
 V1. Left open: parts that come while the one before is still being answered, which vLLM queues.
 """
 
-from kvproof.model.reference.blocks import capacity
 from kvproof.model import config
-from kvproof.model.reference.transfers import connector
-from kvproof.model.reference.features import in_flight
 from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.blocks import capacity
+from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
 
 
@@ -21,17 +21,17 @@ def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
     """A part is answered: the session leaves the running queue and waits for its user. Where steps
     overlap, the last token may come after a preemption: then it waits without blocks. What steps in
     flight still compute, and accepted drafts beyond the answer, are thrown away."""
-    held = in_flight.let_down(state.engine(engine), request.id, VOID)
-    held = held.having(rules.wait_for_user(request))
+    held = in_flight.invalidated(state.engine(engine), request.id, VOID)
+    held = held.with_request(rules.wait_for_user(request))
     running = tuple(r for r in held.running if r != request.id)
-    return state.putting(held._replace(running=running))
+    return state.with_engine(held._replace(running=running))
 
 
 def next_part(job: config.Job, request: Request) -> str:
     """The part of the prompt that a session gets next, empty where it had them all."""
     length = len(job.prompt)
     for part in job.parts:
-        if length == request.asked:
+        if length == request.submitted_prompt_tokens:
             return part
         length += job.max_tokens - 1 + len(part)
     return ""
@@ -40,7 +40,9 @@ def next_part(job: config.Job, request: Request) -> str:
 def with_part(request: Request, part: str) -> Request:
     """A paused session after its next part has come: what was computed is its prompt now."""
     prompt = request.tokens[:-1] + part
-    return request._replace(status=WAITING, prompt=prompt, asked=len(prompt), output="")
+    return request._replace(
+        status=WAITING, prompt=prompt, submitted_prompt_tokens=len(prompt), output=""
+    )
 
 
 def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name: str) -> State:
@@ -54,7 +56,7 @@ def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name
     needed = capacity.blocks_to_the_end(cfg, longer)
     if not part or not rules.request_fits_pool(needed, cfg.num_blocks):
         return connector.leave(cluster, cfg, state, request, rules)
-    return state.putting(state.engine(engine).having(longer))
+    return state.with_engine(state.engine(engine).with_request(longer))
 
 
 def gives_way(cluster: config.Cluster, request: Request) -> bool:

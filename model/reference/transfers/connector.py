@@ -6,12 +6,12 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 """
 
 from kvproof.model import config, memory
-from kvproof.model.reference.blocks import coordinator
-from kvproof.model.reference.features import in_flight, store, follow_up_turns
-from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
+from kvproof.model.reference.blocks import coordinator
+from kvproof.model.reference.features import follow_up_turns, in_flight, store
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import transfer_actions
 from kvproof.model.state import (
     ABORTED,
     FAILED,
@@ -43,7 +43,7 @@ def truncated(cfg: config.Engine, request: Request, rules: Rules) -> Request:
     if request.route != "to_decode":
         return request
     backoff = rules.backoff_on_prefill(kinds(cfg), request.embeds)
-    done = len(request.prompt) < request.asked
+    done = len(request.prompt) < request.submitted_prompt_tokens
     length = rules.prompt_after_truncation(len(request.prompt), backoff, done)
     return request._replace(prompt=request.prompt[:length])
 
@@ -57,11 +57,11 @@ def emptied(request: Request) -> Request:
     """The request without blocks and progress."""
     return request._replace(
         tables=(),
-        counted=(),
+        num_cached_blocks=(),
         computed=0,
         hit=0,
         external=0,
-        junction=0,
+        shared_prefix_boundary=0,
         drafts=0,
         states=(),
     )
@@ -73,7 +73,11 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
     if cluster.decode.store:
         return store.offered(state.engine(cluster.decode.name).stored, request.tokens)
     if request.route == "to_decode":
-        return follow_up_turns.loadable(cluster, state, request, rules) if cluster.turns else 0
+        return (
+            follow_up_turns.loadable(cluster, state, request, rules)
+            if cluster.follow_up_turns
+            else 0
+        )
     transfer = state.transfer(request.id)
     if request.route != "from_prefill" or transfer is None or transfer.phase not in OPEN:
         return 0
@@ -213,10 +217,12 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
     if transfer is None:
         raise NotAllowed(f"{taken} loads and nothing is offered")
     if follow_up_turns.is_back(name) and transfer.phase != "offered":
-        return state.putting(engine.having(request)).moving(name, follow_up_turns.asked(transfer))
+        return state.with_engine(engine.with_request(request)).with_transfer(
+            name, follow_up_turns.requested(transfer)
+        )
     transfer = transfer._replace(local=fresh_lists(sink, engine, request, rules))
     if transfer.phase == "awaited":
-        return state.putting(engine.having(request)).moving(
+        return state.with_engine(engine.with_request(request)).with_transfer(
             name, transfer._replace(phase="registered")
         )
     transfer = paired(cluster, request, transfer._replace(phase="reading"), rules)
@@ -225,7 +231,7 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
         slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
         if group.attention and slots[0] > rules.longest_local_list(*slots, *ratios):
             engine = engine._replace(dead=f"lists of {slots[0]} and {slots[1]} blocks do not pair")
-    return state.putting(engine.having(request)).moving(name, transfer)
+    return state.with_engine(engine.with_request(request)).with_transfer(name, transfer)
 
 
 def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -233,18 +239,18 @@ def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> 
     is only told so."""
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase == "expired":
-        return state.moving(name, follow_up_turns.over(transfer))
+        return state.with_transfer(name, follow_up_turns.over(transfer))
     if transfer is None or transfer.phase not in OPEN:
         return state
     if cluster.pushes:
-        return state.moving(name, rules.decline_push(transfer))
+        return state.with_transfer(name, rules.decline_push(transfer))
     _, _, sink, taken = follow_up_turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is not None and request.tables:
         local = fresh_lists(sink, engine, request, rules)
         transfer = paired(cluster, request, transfer._replace(local=local), rules)
-    return state.moving(name, transfer._replace(phase="telling"))
+    return state.with_transfer(name, transfer._replace(phase="telling"))
 
 
 def finish(
@@ -256,14 +262,14 @@ def finish(
     if cfg.has_connector:
         needed = in_flight.settled(engine, request, rules)
         if request.route == "to_decode":
-            needed = int(rules.needed_from_load(needed, request.asked))
+            needed = int(rules.needed_from_load(needed, request.submitted_prompt_tokens))
         elif keeps:
             needed = min(needed, _handed_over(engine, request, rules))
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
-    engine = in_flight.let_down(engine, request.id, VOID)
+    engine = in_flight.invalidated(engine, request.id, VOID)
     if request.route == "to_decode" or keeps:
-        engine = engine.having(request._replace(status=SENDING, drafts=0, states=()))
+        engine = engine.with_request(request._replace(status=SENDING, drafts=0, states=()))
         engine = rules.stop_running(engine, request.id)
         tokens = _handed_over(engine, request, rules)
         lists = offered_lists(cfg, request._replace(computed=tokens), rules)
@@ -272,9 +278,9 @@ def finish(
         early = state.transfer(name)
         if early is not None and early.phase != "awaited":  # D was first, and knows what it needs
             offer = early._replace(tokens=tokens, remote=lists)
-        return state.putting(engine).moving(name, offer)
+        return state.with_engine(engine).with_transfer(name, offer)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
-    return state.putting(engine)
+    return state.with_engine(engine)
 
 
 def _handed_over(engine: Engine, request: Request, rules: Rules) -> int:
@@ -292,13 +298,13 @@ def leave(
     if cfg.has_connector and request.status != LOADING:
         settled = in_flight.settled(engine, request, rules)
         engine, request = coordinator.release_skipped(cfg, engine, request, rules, settled)
-    engine = in_flight.let_down(engine, request.id, VOID)
+    engine = in_flight.invalidated(engine, request.id, VOID)
     state = state.ending(cfg.name, request.id)
     if rules.keeps_until_loaded(request.status == LOADING):
         engine = transfer_actions.stop_running(engine, request.id)
-        return state.putting(engine.having(request._replace(status=ABORTED)))
+        return state.with_engine(engine.with_request(request._replace(status=ABORTED)))
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
-    state = state.putting(engine)
+    state = state.with_engine(engine)
     return declined(cluster, state, request.id, rules) if cfg == cluster.decode else state
 
 
@@ -309,13 +315,13 @@ def producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
     if request is None or request.status != SENDING:
         return state
     engine = in_flight.give_back(source, engine, request, rules).without(sent)
-    return state.putting(engine)
+    return state.with_engine(engine)
 
 
 def _ended(state: State, transfer: Transfer) -> State:
     """The state without a transfer. What D handed back is remembered: P asks once."""
     left = follow_up_turns.over(transfer) if follow_up_turns.is_back(transfer.request) else None
-    return state.moving(transfer.request, left)
+    return state.with_transfer(transfer.request, left)
 
 
 def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
@@ -332,8 +338,8 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
         if request is not None and request.status == ABORTED:
             sink = rules.free_aborted(sink, request, rules).without(taken)
         elif request is not None:
-            sink = sink.having(request._replace(status=LOADED))
-        state = state.putting(sink)
+            sink = sink.with_request(request._replace(status=LOADED))
+        state = state.with_engine(sink)
     state = _ended(state, transfer)
     return producer_done(cluster, state, rules.reported_id(name), rules)
 
@@ -344,9 +350,9 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
     if transfer is None or transfer.phase not in ("reading", "refused"):
         raise NotAllowed(f"{name} has no read that could fail")
     if transfer.phase == "refused":
-        state = state.moving(name, follow_up_turns.over(transfer))
+        state = state.with_transfer(name, follow_up_turns.over(transfer))
     else:
-        state = state.moving(name, transfer._replace(phase="abandoned", local=(), pairs=()))
+        state = state.with_transfer(name, transfer._replace(phase="abandoned", local=(), pairs=()))
         state = state._replace(failures=state.failures + 1)
     return load_failed(cluster, state, name, rules)
 
@@ -360,7 +366,7 @@ def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) 
         return state
     if request.status == ABORTED or cluster.load_failure == "fail":
         return leave(cluster, sink, state, request._replace(status=FAILED), rules)
-    return state.putting(engine.having(rules.restart_after_failed_load(request, FAILED)))
+    return state.with_engine(engine.with_request(rules.restart_after_failed_load(request, FAILED)))
 
 
 def told_before(state: State, engine: Engine, name: str) -> bool:
@@ -377,7 +383,7 @@ def stray_report(state: State, engine_name: str, name: str, rules: Rules) -> Sta
     engine = state.engine(engine_name)
     if not told_before(state, engine, name):
         raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
-    return state.putting(rules.take_repeated_report(engine, name))
+    return state.with_engine(rules.take_repeated_report(engine, name))
 
 
 def transfer_lost(state: State, name: str) -> State:
@@ -385,7 +391,7 @@ def transfer_lost(state: State, name: str) -> State:
     transfer = state.transfer(name)
     if transfer is None or transfer.phase != "reading":
         raise NotAllowed(f"{name} has no read that could be lost")
-    return state.moving(name, transfer._replace(phase="lost"))
+    return state.with_transfer(name, transfer._replace(phase="lost"))
 
 
 def renewed(transfer: Transfer, rules: Rules) -> bool:
@@ -402,12 +408,16 @@ def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules
         raise NotAllowed(f"{name} has no lease that could end")
     state = producer_done(cluster, state, name, rules)
     if follow_up_turns.is_back(name):
-        return state if transfer.phase == "reading" else state.moving(name, follow_up_turns.expired(transfer))
+        return (
+            state
+            if transfer.phase == "reading"
+            else state.with_transfer(name, follow_up_turns.expired(transfer))
+        )
     held = state.engine(cluster.decode.name).find(name)
     if transfer.phase == "offered" and held is not None:
         raise NotAllowed(f"{name} waits on D, which renews its lease")
     if transfer.phase in ("lost", "reading"):
         return state
     over = transfer.phase == "offered"  # else D could not read, and may compute it all
-    state = state.moving(name, None)
+    state = state.with_transfer(name, None)
     return state.ending(cluster.decode.name, name) if over else state

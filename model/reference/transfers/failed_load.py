@@ -11,10 +11,10 @@ loads that fail in part, and those whose blocks another request holds too.
 from collections.abc import Iterator
 
 from kvproof.model import config, memory
-from kvproof.model.reference.transfers import connector
-from kvproof.model.reference.features import store
 from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.features import store
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import COUNTS, Engine, Request, State
 
 
@@ -73,8 +73,8 @@ def taken_back(
     proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
     request = request._replace(drafts=proposed)
     request = request._replace(computed=request.hit, external=0)
-    engine = rules.void_steps(engine.having(request), failed)
-    return state.putting(engine)._replace(failures=state.failures + 1)
+    engine = rules.void_steps(engine.with_request(request), failed)
+    return state.with_engine(engine)._replace(failures=state.failures + 1)
 
 
 def _without_share(engine: Engine, name: str) -> Engine:

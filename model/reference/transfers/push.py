@@ -15,11 +15,11 @@ Sources: `NixlPushConnectorScheduler`, `NixlPushConnectorWorker`.
 
 from collections.abc import Iterator
 
-from kvproof.model.reference.transfers import connector
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail
 from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import connector
 from kvproof.model.state import PREEMPTED, WAITING, State, Transfer
 
 WRITING = ("reading", "overdue")
@@ -42,7 +42,7 @@ def arrived(cluster: Cluster, state: State, name: str) -> State:
     if not sent(cluster, state, name):
         raise NotAllowed(f"{name} reaches D, and P does not have it")
     if state.transfer(name) is None:
-        return state.moving(name, Transfer(name, "awaited", 0, ()))
+        return state.with_transfer(name, Transfer(name, "awaited", 0, ()))
     return state
 
 
@@ -54,10 +54,10 @@ def settled(cluster: Cluster, state: State, rules: Rules) -> State:
         if transfer.phase == "registered" and transfer.remote:
             request = state.engine(cluster.decode.name).request(name)
             writing = connector.paired(cluster, request, transfer, rules)
-            state = state.moving(name, writing._replace(phase="reading"))
+            state = state.with_transfer(name, writing._replace(phase="reading"))
         left = transfer.phase == "awaited" and not state.engine(cluster.decode.name).find(name)
         if left or (transfer.phase == "telling" and not on_prefill(cluster, state, name)):
-            state = state.moving(name, None)
+            state = state.with_transfer(name, None)
     return state
 
 
@@ -99,7 +99,7 @@ def transfer_failed(cluster: Cluster, state: State, name: str, rules: Rules) -> 
     if transfer is None or transfer.phase not in WRITING:
         raise NotAllowed(f"{name} has no write that could fail")
     failed = transfer._replace(phase="abandoned", local=(), pairs=())
-    return state.moving(name, failed)._replace(failures=state.failures + 1)
+    return state.with_transfer(name, failed)._replace(failures=state.failures + 1)
 
 
 def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> State:
@@ -111,11 +111,11 @@ def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> St
     if rules.frees_at_lease_end(writes):
         state = connector.producer_done(cluster, state, name, rules)
     if writes:
-        return state.moving(name, transfer._replace(phase="overdue"))
+        return state.with_transfer(name, transfer._replace(phase="overdue"))
     if transfer.phase == "offered":
         if state.engine(cluster.decode.name).find(name):
-            return state.moving(name, Transfer(name, "awaited", 0, ()))
-        return state.moving(name, None).ending(cluster.decode.name, name)
+            return state.with_transfer(name, Transfer(name, "awaited", 0, ()))
+        return state.with_transfer(name, None).ending(cluster.decode.name, name)
     state = rules.drop_registration(state, name)
     waits = state.transfer(name) is not None
     return state if waits else connector.load_failed(cluster, state, name, rules)

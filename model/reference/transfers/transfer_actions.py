@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.blocks import pool
 from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.config import Cluster
+from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.features import in_flight
 from kvproof.model.state import VOID, Engine, Request, State, Transfer
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def frees_at_lease_end(writes: bool) -> bool:
 def drop_registration(state: State, name: str) -> State:
     """D has waited long enough for a write that cannot come: it takes back what it registered with
     P, so that its load has failed."""
-    return state.moving(name, None)
+    return state.with_transfer(name, None)
 
 
 def decline_push(transfer: Transfer) -> Transfer:
@@ -111,9 +111,9 @@ def cut_held_list(first: int, held: tuple[int, ...], end: int) -> tuple[int, tup
     return first, held[: max(end - first, 0)]
 
 
-def asks_for_held(asked: bool) -> bool:
-    """Whether P asks D for what it keeps of the turn before: once, so not where it has `asked`."""
-    return not asked
+def asks_for_held(already: bool) -> bool:
+    """Whether P asks D for what it keeps of the turn before: once, so not where it already has."""
+    return not already
 
 
 def placeholders_due(reserved: int, late: bool) -> int:
@@ -125,7 +125,7 @@ def placeholders_due(reserved: int, late: bool) -> int:
 def void_steps(engine: Engine, name: str) -> Engine:
     """The load of a request has failed: the steps in flight behind it count for nothing, and its
     placeholders are gone (vllm#45138)."""
-    return in_flight.let_down(engine, name, VOID)
+    return in_flight.invalidated(engine, name, VOID)
 
 
 def uncache_missing(
@@ -136,7 +136,7 @@ def uncache_missing(
     for block in missing:
         engine = pool.unregister(engine, block, rules)
     filled = len(request.tables[0]) - len(missing)
-    return engine, request._replace(counted=(min(request.counted[0], filled),))
+    return engine, request._replace(num_cached_blocks=(min(request.num_cached_blocks[0], filled),))
 
 
 def stop_running(engine: Engine, name: str) -> Engine:

@@ -4,7 +4,7 @@ Two blocks are cached under one hash: a prompt of whole blocks is sent again, an
 computed again. One of the two is given away, and `BlockRemoved` is sent, though the other still
 serves hits. A router that keeps a set of hashes takes the prefix for lost (vllm#55092, open).
 
-Run: pytest --noconftest test_removal_of_one_copy_told.py
+Run: pytest --noconftest test_removal_of_one_copy_reported.py
 On 0.32.0 [released] fails and [patched] passes.
 """
 

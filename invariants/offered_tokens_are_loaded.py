@@ -44,10 +44,10 @@ def _usable(sink: Engine, offered: int, prompt: int) -> int:
 
 
 INVARIANT = Invariant(
-    id="handed_over_is_loaded",
+    id="offered_tokens_are_loaded",
     name="D hits or loads every token that P hands over",
-    born_of="kvproof, vLLM 0.32.0",
+    origin="kvproof, vLLM 0.32.0",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    teeth="full_hit_gives_up_load",
+    killed_by="full_hit_gives_up_load",
 )

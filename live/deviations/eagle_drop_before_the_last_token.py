@@ -17,7 +17,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 
 DEVIATION = Deviation(
-    name="proof_before_the_last_token",
+    name="eagle_drop_before_the_last_token",
     says=(
         "with one cache group and an EAGLE drafter, a prompt of whole blocks hits a block less "
         "than it could"

@@ -14,19 +14,19 @@ def one_token_early(
     known: Num,
     block_size: Num,
     chunk_limit: Num,
-    junction: Num,
-    proof: int = 0,
+    shared_prefix_boundary: Num,
+    eagle_drop_tokens: int = 0,
 ) -> Num:
     """With the junction one token too early."""
-    early = junction - 1
+    early = shared_prefix_boundary - 1
     return counts.align_chunk(
-        start, tokens, prefill_end, known, block_size, chunk_limit, early, proof
+        start, tokens, prefill_end, known, block_size, chunk_limit, early, eagle_drop_tokens
     )
 
 
 FAULT = Fault(
-    name="junction_inside_a_block",
-    born_of="vllm#37898",
+    name="shared_prefix_boundary_inside_a_block",
+    origin="vllm#37898",
     mistake="a chunk stops one token before the junction, inside a block",
     replaces=("align_chunk", one_token_early),
     breaks=("every_request_can_finish", "step_makes_progress"),

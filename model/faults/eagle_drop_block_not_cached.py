@@ -11,15 +11,15 @@ def without_it(
     window: Num,
     block_size: Num,
     hit_unit: Num,
-    proof: int = 0,  # noqa: ARG001
+    eagle_drop_tokens: int = 0,  # noqa: ARG001
 ) -> Truth:
     """As if there were no drafter."""
     return counts.serves_a_hit(block, window, block_size, hit_unit)
 
 
 FAULT = Fault(
-    name="proof_block_not_cached",
-    born_of="vllm#44082",
+    name="eagle_drop_block_not_cached",
+    origin="vllm#44082",
     mistake="the block after a boundary is not hashed, though a drafter's hit there must match it",
     replaces=("serves_a_hit", without_it),
     breaks=("repeated_prompt_hits",),

@@ -14,7 +14,7 @@ def without_junction(
     hit_unit: Num,
     interval: Num,
     prompt: Num,
-    junction: Num,  # noqa: ARG001
+    shared_prefix_boundary: Num,  # noqa: ARG001
     *drafted: int,
 ) -> Truth:
     """As if prompts had not been seen to part."""
@@ -22,8 +22,8 @@ def without_junction(
 
 
 FAULT = Fault(
-    name="retention_drops_junction",
-    born_of="vllm#47782",
+    name="retention_drops_shared_prefix_boundary",
+    origin="vllm#47782",
     mistake="sparse retention does not keep what is cached where two prompts part",
     replaces=("is_retained", without_junction),
     breaks=("repeated_prompt_hits",),

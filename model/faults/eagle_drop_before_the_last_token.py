@@ -8,12 +8,12 @@ from kvproof.model.faults.fault import Fault
 
 def one_group_and_a_drafter(cluster: Cluster) -> bool:
     """Whether an engine has one cache group, with layers of a drafter."""
-    return any(engine.proof and len(engine.groups) == 1 for engine in cluster.engines)
+    return any(engine.eagle_drop_tokens and len(engine.groups) == 1 for engine in cluster.engines)
 
 
 FAULT = Fault(
-    name="proof_before_the_last_token",
-    born_of="kvproof, vLLM 0.32.0",
+    name="eagle_drop_before_the_last_token",
+    origin="kvproof, vLLM 0.32.0",
     mistake="with one group, the block that is matched and dropped must end before the last token",
     replaces=("matched_tokens", lambda known, groups: known - 1 if groups == 1 else known),
     breaks=("hit_is_the_longest", "repeated_prompt_hits"),

@@ -23,11 +23,11 @@ def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
 
 
 DEVIATION = Deviation(
-    name="removal_of_one_copy_told",
+    name="removal_of_one_copy_reported",
     says="a KV event tells that a prefix is gone while another block is cached under it",
     signatures=(
         seen("events_replay_to_the_cache", "Schedule", "Complete", "Evict", on=GROUPS)
-        | seen("events_tell_their_tokens", "Schedule", "Complete", on=GROUPS)
+        | seen("events_carry_their_tokens", "Schedule", "Complete", on=GROUPS)
     ),
     at_work=at_work,
 )

@@ -6,10 +6,10 @@ keeps a set is not."""
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
-    name="removal_of_one_copy_told",
-    born_of="vllm#55092",
+    name="removal_of_one_copy_reported",
+    origin="vllm#55092",
     mistake="the removal of a key is told while another block is cached under it",
     replaces=("tells_removal", lambda _copies_left: True),
-    breaks=("events_replay_to_the_cache", "events_tell_their_tokens"),
+    breaks=("events_replay_to_the_cache", "events_carry_their_tokens"),
     cluster="events",
 )

@@ -4,8 +4,8 @@ keeps the blocks of a hand-over that is over."""
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
-    name="read_is_not_heard_of",
-    born_of="vllm#36958",
+    name="read_is_not_reported",
+    origin="vllm#36958",
     mistake="P does not recognise the news that D has read, and keeps the blocks",
     replaces=("reported_id", lambda name: f"{name} of D"),
     breaks=("every_request_can_finish",),

@@ -11,8 +11,8 @@ def all_computed(computed: Num, in_flight: Num) -> Num:  # noqa: ARG001
 
 
 FAULT = Fault(
-    name="window_let_go_in_flight",
-    born_of="vllm#47728",
+    name="window_freed_in_flight",
+    origin="vllm#47728",
     mistake="what a window has left behind is judged by tokens that are still being computed",
     replaces=("settled_tokens", all_computed),
     breaks=("settled_frees",),

@@ -6,7 +6,7 @@ told. The pull worker tells P; the push worker sends nothing, and P keeps the bl
 ends. The worker also keeps what it was handed, for ever. A request that hits all it needs on D ends
 the same way.
 
-Run: pytest --noconftest test_unneeded_prefill_is_not_told.py
+Run: pytest --noconftest test_unneeded_prefill_is_not_reported.py
 On 0.32.0 [released] fails and [patched] passes.
 """
 

@@ -11,8 +11,8 @@ def one_more(computed: Num, window: Num) -> Num:
 
 
 FAULT = Fault(
-    name="window_let_go_too_soon",
-    born_of="vllm#47728",
+    name="window_freed_too_soon",
+    origin="vllm#47728",
     mistake="blocks behind the window are let go one token early",
     replaces=("tokens_skipped_by_window", one_more),
     breaks=("null_block_is_nobody", "table_fits_its_tokens"),

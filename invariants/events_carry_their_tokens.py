@@ -54,10 +54,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 
 INVARIANT = Invariant(
-    id="events_tell_their_tokens",
+    id="events_carry_their_tokens",
     name="a KV event carries the tokens of the blocks it names, after a parent that is known",
-    born_of="vllm#44451",
+    origin="vllm#44451",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    teeth="report_spans_skipped_blocks",
+    killed_by="report_spans_skipped_blocks",
 )

@@ -5,7 +5,7 @@ therefore matches up to the end of the prompt first. With one group the match mu
 last token, as without EAGLE, and then a block is dropped all the same: a prompt of whole blocks
 that is sent again hits one block less than it does with two groups.
 
-Run: pytest --noconftest test_proof_before_the_last_token.py
+Run: pytest --noconftest test_eagle_drop_before_the_last_token.py
 On 0.32.0 [released] fails and [patched] passes.
 """
 

@@ -11,8 +11,8 @@ def all_of_them(computed: Num) -> Num:
 
 
 FAULT = Fault(
-    name="running_state_let_go",
-    born_of="vllm#47728",
+    name="running_state_freed",
+    origin="vllm#47728",
     mistake="the block of the running state is let go with those before it",
     replaces=("tokens_skipped_by_state", all_of_them),
     breaks=("null_block_is_nobody",),

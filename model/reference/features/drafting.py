@@ -98,7 +98,7 @@ def settled(
     computed = int(rules.computed_after_drafts(end, known, accepted))
     request = request._replace(computed=computed, drafts=0, states=tuple(states))
     engine = engine._replace(memory=tuple(held))
-    return engine.having(request), request
+    return engine.with_request(request), request
 
 
 def lengthened(request: Request, tokens: int) -> Request:

@@ -15,7 +15,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 
 DEVIATION = Deviation(
-    name="unneeded_prefill_is_not_told",
+    name="unneeded_prefill_is_not_reported",
     says="P is not told that D needs nothing of a request, and keeps its blocks",
     signatures=seen(
         "nothing_kept_for_nobody", "Schedule", "Complete", "Abort", "TransferFail", "LeaseExpire"

@@ -1,0 +1,57 @@
+"""Names that traces of schema 2 and older used, and what they are called now."""
+
+import re
+from typing import Any
+
+EVENTS = {"Adopt": "FinishLoad"}
+OPTIONS = {"turns": "follow_up_turns"}
+FIELDS = {
+    "asked": "submitted_prompt_tokens",
+    "counted": "num_cached_blocks",
+    "junction": "shared_prefix_boundary",
+}
+IDS = {
+    "handed_over_is_loaded": "offered_tokens_are_loaded",
+    "events_tell_their_tokens": "events_carry_their_tokens",
+    "window_let_go_too_soon": "window_freed_too_soon",
+    "window_let_go_in_flight": "window_freed_in_flight",
+    "running_state_let_go": "running_state_freed",
+    "junction_inside_a_block": "shared_prefix_boundary_inside_a_block",
+    "retention_drops_junction": "retention_drops_shared_prefix_boundary",
+    "proof_before_the_last_token": "eagle_drop_before_the_last_token",
+    "proof_block_not_cached": "eagle_drop_block_not_cached",
+    "removal_of_one_copy_told": "removal_of_one_copy_reported",
+    "unneeded_prefill_is_not_told": "unneeded_prefill_is_not_reported",
+    "read_is_not_heard_of": "read_is_not_reported",
+}
+"""Faults, findings and invariants."""
+
+_HISTORY = (
+    (re.compile(r"(/engines/[^/]+)/(served|mirror)"), r"\1/ghost/\2"),
+    (re.compile(r"(/engines/[^/]+)/requests/([^/]+)/shared"), r"\1/ghost/shared/\2"),
+)
+"""Ghost state was once among what is observed."""
+
+_FIELD = re.compile(r"(/engines/[^/]+/requests/[^/]+)/(\w+)")
+
+
+def id_of(name: Any) -> Any:
+    """What a fault or an invariant is called now; anything else as it is."""
+    return IDS.get(name, name) if isinstance(name, str) else name
+
+
+def pointer(at: Any) -> Any:
+    """The JSON Pointer, old or new, as states have it now; anything else as it is."""
+    if not isinstance(at, str):
+        return at
+    for was, now in _HISTORY:
+        if was.fullmatch(at):
+            return was.sub(now, at)
+    field = _FIELD.fullmatch(at)
+    return f"{field[1]}/{FIELDS.get(field[2], field[2])}" if field else at
+
+
+def value(at: Any, found: Any) -> Any:
+    """The value at a pointer, as states have it now."""
+    is_status = isinstance(at, str) and at.endswith("/status")
+    return "misqueued" if is_status and found == "astray" else found

@@ -1,0 +1,1 @@
+"""The tests of kvproof, and what they share."""
