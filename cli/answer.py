@@ -100,8 +100,8 @@ def known(outcome: Outcome) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _counts(num_cached_blocks: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in num_cached_blocks.items())
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def print_json(record: Mapping[str, Any]) -> None:

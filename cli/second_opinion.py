@@ -12,8 +12,8 @@ from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.second_opinion import (
     FINDING,
     Checked,
+    counts_by_answer,
     cross_check,
-    num_cached_blocks,
     with_opinions,
 )
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -72,7 +72,7 @@ def lines(
 
 def summary(checked: Mapping[str, Checked]) -> str:
     """One line about all questions."""
-    said = num_cached_blocks(list(checked.values()))
+    said = counts_by_answer(list(checked.values()))
     seconds = sum(o.seconds for each in checked.values() for o in each.opinions.values())
     return (
         f"second opinion: of {said['questions']} questions cvc5 agrees on {said[AGREES]}, "
@@ -86,7 +86,7 @@ def totals(
     """What was asked for as plain data: the files written, and the questions by cvc5's answer."""
     files = {} if args.certificates is None else {"certificates": written}
     return files | (
-        {"second_opinion": num_cached_blocks(list(checked.values()))} if args.cross else {}
+        {"second_opinion": counts_by_answer(list(checked.values()))} if args.cross else {}
     )
 
 

@@ -38,7 +38,7 @@ def test_a_pair_has_those_of_a_hand_over_that_fails() -> None:
         "Schedule: transfer offered to reading",
         "TransferFail: transfer reading to abandoned",
         "TransferFail on decode: loading with blocks to failed with blocks",
-        "Schedule on decode: Adopt failed with blocks",
+        "Schedule on decode: FinishLoad failed with blocks",
     } <= seen.keys()
 
 

@@ -193,7 +193,8 @@ def test_a_rule_of_the_spec_is_covered_for_all_numbers() -> None:
 
 def test_other_processes_find_the_same_cases() -> None:
     program = (
-        "from kvproof.model import counts; from kvproof.model.arithmetic.ranges import at_least;"
+        "from kvproof.model.arithmetic import counts;"
+        "from kvproof.model.arithmetic.ranges import at_least;"
         "from kvproof.strategies.symbolic.cases import cases_of;"
         f"print(cases_of(counts.trim, dict.fromkeys({list(TRIM)}, at_least(0))))"
     )

@@ -29,7 +29,7 @@ NAME = "pd-failing"
 COUNTED = ("states_distinct", "states_generated", "depth", "events", "events_new", "goals")
 
 
-def num_cached_blocks(outcome: Outcome) -> dict[str, object]:
+def counts_of(outcome: Outcome) -> dict[str, object]:
     return {name: outcome.coverage[name] for name in (*COUNTED, "margins")}
 
 
@@ -47,7 +47,7 @@ def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
     whole = explore(CLUSTERS[NAME])
     resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
     assert resumed.verdict is whole.verdict is Verdict.EXHAUSTED
-    assert num_cached_blocks(resumed) == num_cached_blocks(whole)
+    assert counts_of(resumed) == counts_of(whole)
 
 
 @pytest.mark.parametrize("states", [5, 60, 110])
@@ -59,13 +59,13 @@ def test_a_violation_is_found_after_the_break_as_before(states: int, tmp_path: P
     again = explore(cluster, rules, kept=Checkpoint(tmp_path / "c", resume=True))
     assert cut.verdict is (Verdict.UNKNOWN if states < 96 else Verdict.VIOLATED)
     assert (again.finding, again.events) == (whole.finding, whole.events)
-    assert num_cached_blocks(again) == num_cached_blocks(whole)
+    assert counts_of(again) == counts_of(whole)
 
 
 def test_a_finished_search_resumes_to_its_verdict(tmp_path: Path) -> None:
     first = explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
     again = explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c", resume=True))
-    assert num_cached_blocks(first) == num_cached_blocks(again)
+    assert counts_of(first) == counts_of(again)
     assert again.verdict is Verdict.EXHAUSTED
 
 
@@ -73,7 +73,7 @@ SLOW = """
 import sys
 from pathlib import Path
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies import explorer
+from kvproof.strategies.explorer import explorer
 explorer.LOOK_STATES = 1
 explorer.explore(CLUSTERS["pd-failing"], kept=explorer.Checkpoint(Path(sys.argv[1]), every_s=0))
 """
@@ -92,7 +92,7 @@ def test_stopped_from_outside(how: signal.Signals, states: int, tmp_path: Path) 
         process.wait()
     resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
     assert resumed.verdict is Verdict.EXHAUSTED
-    assert num_cached_blocks(resumed) == num_cached_blocks(explore(CLUSTERS[NAME]))
+    assert counts_of(resumed) == counts_of(explore(CLUSTERS[NAME]))
 
 
 def test_a_limit_of_memory_cuts_and_keeps(tmp_path: Path) -> None:

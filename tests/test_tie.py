@@ -69,13 +69,13 @@ def test_a_wrong_relation_turns_the_explorer_red(monkeypatch: pytest.MonkeyPatch
 def test_a_wrong_projection_of_tables_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    num_cached_blocks = project_table.num_cached_blocks
+    table_counts = project_table.table_counts
 
     def signless(engine, request, index: int) -> Table:
-        table = num_cached_blocks(engine, request, index)
+        table = table_counts(engine, request, index)
         return table._replace(null=-table.null)
 
-    monkeypatch.setattr(project_table, "num_cached_blocks", signless)
+    monkeypatch.setattr(project_table, "table_counts", signless)
     assert_red("window", "null -1")
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
 ) -> None:
     monkeypatch.setattr(
         project_pool,
-        "num_cached_blocks",
+        "pool_counts",
         lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached), 0),
     )
     assert_red("full", "the pool of E")
@@ -95,13 +95,13 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
 def test_a_wrong_projection_of_hand_overs_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    num_cached_blocks = project_transfer.num_cached_blocks
+    transfer_counts = project_transfer.transfer_counts
 
     def shifted(*args) -> Handover:
-        found = num_cached_blocks(*args)
+        found = transfer_counts(*args)
         return found._replace(first_remote=found.first_remote + found.pairs_remote)
 
-    monkeypatch.setattr(project_transfer, "num_cached_blocks", shifted)
+    monkeypatch.setattr(project_transfer, "transfer_counts", shifted)
     assert_red("pd-full", "the hand-over of", "load(hit 0", "first_remote")
 
 

@@ -59,21 +59,20 @@ def window_blocks_for_hit(window: Num, block_size: Num) -> Num:
 
 
 def serves_a_hit(
-    block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_tokens: int = 0
+    block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_blocks: int = 0
 ) -> Truth:
     """Whether the block at this position can serve a sliding-window hit at some multiple of
     `hit_unit` tokens. A block that cannot is not worth hashing
-    (`SlidingWindowManager.reachable_block_mask`, dense retention). `proof` is 1 where a hit is
-    served only if the block after it matches too (vllm#44082)."""
+    (`SlidingWindowManager.reachable_block_mask`, dense retention). `eagle_drop_blocks` is 1 where a
+    hit is served only if the block after it matches too (vllm#44082)."""
     blocks_per_unit = div(hit_unit, block_size)
-    shifted = (
-        block - eagle_drop_tokens if eagle_drop_tokens else block
-    )  # Z3 does not get far with `block - 0`
+    # Z3 does not get far with `block - 0`.
+    shifted = block - eagle_drop_blocks if eagle_drop_blocks else block
     blocks_after = blocks_per_unit - 1 - (shifted - div(shifted, blocks_per_unit) * blocks_per_unit)
     need = window_blocks_for_hit(window, block_size)
-    if not eagle_drop_tokens:
+    if not eagle_drop_blocks:
         return blocks_after < need
-    need = need + eagle_drop_tokens
+    need = need + eagle_drop_blocks
     return either(need >= blocks_per_unit, both(shifted >= 0, blocks_after < need))
 
 
@@ -81,7 +80,7 @@ def needed_at(
     block: Num, window: Num, block_size: Num, boundary: Num, eagle_drop_blocks: int = 0
 ) -> Truth:
     """Whether a sliding-window hit of `boundary` tokens needs the block at this position, or one of
-    `peek` blocks after the hit, which must match too."""
+    `eagle_drop_blocks` blocks after the hit, which must match too."""
     end = full_blocks(boundary, block_size)
     last = end + eagle_drop_blocks if eagle_drop_blocks else end
     return both(end - window_blocks_for_hit(window, block_size) <= block, block < last)
@@ -103,9 +102,9 @@ def is_retained(
     `junction` where prompts were seen to part. The state of a Mamba group is needed as a window of
     two tokens would be (`reachable_block_mask`).
 
-    With a drafter of the EAGLE kind a prompt resumes `proof` tokens earlier, and may do so from its
-    end or from its last token on (`replay_boundaries`); in a group that the drafter has layers in,
-    `peek` is 1: a hit needs one block more."""
+    With a drafter of the EAGLE kind a prompt resumes `eagle_drop_tokens` tokens earlier, and may do
+    so from its end or from its last token on (`replay_boundaries`). In a group that the drafter has
+    layers in, `eagle_drop_blocks` is 1: a hit needs one block more."""
     periodic = serves_a_hit(block, window, block_size, max_(interval, hit_unit), eagle_drop_blocks)
     resent = needed_at(
         block,
@@ -125,8 +124,8 @@ def is_retained(
 def longest_hit_tokens(known: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:
     """The longest prefix hit that leaves a token to compute: a multiple of `hit_unit` below
     `known` (`KVCacheManager.get_computed_blocks`). With a drafter of the EAGLE kind so many tokens
-    as a block has, `proof`, must match after it: it computes the last matched block again, for what
-    its layers hold of a token depends on the next one (`drop_eagle_block`)."""
+    as a block has (`eagle_drop_tokens`) must match after it: it computes the last matched block
+    again, for what its layers hold of a token depends on the next one (`drop_eagle_block`)."""
     if eagle_drop_tokens:
         return max_(round_down(known - eagle_drop_tokens, hit_unit), 0)
     return round_down(known - 1, hit_unit)
@@ -140,7 +139,7 @@ def tokens_to_cache(end: Num, known: Num) -> Num:
 
 def cacheable_tokens(tokens: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:
     """Leading tokens a hit can be about: whole units, and with a drafter of the EAGLE kind one more
-    block, of `proof` tokens, that must match (`get_num_cacheable_tokens`)."""
+    block, of `eagle_drop_tokens` tokens, that must match (`get_num_cacheable_tokens`)."""
     whole = round_down(tokens, hit_unit)
     return (
         if_(whole > 0, min_(tokens, whole + eagle_drop_tokens), 0) if eagle_drop_tokens else whole
@@ -185,9 +184,10 @@ def align_chunk(
 
     In align mode a Mamba state survives only where a chunk ends. So a chunk that is not the last
     of its prefill ends on a block boundary; no chunk runs past the last boundary a later request
-    could resume at, nor past `junction`, where two prompts were seen to part (vllm#37898). A block
-    wider than a whole chunk is crossed in pieces (`Scheduler._mamba_block_aligned_split`). Where a
-    later request could resume at is a block earlier with a drafter (`proof`, vllm#53945).
+    could resume at, nor past `shared_prefix_boundary`, where two prompts were seen to part
+    (vllm#37898). A block wider than a whole chunk is crossed in pieces
+    (`Scheduler._mamba_block_aligned_split`). With a drafter a later request could resume only a
+    block earlier (`eagle_drop_tokens`, vllm#53945).
     """
     end = start + tokens
     boundary = round_down(end, block_size)

@@ -10,7 +10,7 @@ from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
 
 
-def num_cached_blocks(engine: Engine) -> Pool:
+def pool_counts(engine: Engine) -> Pool:
     """The counts of an engine's pool."""
     held = [b.refs for number, b in enumerate(engine.blocks) if number != NULL and b.refs]
     return Pool(len(engine.free), len(held), sum(held))
@@ -24,7 +24,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
     ):
         if after.dead or before is after or before.blocks == after.blocks:
             continue
-        counts = num_cached_blocks(before), num_cached_blocks(after)
+        counts = pool_counts(before), pool_counts(after)
         pairs = list(zip(before.blocks, after.blocks, strict=True))[1:]
         taken = sum(1 for old, new in pairs if not old.refs and new.refs)
         freed = sum(1 for old, new in pairs if old.refs and not new.refs)

@@ -84,7 +84,7 @@ def sizes_of(
     )
 
 
-def num_cached_blocks(engine: Engine, request: Request | None, index: int) -> Table:
+def table_counts(engine: Engine, request: Request | None, index: int) -> Table:
     """The counts of one request's table."""
     if request is None:
         return GONE_TABLE
@@ -209,7 +209,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
             if request is None or (old == new and not concerned):
                 continue
             for index, group in enumerate(cfg.groups):
-                counts = num_cached_blocks(before, old, index), num_cached_blocks(after, new, index)
+                counts = table_counts(before, old, index), table_counts(after, new, index)
                 most = max(counts[0].length, counts[1].length)
                 sizes = sizes_of(cluster, cfg, group, request, rules)
                 done = reader.moves(step.event, sizes, tuple(range(most + 1)))

@@ -53,7 +53,7 @@ def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: 
     return table.index(int(logical)) * ratio + int(part) if logical in table else -1
 
 
-def num_cached_blocks(
+def transfer_counts(
     cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
 ) -> Handover:
     """The counts of one request's hand-over in one group. Of one that has ended, P may still keep
@@ -119,7 +119,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
                 f"the hand-over of {name}, group {index}",
                 f"handover of {group.kind}",
                 sizes_of(cluster, index, cluster.job(name).embeds, rules),
-                num_cached_blocks(cluster, step.before, name, old, index),
+                transfer_counts(cluster, step.before, name, old, index),
                 (_move(cluster, step, name, new, index),),
-                num_cached_blocks(cluster, step.after, name, new, index),
+                transfer_counts(cluster, step.after, name, new, index),
             )

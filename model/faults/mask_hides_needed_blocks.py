@@ -7,10 +7,10 @@ from kvproof.model.faults.fault import Fault
 
 
 def one_fewer(
-    block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_tokens: int = 0
+    block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_blocks: int = 0
 ) -> Truth:
     """As if the window were a block narrower."""
-    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit, eagle_drop_tokens)
+    return counts.serves_a_hit(block, window - block_size, block_size, hit_unit, eagle_drop_blocks)
 
 
 FAULT = Fault(

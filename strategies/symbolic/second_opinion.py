@@ -74,7 +74,7 @@ def cross_check(
     return found
 
 
-def num_cached_blocks(checked: Sequence[Checked]) -> dict[str, int]:
+def counts_by_answer(checked: Sequence[Checked]) -> dict[str, int]:
     """How many questions have which answer."""
     said = [opinion.answer for each in checked for opinion in each.opinions.values()]
     return {"questions": len(said)} | {a: said.count(a) for a in (AGREES, UNKNOWN, DISAGREES)}

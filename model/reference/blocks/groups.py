@@ -97,10 +97,8 @@ def worth_caching(
     if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
         return True
     if cfg.retention is None:
-        eagle_drop_tokens = int(group.eagle)
-        return bool(
-            rules.serves_a_hit(position, group.window, size, cfg.hit_unit, eagle_drop_tokens)
-        )
+        dropped = int(group.eagle)
+        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, dropped))
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.shared_prefix_boundary
     drafted = (cfg.eagle_drop_tokens, int(group.eagle)) if cfg.eagle_drop_tokens else ()
