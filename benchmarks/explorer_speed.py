@@ -15,7 +15,7 @@ from collections.abc import Callable
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.packed import PackedSearch
 
@@ -24,12 +24,12 @@ ALL = tuple(INVARIANTS.values())
 
 def plain(cluster: Cluster) -> int:
     """Search, and return the number of states."""
-    return len(search(cluster, SPEC, ALL, 10_000_000).states)
+    return len(search(cluster, REFERENCE, ALL, 10_000_000).states)
 
 
 def packed(cluster: Cluster) -> int:
     """The same, packed."""
-    run = PackedSearch(cluster, SPEC, ALL)
+    run = PackedSearch(cluster, REFERENCE, ALL)
     while not run.over:
         run.expand()
     return len(run.reached.packed)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.machine import Machine, ModelMachine
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Make = Callable[[Cluster], Machine]
@@ -31,7 +32,7 @@ class Maker(NamedTuple):
     policy: Counter[str] | None = None
 
 
-def maker(name: str, rules: Rules = SPEC) -> Maker:
+def maker(name: str, rules: Rules = REFERENCE) -> Maker:
     """The maker of this machine. Raises UsageError where vLLM is missing, or is to have a fault.
     A live machine raises AdapterDrift where the adapter does not fit the vLLM that is there."""
     if name == "model":
@@ -42,7 +43,7 @@ def maker(name: str, rules: Rules = SPEC) -> Maker:
         return Maker(name, model, model)
     if name != "live":
         raise UsageError(f"There is no machine named {name!r}. Write model or live.")
-    if rules != SPEC:
+    if rules != REFERENCE:
         raise UsageError(
             "A fault is a mistake of the model, and real vLLM is run as it is. "
             "Write --machine model, or leave the fault out."

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvproof.live import adapt
 from kvproof.model import config, memory, state
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import drafting
-from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import Content, Flight, Table
 from kvproof.model.step import Read
 
@@ -159,7 +159,7 @@ class Worker:
                 continue
             self.lengths[name] += count - share.ahead
             engine, seen = drafting.settled(
-                self.cfg, self._alone(), self._seen(requests[name]), count, SPEC
+                self.cfg, self._alone(), self._seen(requests[name]), count, REFERENCE
             )
             self.memory = engine.memory
             if share.samples or not self.cfg.overlaps:

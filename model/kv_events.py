@@ -1,18 +1,14 @@
-"""What an engine tells others of its cache (KV events), and what a listener makes of it.
+"""What an engine reports of its cache (KV events), and what a listener makes of it.
 
 A listener, such as a router, keeps a mirror: the set of keys it takes to be cached. What is stored
 adds keys, what is removed takes one away, and a reset empties it. How many blocks are cached under
-a key is not told.
+a key is not reported.
 
-Sources: `BlockPool.cache_full_blocks`, `_maybe_evict_cached_block` and `reset_prefix_cache`.
+Source: `vllm.distributed.kv_events` of vLLM V1.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from kvproof.model.reference.rules import Rules
-    from kvproof.model.state import Engine
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 Keys: TypeAlias = tuple[tuple[int, str], ...]
 """Cache keys, sorted."""
@@ -55,43 +51,3 @@ def replayed(mirror: Keys, reports: Iterable[Report]) -> Keys:
         else:
             known.clear()
     return tuple(sorted(known))
-
-
-def telling(engine: "Engine", *reports: Report) -> "Engine":
-    """The engine with more to tell, where it tells anything."""
-    if engine.reports is None:
-        return engine
-    return engine._replace(reports=(*engine.reports, *reports))
-
-
-def stored(
-    engine: "Engine",
-    group: int,
-    size: int,
-    tokens: str,
-    looked_at: range,
-    cached: Sequence[int],
-    rules: "Rules",
-) -> "Engine":
-    """The engine after blocks at the positions `looked_at` were cached, or those of them that are.
-    `size` is the group's block size in tokens."""
-    if engine.reports is None:
-        return engine
-    for span, named in rules.report_spans(looked_at, tuple(cached)):
-        prefixes = tuple(tokens[: (position + 1) * size] for position in named)
-        start, end = span.start * size, span.stop * size
-        engine = telling(engine, Stored(group, tokens[:start], tokens[start:end], prefixes))
-    return engine
-
-
-def stored_inside(engine: "Engine", group: int, prefix: str, unit: int) -> "Engine":
-    """The engine after a block was cached under a prefix that ends inside it. What is told are the
-    tokens since the last prefix before it that has a hash, `unit` tokens."""
-    return telling(engine, Stored(group, prefix[:-unit], prefix[-unit:], (prefix,)))
-
-
-def told(engine: "Engine") -> tuple["Engine", tuple[Report, ...]]:
-    """The engine when all it had to tell was heard, and what that was."""
-    if not engine.reports:
-        return engine, ()
-    return engine._replace(reports=()), engine.reports

@@ -9,7 +9,8 @@ from typing import Protocol
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Step
 
@@ -47,7 +48,7 @@ class ModelMachine:
 
     name = "model"
 
-    def __init__(self, cluster: Cluster, rules: Rules = SPEC) -> None:
+    def __init__(self, cluster: Cluster, rules: Rules = REFERENCE) -> None:
         self.cluster = cluster
         self.rules = rules
         self.state = model.initial(cluster)

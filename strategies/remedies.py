@@ -12,7 +12,8 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults import state_only_at_last_boundary
 from kvproof.model.machine import ModelMachine
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 
 BLOCK = 4
 SHARED = "abcdefghijklmnop"
@@ -38,7 +39,7 @@ def one_block(start: int, tokens: int, prefill_end: int, known: int, size: int, 
 
 
 def _baseline() -> Rules:
-    return SPEC.with_rule(*state_only_at_last_boundary.FAULT.replaces)
+    return REFERENCE.with_rule(*state_only_at_last_boundary.FAULT.replaces)
 
 
 RULES: tuple[tuple[str, str, Rules], ...] = (
@@ -48,7 +49,7 @@ RULES: tuple[tuple[str, str, Rules], ...] = (
         "vllm#43628",
         _baseline().with_rule("align_chunk", one_block),
     ),
-    ("state where prompts part", "vllm#37898", SPEC),
+    ("state where prompts part", "vllm#37898", REFERENCE),
 )
 
 

@@ -12,7 +12,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import LATE, State
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
@@ -70,7 +70,7 @@ def late(state: State) -> bool:
 
 def test_late_drafts_of_a_preempted_request_are_kept() -> None:
     cluster = CLUSTERS["async-drafts"]
-    state = next(s for s in search(cluster, SPEC, [], 10_000).states if late(s))
+    state = next(s for s in search(cluster, REFERENCE, [], 10_000).states if late(s))
     machine = ModelMachine(cluster)
     machine.state = state
     (name,) = {f.request for step in state.engine("E").steps for f in step if f.fate == LATE}

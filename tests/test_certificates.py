@@ -15,7 +15,8 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic import cross, second_opinion
 from kvproof.strategies.symbolic.certificate import (
     Question,
@@ -52,7 +53,7 @@ def z3_says(text: str) -> str:
 
 
 def asked(name: str) -> list[str]:
-    return [certificate(q, SPEC) for q in questions([name])]
+    return [certificate(q, REFERENCE) for q in questions([name])]
 
 
 @obligation("half of a number is below it", for_all={"n": at_least(0)}, origin="this test")
@@ -117,7 +118,7 @@ def test_both_solvers_refute_a_wrong_rule(fault: str, name: str) -> None:
 
 def test_both_solvers_refute_a_wrong_claim() -> None:
     pytest.importorskip("cvc5")
-    text = certificate(Question(wrong), SPEC)
+    text = certificate(Question(wrong), REFERENCE)
     assert z3_says(text) == "sat"
     said = cross.second_opinion(text, 10.0)
     assert (said.answer, said.numbers) == (DISAGREES, {"n": 0})
@@ -126,7 +127,7 @@ def test_both_solvers_refute_a_wrong_claim() -> None:
 def test_a_divisor_of_0_divides_the_same_number_alike() -> None:
     """Without division quotients by 0 are any numbers, so cvc5 must look at the text again."""
     pytest.importorskip("cvc5")
-    text = certificate(Question(divided_by_none), SPEC)
+    text = certificate(Question(divided_by_none), REFERENCE)
     assert z3_says(text) == "unsat"
     assert cross.second_opinion(text, 10.0).answer == AGREES
 
@@ -262,12 +263,12 @@ def test_certificates_are_written_and_nothing_is_overwritten(
 
 def test_a_misspelt_id_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="truncated_twice"):
-        write_certificates(tmp_path / "new", SPEC, ["truncated_once", "truncated_twice"])
+        write_certificates(tmp_path / "new", REFERENCE, ["truncated_once", "truncated_twice"])
     assert not (tmp_path / "new").exists()
 
 
 def test_a_rule_that_does_not_run_on_terms_is_refused() -> None:
-    rules = SPEC.with_rule(
+    rules = REFERENCE.with_rule(
         "tokens_loaded_by_decode", lambda prompt, off: prompt - off if prompt > off else prompt
     )
     with pytest.raises(UsageError, match="does not run on Z3 terms"):
@@ -278,13 +279,13 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
     names = ["trim_equal_tokens", "window.null_is_not_needed"]
     code = (
         "import pathlib, sys\n"
-        "from kvproof.model.reference.rules import SPEC\n"
+        "from kvproof.model.reference.default_rules import REFERENCE\n"
         "from kvproof.strategies.symbolic.certificate import write_certificates\n"
-        "write_certificates(pathlib.Path(sys.argv[1]), SPEC, sys.argv[2:])\n"
+        "write_certificates(pathlib.Path(sys.argv[1]), REFERENCE, sys.argv[2:])\n"
     )
     folder = tmp_path / "other"
     subprocess.run([sys.executable, "-c", code, str(folder), *reversed(names)], check=True)
-    write_certificates(tmp_path / "this", SPEC, names)
+    write_certificates(tmp_path / "this", REFERENCE, names)
     texts = [
         {path.name: path.read_text() for path in (tmp_path / which).iterdir()}
         for which in ("this", "other")
@@ -296,9 +297,9 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
 def test_a_proof_that_is_none_is_not_asked_about() -> None:
     pytest.importorskip("cvc5")
     proof = Proof("truncated_once", "", Verdict.UNKNOWN)
-    assert second_opinion.cross_check([proof], SPEC) == []
+    assert second_opinion.cross_check([proof], REFERENCE) == []
     (checked,) = second_opinion.cross_check(
-        [dataclasses.replace(proof, verdict=Verdict.PROVED)], SPEC
+        [dataclasses.replace(proof, verdict=Verdict.PROVED)], REFERENCE
     )
     assert (checked.id, checked.answer) == ("truncated_once", AGREES)
     assert set(HANDFUL) < set(everything())

@@ -15,7 +15,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
@@ -33,13 +33,13 @@ def counts_of(outcome: Outcome) -> dict[str, object]:
     return {name: outcome.coverage[name] for name in (*COUNTED, "margins")}
 
 
-def about(name: str = NAME, rules=SPEC):
+def about(name: str = NAME, rules=REFERENCE):
     return checkpoint.scope(CLUSTERS[name], rules, [i.id for i in (*ALL, *ties(rules))])
 
 
 @pytest.mark.parametrize("after", [1, 7, 100, 353])
 def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
-    search = PackedSearch(CLUSTERS[NAME], SPEC, ALL)
+    search = PackedSearch(CLUSTERS[NAME], REFERENCE, ALL)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
@@ -104,7 +104,7 @@ def test_a_limit_of_memory_cuts_and_keeps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rules"), [("pd", SPEC), (NAME, rules_with([FAULTS["front_trim"]]))]
+    ("name", "rules"), [("pd", REFERENCE), (NAME, rules_with([FAULTS["front_trim"]]))]
 )
 def test_a_checkpoint_of_another_search_is_refused(name: str, rules, tmp_path: Path) -> None:
     explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))

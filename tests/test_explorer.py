@@ -12,7 +12,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
@@ -275,7 +275,7 @@ def test_a_cut_search_is_unknown() -> None:
 
 def test_the_graph_has_a_shortest_path_to_every_state() -> None:
     cluster = CLUSTERS["pd-failing"]
-    reached = search(cluster, SPEC, list(INVARIANTS.values()), 10_000)
+    reached = search(cluster, REFERENCE, list(INVARIANTS.values()), 10_000)
     graph = reached.graph()
     assert graph.number_of_nodes() == len(reached.states)
     lengths = nx.single_source_shortest_path_length(graph, 0)
@@ -284,7 +284,7 @@ def test_the_graph_has_a_shortest_path_to_every_state() -> None:
 
 def test_a_trace_leads_to_its_state() -> None:
     cluster = CLUSTERS["pd"]
-    reached = search(cluster, SPEC, [], 10_000)
+    reached = search(cluster, REFERENCE, [], 10_000)
     for index in range(0, len(reached.states), 50):
         machine = ModelMachine(cluster)
         for event in reached.trace(index):
@@ -293,7 +293,7 @@ def test_a_trace_leads_to_its_state() -> None:
 
 
 def test_states_are_found_once_and_in_order_of_depth() -> None:
-    reached = search(CLUSTERS["pd-three"], SPEC, [], 10_000)
+    reached = search(CLUSTERS["pd-three"], REFERENCE, [], 10_000)
     assert len(set(reached.states)) == len(reached.states)
     assert all(a <= b for a, b in pairwise(reached.depths))
 

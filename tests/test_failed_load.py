@@ -24,7 +24,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import VOID
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
@@ -125,7 +125,7 @@ def test_where_nobody_else_had_part_in_it_the_faults_are_the_specs() -> None:
     events += [Submit("E", "r1"), Schedule("E"), FAILED]
     cluster = loading("fail").cluster
     faulty = rules_with(FAULTS[n] for n in ("poisoned_step_counts", "failed_load_stays_cached"))
-    one, other = (ModelMachine(cluster, rules) for rules in (SPEC, faulty))
+    one, other = (ModelMachine(cluster, rules) for rules in (REFERENCE, faulty))
     for event in events:
         assert one.take(event).after == other.take(event).after
 

@@ -26,7 +26,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import WAITING, Request
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import (
@@ -141,7 +142,7 @@ def test_what_is_a_duty() -> None:
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_no_preset_has_a_lasso(name: str) -> None:
-    reached = search(CLUSTERS[name], SPEC, [], 100_000)
+    reached = search(CLUSTERS[name], REFERENCE, [], 100_000)
     assert not reached.cut
     assert lasso(CLUSTERS[name], reached) is None
 
@@ -226,7 +227,7 @@ def test_a_request_that_preempts_itself_for_ever() -> None:
 def test_preempting_until_a_read_ends_is_unfair() -> None:
     """P has no room while it sends; it preempts itself in vain, and D must read some day."""
     cluster = uncached("pd-full", Job("r0", "abcd"), Job("r1", "uvwxyz"))
-    reached = search(cluster, SPEC, [], 2_000)
+    reached = search(cluster, REFERENCE, [], 2_000)
     assert max(r.preemptions for s in reached.states for r in s.engines[0].requests) == 1
     assert lasso(cluster, reached) is None
 

@@ -12,7 +12,7 @@ from kvproof.model.events import Submit
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports.graph import check, dot, graph_of, graphml, quoted, write
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import no_progress
@@ -23,7 +23,7 @@ ALL = tuple(INVARIANTS.values())
 
 
 def healthy(name: str) -> Explored:
-    return search(CLUSTERS[name], SPEC, ALL, 10_000)
+    return search(CLUSTERS[name], REFERENCE, ALL, 10_000)
 
 
 def broken_by(name: str) -> Explored:

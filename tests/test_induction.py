@@ -13,7 +13,7 @@ from kvproof.model.counting_abstraction.registry import MAKERS, relevant, rules_
 from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.symbolic import walks
 from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
@@ -55,7 +55,7 @@ def with_action(system: System, name: str, change: Callable[[Any], Any]) -> Syst
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
-    return {p.id: p for p in prove(SPEC, list(claimed()))}
+    return {p.id: p for p in prove(REFERENCE, list(claimed()))}
 
 
 @pytest.mark.parametrize("name", list(claimed()))
@@ -107,11 +107,11 @@ def test_a_planted_mistake_in_an_action_is_refuted(
     systems.cache_clear()
     try:
         step = Step(about.system, action)
-        (proof,) = prove_system.__wrapped__(about.system, (about,), SPEC, 10.0)
+        (proof,) = prove_system.__wrapped__(about.system, (about,), REFERENCE, 10.0)
         assert proof.verdict is Verdict.VIOLATED, proof
         if proof.numbers:
             assert any(
-                s.broken_by(SPEC, about.claim, proof.numbers)
+                s.broken_by(REFERENCE, about.claim, proof.numbers)
                 for s in steps(about.system)
                 if set(s.variables) == set(proof.numbers)
             )
@@ -119,7 +119,7 @@ def test_a_planted_mistake_in_an_action_is_refuted(
         monkeypatch.undo()
         systems.cache_clear()
     if proof.numbers and set(step.variables) == set(proof.numbers):
-        assert not step.broken_by(SPEC, about.claim, proof.numbers)
+        assert not step.broken_by(REFERENCE, about.claim, proof.numbers)
 
 
 def test_a_counterexample_shows_both_states_and_a_run() -> None:
@@ -149,7 +149,7 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
     systems.cache_clear()
     try:
         about = claimed()["full.table_fits_its_tokens"]
-        (proof,) = prove_system.__wrapped__("full", (about,), SPEC, 10.0)
+        (proof,) = prove_system.__wrapped__("full", (about,), REFERENCE, 10.0)
     finally:
         monkeypatch.undo()
         systems.cache_clear()
@@ -172,13 +172,13 @@ def test_what_stands_on_a_false_claim_is_not_proved() -> None:
 
 def test_what_z3_gives_up_on_is_unknown() -> None:
     about = claimed()["window.table_fits_its_tokens"]
-    (proof,) = prove_system.__wrapped__("window", (about,), SPEC, 1e-6)
+    (proof,) = prove_system.__wrapped__("window", (about,), REFERENCE, 1e-6)
     assert proof.verdict is Verdict.UNKNOWN
     assert "Z3 gave up" in proof.reason
 
 
 def test_a_rule_z3_cannot_follow_is_unknown() -> None:
-    rules = SPEC.with_rule(
+    rules = REFERENCE.with_rule(
         "needed_from_load", lambda loaded, prompt: loaded if loaded < prompt else prompt - 1
     )
     (proof,) = prove(rules, ["window.null_is_not_needed"])
@@ -186,13 +186,13 @@ def test_a_rule_z3_cannot_follow_is_unknown() -> None:
 
 
 def test_walks_are_long_enough_to_mean_something() -> None:
-    for name, system in systems(SPEC).items():
-        seen = [state for _, state in visited(name, SPEC)]
+    for name, system in systems(REFERENCE).items():
+        seen = [state for _, state in visited(name, REFERENCE)]
         assert len(set(seen)) > 20, name
         if name in TABLES:
             assert {s.status for s in seen} >= {WAITING, RUNNING, PREEMPTED, LOADING}, name
             assert any(s.external for s in seen), name
-        assert broken_claims(name, SPEC) == {}
+        assert broken_claims(name, REFERENCE) == {}
         assert set(system.invariants)
 
 
@@ -202,15 +202,15 @@ def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.Monke
         lambda _name, _rules: {"pool_adds_up": (1, 2)},
     )
     about = claimed()["pool.pool_adds_up"]
-    (proof,) = prove_system.__wrapped__("pool", (about,), SPEC, 10.0)
+    (proof,) = prove_system.__wrapped__("pool", (about,), REFERENCE, 10.0)
     assert proof.verdict is Verdict.UNKNOWN
     assert "a walk breaks it" in proof.reason
-    assert walks.broken_claims("pool", SPEC) == {}
+    assert walks.broken_claims("pool", REFERENCE) == {}
 
 
 def test_rules_that_a_system_does_not_use_make_no_difference() -> None:
     assert "trim" in rules_used("handover of full")
     assert "trim" not in rules_used("full")
-    assert relevant("full", rules_with([FAULTS["front_trim"]])) == SPEC
-    assert relevant("handover of full", rules_with([FAULTS["front_trim"]])) != SPEC
-    assert registry.systems(SPEC).keys() == MAKERS.keys()
+    assert relevant("full", rules_with([FAULTS["front_trim"]])) == REFERENCE
+    assert relevant("handover of full", rules_with([FAULTS["front_trim"]])) != REFERENCE
+    assert registry.systems(REFERENCE).keys() == MAKERS.keys()

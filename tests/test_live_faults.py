@@ -17,7 +17,7 @@ from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports.terminal import show
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -111,7 +111,7 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         assert len(said) <= SENTENCE_MAX
         assert NAMED.search(said)
         assert not RAW.search(said)
-        setup = Setup(CLUSTERS[FAULTS[name].cluster], (), SPEC, None)
+        setup = Setup(CLUSTERS[FAULTS[name].cluster], (), REFERENCE, None)
         kept = keep(setup, maker("live"), outcome, 0, tmp_path)
         assert kept is not None
         command = printed_command(kept)

@@ -12,7 +12,8 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 
 needed_at = counts.needed_at
 RETAINED = "retained_in_window"
@@ -44,7 +45,7 @@ NAMES = (
 )
 
 
-def compared(name: str, rules: Rules = SPEC, faults: Iterable[Fault] | None = None) -> Any:
+def compared(name: str, rules: Rules = REFERENCE, faults: Iterable[Fault] | None = None) -> Any:
     """A function of the registry beside its rule, its known deviations told as faults."""
     from kvproof.live.deviations.registry import KNOWN
     from kvproof.live.functions.function import compare
@@ -256,7 +257,7 @@ def test_a_mistake_of_ours_is_a_difference(number: int, monkeypatch: pytest.Monk
     """The cases are those of the wrong rule, as they would be if it were ours."""
     name, wrong, shows_in = MISTAKES[number]
     rule = RULE_OF.get(name, name)
-    rules = SPEC.with_rule(rule, wrong) if hasattr(SPEC, rule) else SPEC
+    rules = REFERENCE.with_rule(rule, wrong) if hasattr(REFERENCE, rule) else REFERENCE
     monkeypatch.setattr(counts, name, wrong)
     assert compared(shows_in, rules).complaints
 
@@ -387,7 +388,7 @@ def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
 
     function = Function("f", "vllm.f", lambda _rules, n: n, {"n": at_least(3)}, raising)
     with pytest.raises(ValueError, match="no") as raised:
-        compare(function, SPEC, ())
+        compare(function, REFERENCE, ())
     assert raised.value.__notes__ == ["vllm.f was called for {'n': 3}"]
 
 

@@ -17,7 +17,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import apply, initial, stimuli
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.point_of_no_return import NoReturn, all_ended, no_return, numbered
@@ -152,7 +153,7 @@ def test_the_end_asks_for_every_job() -> None:
 def test_requests_that_can_still_end() -> None:
     cluster = CLUSTERS["full"]
     events = (Submit("E", "r0"), Schedule("E"), Complete("E"))
-    answer = no_return(cluster, SPEC, ALL, events, STATES_MAX)
+    answer = no_return(cluster, REFERENCE, ALL, events, STATES_MAX)
     assert (answer.event, answer.unknown, answer.irrelevant) == (None, "", ())
     assert answer.sentence == (
         "All requests could still end without a violation after the last event."

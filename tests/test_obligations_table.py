@@ -8,7 +8,7 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports.obligations import table
 from kvproof.strategies.symbolic.prove import prove
 
@@ -22,7 +22,7 @@ def without_times(text: str) -> str:
 
 
 def test_the_committed_table_is_what_is_proved() -> None:
-    made = table(prove(SPEC))
+    made = table(prove(REFERENCE))
     assert without_times(made) == without_times(COMMITTED.read_text(encoding="utf-8"))
     assert without_times(made) != made
 

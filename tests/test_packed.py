@@ -8,7 +8,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import EMPTY
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine
 from kvproof.strategies.explorer.collapse import Collapse
 from kvproof.strategies.explorer.exhaustive import search
@@ -25,7 +25,7 @@ SLOW = ("pd-evicting", "pd-default", "pd-remnant")
 
 @pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
 def test_packed_is_plain(name: str) -> None:
-    assert packed_differs(CLUSTERS[name], SPEC, ALL) is None
+    assert packed_differs(CLUSTERS[name], REFERENCE, ALL) is None
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
@@ -34,7 +34,7 @@ def test_packed_finds_a_fault_as_plain_does(fault) -> None:
 
 
 def test_a_state_is_what_it_was_before_packing() -> None:
-    reached = search(CLUSTERS["pd-failing"], SPEC, [], 10_000)
+    reached = search(CLUSTERS["pd-failing"], REFERENCE, [], 10_000)
     collapse = Collapse(CLUSTERS["pd-failing"])
     packed = [collapse.pack(collapse.parts(state)) for state in reached.states]
     assert [collapse.state(collapse.unpack(p)) for p in packed] == reached.states
@@ -43,7 +43,7 @@ def test_a_state_is_what_it_was_before_packing() -> None:
 
 
 def test_equal_components_are_one_object() -> None:
-    reached = search(PD, SPEC, [], 10_000)
+    reached = search(PD, REFERENCE, [], 10_000)
     collapse = Collapse(PD)
     seen: dict[Engine, int] = {}
     for state in reached.states:
@@ -60,7 +60,7 @@ def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.M
         return number(self, component)
 
     monkeypatch.setattr(Collapse, "number", forgetful)
-    assert packed_differs(CLUSTERS["pd-hitting"], SPEC, []) is not None
+    assert packed_differs(CLUSTERS["pd-hitting"], REFERENCE, []) is not None
 
 
 def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
@@ -68,7 +68,7 @@ def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
 ) -> None:
     unpack = Collapse.unpack
     monkeypatch.setattr(Collapse, "unpack", lambda self, p: (0, *unpack(self, p)[1:]))
-    assert packed_differs(PD, SPEC, ALL) is not None
+    assert packed_differs(PD, REFERENCE, ALL) is not None
 
 
 def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.M
         return remembered[key]
 
     monkeypatch.setattr(LocalSteps, "_local", careless)
-    assert packed_differs(CLUSTERS["pd-failing"], SPEC, []) is not None
+    assert packed_differs(CLUSTERS["pd-failing"], REFERENCE, []) is not None
 
 
 @pytest.mark.parametrize(
@@ -110,21 +110,21 @@ def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
 ) -> None:
     apply = model.apply
 
-    def curious(cluster, state, event, rules=SPEC):
+    def curious(cluster, state, event, rules=REFERENCE):
         assert [engine.blocks for engine in state.engines]
         return apply(cluster, state, event, rules)
 
     monkeypatch.setattr(model, "apply", curious)
-    packed = PackedSearch(PD, SPEC, ALL)
+    packed = PackedSearch(PD, REFERENCE, ALL)
     while not packed.over:
         packed.expand()
     assert set(packed.steps._known.values()) == {None}
-    assert packed_differs(PD, SPEC, ALL) is None
+    assert packed_differs(PD, REFERENCE, ALL) is None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.strategies.explorer.local_steps.KEPT_MAX", 10)
-    packed = PackedSearch(PD, SPEC, ALL)
+    packed = PackedSearch(PD, REFERENCE, ALL)
     while not packed.over:
         packed.expand()
         assert len(packed.steps._known) <= 10

@@ -13,7 +13,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.transfers import block_pairs
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
@@ -100,5 +100,5 @@ def test_layers_of_a_drafter_on_one_side_only_are_refused() -> None:
 
 def test_scratch_is_never_all_of_a_list() -> None:
     engine = Engine("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
-    assert connector._without_scratch(engine, (5, 6, 7)) == (5,)
-    assert connector._without_scratch(engine, (5,)) == (5,)
+    assert block_pairs.without_scratch(engine, (5, 6, 7)) == (5,)
+    assert block_pairs.without_scratch(engine, (5,)) == (5,)

@@ -15,7 +15,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import initial
 from kvproof.model.reference.blocks import capacity, groups
 from kvproof.model.reference.blocks.pool import promote
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.step import Copy, Step
 
 FULL, STATE = Group("full", 4), Group("mamba", 4)
@@ -84,7 +84,7 @@ def test_no_prefix_is_looked_for_that_leaves_nothing_to_compute() -> None:
 
 def test_a_longer_key_ends_a_shorter_one() -> None:
     begun = initial(CLUSTERS["partial"]).engine("E")
-    grown = promote(promote(begun, (0, "abcdef"), 1, SPEC), (0, "abcdefgh"), 1, SPEC)
+    grown = promote(promote(begun, (0, "abcdef"), 1, REFERENCE), (0, "abcdefgh"), 1, REFERENCE)
     assert grown.blocks[1].keys == ((0, "abcdefgh"),)
     assert grown.blocks_for((0, "abcdef")) == ()
 

@@ -19,7 +19,7 @@ from kvproof.model.events import EVENTS, Submit
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports import graph
 from kvproof.reports.graph import DRAWN_MAX, Graph, check_size, graph_of, write
 from kvproof.strategies.explorer.exhaustive import Explored, search
@@ -36,7 +36,7 @@ REFUSED = "The graph has more than 150 states"
 
 
 def healthy(name: str, states_max: int = 10_000) -> Explored:
-    return search(CLUSTERS[name], SPEC, ALL, states_max)
+    return search(CLUSTERS[name], REFERENCE, ALL, states_max)
 
 
 def broken_by(name: str) -> Explored:

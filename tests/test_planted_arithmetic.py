@@ -14,7 +14,8 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.arithmetic import counts
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks import capacity
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
@@ -102,8 +103,10 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], Rule
         right = getattr(counts, name)
         wrong = mistake(right)
         monkeypatch.setattr(counts, name, wrong)
-        fields = [f.name for f in dataclasses.fields(SPEC) if getattr(SPEC, f.name) is right]
-        return dataclasses.replace(SPEC, **dict.fromkeys(fields, wrong))
+        fields = [
+            f.name for f in dataclasses.fields(REFERENCE) if getattr(REFERENCE, f.name) is right
+        ]
+        return dataclasses.replace(REFERENCE, **dict.fromkeys(fields, wrong))
 
     capacity.peak_blocks.cache_clear()
     yield planted

@@ -10,7 +10,8 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, Obligation, obligation
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove, prove_one
@@ -26,7 +27,7 @@ TRIMMING = ("trim_equal_positions", "trim_covers_both", "trim_equal_tokens")
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
-    return {p.id: p for p in prove(SPEC, list(OBLIGATIONS))}
+    return {p.id: p for p in prove(REFERENCE, list(OBLIGATIONS))}
 
 
 @pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
@@ -47,7 +48,7 @@ def test_refuted_by_its_fault(each: Obligation) -> None:
     rules = rules_with([fault_named(each.killed_by)])
     (proof,) = prove(rules, [each.id])
     assert_really_broken(each, rules, proof)
-    assert each.on(SPEC, proof.numbers) == Claim(holds=True, given=True)
+    assert each.on(REFERENCE, proof.numbers) == Claim(holds=True, given=True)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def _comparing(prompt: Num, backoff: Num) -> Num:
     [(_branching, "does not run on Z3 terms"), (_comparing, "plain ints break it")],
 )
 def test_a_rule_that_z3_cannot_follow_is_unknown(rule: Callable[..., Num], why: str) -> None:
-    rules = SPEC.with_rule("tokens_loaded_by_decode", rule)
+    rules = REFERENCE.with_rule("tokens_loaded_by_decode", rule)
     proofs = prove(rules, ["delivered_is_counted"])
     assert proofs[0].verdict is Verdict.UNKNOWN
     assert why in proofs[0].reason
@@ -129,13 +130,13 @@ def too_hard(rules: Rules, a: Num, b: Num, c: Num) -> Claim:  # noqa: ARG001
 
 
 def test_a_claim_about_no_numbers_is_not_proved() -> None:
-    proof = prove_one(about_nothing, SPEC)
+    proof = prove_one(about_nothing, REFERENCE)
     assert proof.verdict is Verdict.UNKNOWN
     assert proof.reason == "none of the sampled numbers meets the assumptions"
 
 
 def test_a_proof_cut_by_its_time_limit_is_unknown() -> None:
-    proof = prove_one(too_hard, SPEC, timeout_s=0.2)
+    proof = prove_one(too_hard, REFERENCE, timeout_s=0.2)
     assert proof.verdict is Verdict.UNKNOWN
     assert proof.reason.startswith("Z3 gave up: ")
 
@@ -159,20 +160,20 @@ def test_the_worst_verdict_counts() -> None:
 
 def test_progress_hears_of_each_proof() -> None:
     heard: list[Proof] = []
-    proofs = prove(SPEC, ["truncated_once", "trim_covers_both"], progress=heard.append)
+    proofs = prove(REFERENCE, ["truncated_once", "trim_covers_both"], progress=heard.append)
     assert heard == proofs
     assert [p.id for p in heard] == ["truncated_once", "trim_covers_both"]
 
 
 def test_a_misspelt_id_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"truncated_twice.*Write truncated_once instead"):
-        prove(SPEC, ["truncated_twice"])
+        prove(REFERENCE, ["truncated_twice"])
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
 def test_a_time_limit_out_of_range_says_what_to_write(timeout_s: float) -> None:
     with pytest.raises(UsageError, match=r"time limit is .*Write more than 0 and at most 86400"):
-        prove(SPEC, timeout_s=timeout_s)
+        prove(REFERENCE, timeout_s=timeout_s)
 
 
 def test_names_and_assumptions_are_told_apart() -> None:

@@ -17,7 +17,8 @@ from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import initial
-from kvproof.model.reference.rules import SPEC, report_spans
+from kvproof.model.reference.blocks.kv_event_queue import report_spans
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import symmetry_differs
 
@@ -86,4 +87,4 @@ def test_a_prompt_of_embeddings_cannot_be_told() -> None:
 
 @pytest.mark.exhaustive
 def test_names_make_no_difference_to_a_mirror() -> None:
-    assert not symmetry_differs(CLUSTERS["events"], SPEC, list(INVARIANTS.values()))
+    assert not symmetry_differs(CLUSTERS["events"], REFERENCE, list(INVARIANTS.values()))

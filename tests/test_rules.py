@@ -11,9 +11,9 @@ import pytest
 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 
-RULES = sorted(field.name for field in dataclasses.fields(SPEC))
+RULES = sorted(field.name for field in dataclasses.fields(REFERENCE))
 
 
 def reads_an_argument(function: Callable[..., Any]) -> bool:
@@ -40,7 +40,7 @@ def is_switch(function: Callable[..., Any]) -> bool:
 
 @pytest.mark.parametrize("name", RULES)
 def test_no_rule_is_a_switch(name: str) -> None:
-    assert not is_switch(getattr(SPEC, name))
+    assert not is_switch(getattr(REFERENCE, name))
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -8,7 +8,8 @@ from kvproof.invariants.sometimes import SOMETIMES, reached_goals
 from kvproof.model.arithmetic import counts
 from kvproof.model.events import EVENTS, Submit
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.exhaustive import search
 
@@ -29,7 +30,7 @@ REACHED = {
 
 
 @functools.cache
-def goals(name: str, rules: Rules = SPEC) -> frozenset[str]:
+def goals(name: str, rules: Rules = REFERENCE) -> frozenset[str]:
     """The ids of all that happens in a preset."""
     cluster = CLUSTERS[name]
     found: set[str] = set()
@@ -66,7 +67,7 @@ def untrimmed(_local_first: int, local: int, _remote_first: int, remote: int, *_
 )
 def test_what_the_rules_no_longer_do_is_missed(name, rule, function, lost) -> None:
     assert lost in goals(name)
-    assert lost not in goals(name, SPEC.with_rule(rule, function))
+    assert lost not in goals(name, REFERENCE.with_rule(rule, function))
 
 
 def test_every_entry_is_about_an_event_and_says_what() -> None:
@@ -81,7 +82,11 @@ def test_goals_of_a_step_come_in_the_order_of_the_registry() -> None:
     cluster = CLUSTERS["window"]
     seen: list[list[str]] = []
     search(
-        cluster, SPEC, [], 10_000, on_step=lambda step: seen.append([*reached_goals(cluster, step)])
+        cluster,
+        REFERENCE,
+        [],
+        10_000,
+        on_step=lambda step: seen.append([*reached_goals(cluster, step)]),
     )
     assert max(map(len, seen)) > 1
     assert all(ids == sorted(ids, key=order.index) for ids in seen)
@@ -99,13 +104,13 @@ def test_a_hit_is_partial_or_full_by_what_leaves_a_token() -> None:
         }
         assert ids == {"full_hit" if whole else "partial_hit" for whole in longest}
 
-    search(cluster, SPEC, [], 10_000, on_step=ask)
+    search(cluster, REFERENCE, [], 10_000, on_step=ask)
 
 
 def test_every_step_is_shown_once() -> None:
     events = []
     reached = search(
-        CLUSTERS["pd"], SPEC, [], 10_000, on_step=lambda step: events.append(step.event)
+        CLUSTERS["pd"], REFERENCE, [], 10_000, on_step=lambda step: events.append(step.event)
     )
     assert len(events) == reached.generated == len(reached.edges) + len(reached.self_loops)
     assert any(isinstance(event, Submit) for event in events)

@@ -16,7 +16,7 @@ from kvproof.model.counting_abstraction.registry import MAKERS, systems
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.symbolic import spacer
 from kvproof.strategies.symbolic.posed import Posed
 from kvproof.strategies.symbolic.readable import read, reduced
@@ -37,7 +37,7 @@ POOL = {
 @pytest.mark.parametrize("claim", POOL)
 def test_the_invariant_of_a_pool_of_any_size(claim: str) -> None:
     """`held_is_referenced` is found from itself alone, and says the same."""
-    found = discover("pool", claim, SPEC, {})
+    found = discover("pool", claim, REFERENCE, {})
     assert (found.verdict, found.invariant) == (Verdict.PROVED, POOL[claim])
     assert found.walked > 100
 
@@ -53,7 +53,7 @@ def test_the_invariant_of_a_pool_of_any_size(claim: str) -> None:
     ],
 )
 def test_more_is_found_than_was_given(system: str, claim: str, fixed: dict[str, int]) -> None:
-    found = discover(system, claim, SPEC, fixed, 60.0)
+    found = discover(system, claim, REFERENCE, fixed, 60.0)
     assert (found.verdict, found.reason) == (Verdict.PROVED, "")
     assert found.invariant
     assert found.walked > 100
@@ -61,7 +61,7 @@ def test_more_is_found_than_was_given(system: str, claim: str, fixed: dict[str, 
 
 
 def test_the_state_is_there_because_tables_reach_their_tokens() -> None:
-    found = discover("mamba", "state_is_there", SPEC, TABLE, 60.0)
+    found = discover("mamba", "state_is_there", REFERENCE, TABLE, 60.0)
     assert any("length" in line and "computed" in line for line in found.invariant)
 
 
@@ -96,7 +96,7 @@ def test_a_wrong_action_has_no_invariant(claim: str, monkeypatch: pytest.MonkeyP
     planted(monkeypatch, lambda p: p._replace(free=p.free + 1, references=p.references + 1))
     systems.cache_clear()
     try:
-        found = discover("pool", claim, SPEC, {})
+        found = discover("pool", claim, REFERENCE, {})
     finally:
         monkeypatch.undo()
         systems.cache_clear()
@@ -120,17 +120,17 @@ def test_what_is_not_inductive_is_not_believed(
         "_invariant",
         lambda posed, _: told({str(v): v for v in posed.variables}),
     )
-    found = discover("pool", "held_is_referenced", SPEC, {})
+    found = discover("pool", "held_is_referenced", REFERENCE, {})
     assert (found.verdict, found.invariant) == (Verdict.UNKNOWN, ())
     assert found.reason == f"what Spacer found is not so {where}"
 
 
 def test_what_a_walk_breaks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    system = systems(SPEC)["pool"]
+    system = systems(REFERENCE)["pool"]
     sizes = system.parameters(3)
     broken = system.initial(sizes)._replace(held=1)
     monkeypatch.setattr(spacer, "visited", lambda *_: iter([(sizes, broken)]))
-    found = discover("pool", "pool_adds_up", SPEC, {})
+    found = discover("pool", "pool_adds_up", REFERENCE, {})
     assert found.verdict is Verdict.UNKNOWN
     assert found.reason.startswith("a walk breaks what Spacer found")
 
@@ -144,7 +144,7 @@ def test_a_run_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_steps_that_are_none_do_not_lead() -> None:
-    posed = Posed(systems(SPEC)["pool"], "pool_adds_up", {})
+    posed = Posed(systems(REFERENCE)["pool"], "pool_adds_up", {})
     start = {"total": 3, "free": 2, "held": 0, "references": 0}
     taken = {"total": 3, "free": 1, "held": 1, "references": 1}
     assert posed.starts(start)
@@ -155,10 +155,10 @@ def test_steps_that_are_none_do_not_lead() -> None:
 
 
 def test_open_sizes_that_divide_and_a_time_limit_are_unknown() -> None:
-    found = discover("mamba", "truncated_once", SPEC, {})
+    found = discover("mamba", "truncated_once", REFERENCE, {})
     assert (found.verdict, found.invariant) == (Verdict.UNKNOWN, ())
     assert "fix more sizes" in found.reason
-    found = discover("mamba", "null_is_not_needed", SPEC, TABLE, 0.01)
+    found = discover("mamba", "null_is_not_needed", REFERENCE, TABLE, 0.01)
     assert found.verdict is Verdict.UNKNOWN
     assert found.reason.startswith("Spacer gave up")
 
@@ -177,14 +177,14 @@ def test_what_there_is_not_is_refused(
     system: str, claim: str, fixed: dict[str, int], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        discover(system, claim, SPEC, fixed)
+        discover(system, claim, REFERENCE, fixed)
 
 
 def test_walks_keep_to_fixed_sizes() -> None:
-    seen = list(visited("mamba", SPEC, TABLE))
+    seen = list(visited("mamba", REFERENCE, TABLE))
     assert {(s.block_size, s.units, s.window) for s, _ in seen} == {(2, 1, 3)}
     assert len({s.chunk for s, _ in seen}) > 1
-    assert list(visited("pool", SPEC)) == list(visited("pool", SPEC, {}))
+    assert list(visited("pool", REFERENCE)) == list(visited("pool", REFERENCE, {}))
 
 
 def ints(*names: str) -> list[Any]:
@@ -236,12 +236,13 @@ def test_what_follows_is_left_out_and_bounds_that_meet_are_joined() -> None:
 def test_the_same_invariant_in_another_process() -> None:
     code = (
         "from kvproof.strategies.symbolic.spacer import discover\n"
-        "from kvproof.model.reference.rules import SPEC\n"
-        f"found = discover('handover of mamba', 'delivered_is_loaded', SPEC, {HANDOVER}, 60.0)\n"
+        "from kvproof.model.reference.default_rules import REFERENCE\n"
+        "found = discover('handover of mamba', 'delivered_is_loaded', REFERENCE,"
+        f" {HANDOVER}, 60.0)\n"
         "print(*found.invariant, sep='\\n')\n"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found = discover("handover of mamba", "delivered_is_loaded", SPEC, HANDOVER, 60.0)
+    found = discover("handover of mamba", "delivered_is_loaded", REFERENCE, HANDOVER, 60.0)
     assert tuple(said.stdout.splitlines()) == found.invariant != ()
 
 

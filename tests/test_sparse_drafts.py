@@ -7,7 +7,7 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.config import Engine, Group
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
@@ -38,7 +38,7 @@ def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
     def is_retained(*args: int) -> object:
         return counts.is_retained(*args[:7], *drafted)
 
-    rules = SPEC.with_rule("is_retained", is_retained)
+    rules = REFERENCE.with_rule("is_retained", is_retained)
     outcome = explore(CLUSTERS[name], rules)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding.invariant == "repeated_prompt_hits"

@@ -21,7 +21,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.spec.registry import GUARDS
 from kvproof.model.state import PREEMPTED, RUNNING, SENDING
 from kvproof.model.step import Step
@@ -290,5 +290,5 @@ def test_the_reference_keeps_every_guard(name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["full", "pd", "hybrid"])
 def test_the_reference_keeps_every_guard_in_every_state(name: str) -> None:
-    outcome = explore(CLUSTERS[name], SPEC, ASKED)
+    outcome = explore(CLUSTERS[name], REFERENCE, ASKED)
     assert outcome.verdict is Verdict.EXHAUSTED, outcome.finding

@@ -10,8 +10,8 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import store
-from kvproof.model.reference.rules import SPEC
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import packed_differs, symmetry_differs
@@ -81,7 +81,7 @@ def test_less_than_what_is_offered_is_not_allowed() -> None:
 def test_every_preset_loads(name: str) -> None:
     choices = {
         choice
-        for _, _, event in search(CLUSTERS[name], SPEC, [], 5_000).edges
+        for _, _, event in search(CLUSTERS[name], REFERENCE, [], 5_000).edges
         for choice in getattr(event, "chose", None) or ()
     }
     admitted = [c for c in choices if isinstance(c, Admit) and c.external]
@@ -93,8 +93,8 @@ def test_every_preset_loads(name: str) -> None:
 @pytest.mark.exhaustive
 def test_the_quick_searches_see_the_same() -> None:
     cluster = CLUSTERS["store-tight"]
-    assert packed_differs(cluster, SPEC, []) is None
-    assert symmetry_differs(cluster, SPEC, []) is None
+    assert packed_differs(cluster, REFERENCE, []) is None
+    assert symmetry_differs(cluster, REFERENCE, []) is None
 
 
 @pytest.mark.exhaustive

@@ -9,14 +9,15 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 
 STRAY = CLUSTERS["pd-stray"]
 PREFILL = (Submit("P", "r0"), Schedule("P"), Complete("P"))
 LOAD = (*PREFILL, Submit("D", "r0"), Schedule("D"))
 
 
-def after(*events: object, rules: Rules = SPEC) -> ModelMachine:
+def after(*events: object, rules: Rules = REFERENCE) -> ModelMachine:
     """The model after these events."""
     machine = ModelMachine(STRAY, rules)
     for event in events:

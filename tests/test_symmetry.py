@@ -12,7 +12,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine, Request
 from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint, symmetry
@@ -65,7 +65,7 @@ def test_distinct_states_without_and_with_symmetry(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
 def test_symmetry_is_sound(name: str) -> None:
-    assert symmetry_differs(CLUSTERS[name], SPEC, ALL) is None
+    assert symmetry_differs(CLUSTERS[name], REFERENCE, ALL) is None
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
@@ -90,7 +90,7 @@ def test_a_machine_in_which_names_matter_turns_the_gate_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Engine, "with_request", priority)
-    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], SPEC, ALL))
+    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], REFERENCE, ALL))
 
 
 def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
@@ -101,9 +101,9 @@ def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
         return named._replace(free=tuple(sorted(named.free, reverse=True)))
 
     cluster = dataclasses.replace(CLUSTERS["full-evicting"], evictions=True)
-    assert symmetry_differs(cluster, SPEC, ALL) is None
+    assert symmetry_differs(cluster, REFERENCE, ALL) is None
     monkeypatch.setattr(symmetry, "with_ids", careless)
-    assert symmetry_differs(cluster, SPEC, ALL) is not None
+    assert symmetry_differs(cluster, REFERENCE, ALL) is not None
 
 
 def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
@@ -116,12 +116,12 @@ def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
     alike = renamings(blind)
     assert len(renamings(cluster)) == 1 < len(alike)
     monkeypatch.setattr(symmetry, "renamings", lambda _cluster: alike)
-    assert symmetry_differs(cluster, SPEC, ALL) is not None
+    assert symmetry_differs(cluster, REFERENCE, ALL) is not None
 
 
 def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
     cluster = CLUSTERS["pd-tight"]
-    search = PackedSearch(cluster, SPEC, ALL, symmetric=True)
+    search = PackedSearch(cluster, REFERENCE, ALL, symmetric=True)
     while not search.over:
         search.expand()
     whole = ExpandedOrbits(search)
@@ -139,12 +139,12 @@ def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
 
 @pytest.mark.parametrize("after", [1, 30, 77])
 def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
-    cluster, every = CLUSTERS["pd-tight"], [*ALL, *ties(SPEC)]
-    search = PackedSearch(cluster, SPEC, every, symmetric=True)
+    cluster, every = CLUSTERS["pd-tight"], [*ALL, *ties(REFERENCE)]
+    search = PackedSearch(cluster, REFERENCE, every, symmetric=True)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
-    about = checkpoint.scope(cluster, SPEC, [i.id for i in every], True)
+    about = checkpoint.scope(cluster, REFERENCE, [i.id for i in every], True)
     checkpoint.save(path, about, search.reached)
     resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
     assert resumed.coverage == explore(cluster, symmetric=True).coverage

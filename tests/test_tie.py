@@ -26,7 +26,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL
 from kvproof.strategies.conformance.count_conformance import TIE, ties
 from kvproof.strategies.explorer.explorer import explore
@@ -119,11 +119,11 @@ def test_a_step_nobody_takes_is_outside() -> None:
     machine = ModelMachine(cluster)
     machine.take(machine.stimuli()[0])
     step = machine.take(Schedule("E"))
-    assert not [found for tie in ties(SPEC) for found in tie.check(cluster, step)]
+    assert not [found for tie in ties(REFERENCE) for found in tie.check(cluster, step)]
     chose = step.event.chose or ()
     fewer = tuple(c._replace(tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
-    [found] = [found for tie in ties(SPEC) for found in tie.check(cluster, wrong)]
+    [found] = [found for tie in ties(REFERENCE) for found in tie.check(cluster, wrong)]
     assert "compute(tokens 1)" in found.reasons[2]
     assert "which the proofs do not allow" in found.reasons[3]
 
@@ -142,7 +142,7 @@ def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
 )
 def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
     each = FAULTS[fault]
-    outcome = explore(CLUSTERS[each.cluster], rules_with([each]), list(ties(SPEC)))
+    outcome = explore(CLUSTERS[each.cluster], rules_with([each]), list(ties(REFERENCE)))
     assert outcome.finding is not None
     assert outcome.finding.invariant == TIE
 

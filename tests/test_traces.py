@@ -14,7 +14,8 @@ from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.reference.apply import apply, initial, stimuli
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.severity import Severity
 from kvproof.model.traces.state_diff import diff, flat, nested, parts, patched
 from kvproof.model.traces.trace import Trace, fresh_path, records, write
@@ -58,7 +59,7 @@ def healthy(events: int = 12) -> Trace:
     for index in range(events):
         offered = machine.stimuli()
         taken.append(machine.take(offered[index % len(offered)]).event)
-    return recorded(cluster, SPEC, tuple(taken))
+    return recorded(cluster, REFERENCE, tuple(taken))
 
 
 def test_states_are_flattened_without_loss() -> None:

@@ -18,7 +18,7 @@ from kvproof.model.events import stimulus
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
@@ -148,7 +148,7 @@ def test_the_run_breaks_the_claim_about_counts_too(fault: str, name: str) -> Non
 
 @functools.cache
 def without_fault(cluster: Cluster) -> Verdict:
-    return explore(cluster, SPEC, states_max=60_000, symmetric=True).verdict
+    return explore(cluster, REFERENCE, states_max=60_000, symmetric=True).verdict
 
 
 @pytest.mark.parametrize(("fault", "name"), REFUTED)
@@ -173,7 +173,7 @@ def test_most_numbers_are_a_cluster_as_they_are() -> None:
 
 
 def test_what_is_not_refuted_has_no_run() -> None:
-    (proof,) = prove(SPEC, ["truncated_once"])
+    (proof,) = prove(REFERENCE, ["truncated_once"])
     assert witness(proof, []).reason == "truncated_once is PROVED, not VIOLATED"
 
 

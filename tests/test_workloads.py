@@ -13,7 +13,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks.capacity import peak_blocks, reserved_blocks
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
@@ -30,7 +31,7 @@ FULL = CLUSTERS["full"]
 PD = CLUSTERS["pd"]
 
 
-def alone(cluster: Cluster, job: Job, rules: Rules = SPEC) -> State:
+def alone(cluster: Cluster, job: Job, rules: Rules = REFERENCE) -> State:
     """Run one job on the model to its end."""
     run = Run(ModelMachine(cluster.carrying(job), rules), INVARIANTS.values())
     run.take(Submit(cluster.prefill.name, job.name))

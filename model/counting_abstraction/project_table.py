@@ -24,7 +24,7 @@ from kvproof.model.events import (
     TransferFail,
 )
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers.connector import kinds
+from kvproof.model.reference.transfers.offers import kinds
 from kvproof.model.state import (
     ABORTED,
     FAILED,

@@ -9,7 +9,7 @@ from kvproof.model.counting_abstraction.observed import Move, Observed, move
 from kvproof.model.counting_abstraction.transfer import NO_HANDOVER, Handover, Sizes
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers.connector import kinds
+from kvproof.model.reference.transfers.offers import kinds
 from kvproof.model.state import SENDING, Request, State, Transfer
 from kvproof.model.step import Step
 

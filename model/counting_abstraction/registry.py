@@ -15,7 +15,8 @@ from kvproof.model.counting_abstraction import (
     transfer,
     transfer_claims,
 )
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 
 TABLES = ("full", "window", "mamba", "state")
 HANDOVERS = ("full", "window", "mamba")
@@ -69,7 +70,7 @@ class _Heard:
 
     def __getattr__(self, name: str) -> Any:
         self.names.add(name)
-        return getattr(SPEC, name)
+        return getattr(REFERENCE, name)
 
 
 @functools.cache
@@ -92,8 +93,8 @@ def rules_used(name: str) -> frozenset[str]:
 def relevant(name: str, rules: Rules) -> Rules:
     """The rules as far as a system is made of them; the spec's otherwise."""
     for rule in sorted(rules_used(name)):
-        if getattr(rules, rule) != getattr(SPEC, rule):
+        if getattr(rules, rule) != getattr(REFERENCE, rule):
             break
     else:
-        return SPEC
-    return dataclasses.replace(SPEC, **{n: getattr(rules, n) for n in rules_used(name)})
+        return REFERENCE
+    return dataclasses.replace(REFERENCE, **{n: getattr(rules, n) for n in rules_used(name)})

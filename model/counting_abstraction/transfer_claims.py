@@ -14,7 +14,7 @@ from kvproof.model.counting_abstraction.transfer import (
     Sizes,
     blocks_offered,
 )
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 
 Claim = Callable[[Sizes, Handover], Truth]
 
@@ -40,7 +40,7 @@ def counts_are_none_when_over(_sizes: Sizes, h: Handover) -> Truth:
 def delivered_is_loaded(sizes: Sizes, h: Handover) -> Truth:
     """What P delivers is what D may load; what D hits and loads is what P delivered
     (vllm#37310)."""
-    offered = SPEC.tokens_loaded_by_decode(h.submitted_prompt_tokens, sizes.d_backoff)
+    offered = REFERENCE.tokens_loaded_by_decode(h.submitted_prompt_tokens, sizes.d_backoff)
     return both(
         either(h.phase == NONE, h.delivered == offered),
         implies(h.phase == READING, h.hit + h.loaded == h.delivered),
@@ -68,7 +68,7 @@ def handover_claims(kind: str) -> Mapping[str, Claim]:
 
     def all_is_offered(sizes: Sizes, h: Handover) -> Truth:
         """P offers all blocks a reader can need: of a window those it looks at, of a state one."""
-        wanted = blocks_offered(kind, SPEC, sizes, h.delivered)
+        wanted = blocks_offered(kind, REFERENCE, sizes, h.delivered)
         return either(h.phase == NONE, h.remote == wanted)
 
     claims = [

@@ -4,14 +4,14 @@ align split means 'not in this step'. It is never admitted."""
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.reference.blocks.growth import Grown
-from kvproof.model.reference.scheduling.scheduler import Scheduling
-from kvproof.model.reference.scheduling.scheduling_actions import begin_load
+from kvproof.model.reference.blocks.prefix_hits import Hit
+from kvproof.model.reference.scheduling.admission import begin_load
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Request
 
 
-def put_off(work: Scheduling, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
+def put_off(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
     """A load is not begun, where states are kept in align mode."""
     if work.cfg.aligned_group:
         raise NotAllowed("the align split leaves 0 tokens of a load")

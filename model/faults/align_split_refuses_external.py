@@ -3,14 +3,14 @@ first load of a hybrid model killed D's engine."""
 
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.reference.blocks.growth import Grown
-from kvproof.model.reference.scheduling.scheduler import Scheduling
-from kvproof.model.reference.scheduling.scheduling_actions import begin_load
+from kvproof.model.reference.blocks.prefix_hits import Hit
+from kvproof.model.reference.scheduling.admission import begin_load
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Request
 
 
-def refused(work: Scheduling, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
+def refused(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
     """The engine dies of the first load, where states are kept in align mode."""
     if work.cfg.aligned_group:
         work.die("the align split refuses external tokens")

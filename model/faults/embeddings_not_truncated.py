@@ -2,7 +2,7 @@
 reached P whole, and D continued from the state of N tokens as if it were that of N-1."""
 
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.rules import backoff_on_decode
+from kvproof.model.reference.transfers.transfer_rules import backoff_on_decode
 
 
 def only_token_ids(kinds: tuple[str, ...], embeds: bool) -> int:

@@ -5,7 +5,7 @@ block. No lookup asks for it (`FullAttentionManager._cache_partial_tail_block`).
 
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.scheduling.scheduling_actions import caches_prompt_end
+from kvproof.model.reference.blocks.caching import caches_prompt_end
 
 
 def full_attention_always(cfg: config.Engine, group: config.Group) -> bool:

@@ -5,7 +5,7 @@ hits blocks that nobody has written."""
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers import transfer_actions
+from kvproof.model.reference.transfers import failed_load
 from kvproof.model.state import Engine, Request
 
 
@@ -15,7 +15,7 @@ def only_where_the_request_ends(
     """One that computes by itself what is missing keeps it in the cache meanwhile."""
     if cluster.load_failure == "recompute":
         return engine, request
-    return transfer_actions.uncache_missing(cluster, engine, request, missing, rules)
+    return failed_load.uncache_missing(cluster, engine, request, missing, rules)
 
 
 FAULT = Fault(

@@ -7,7 +7,8 @@ from typing import Any
 
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Fault:
     concerns: Callable[[Cluster], bool] = lambda _cluster: True
 
     def __post_init__(self) -> None:
-        SPEC.with_rule(*self.replaces)
+        REFERENCE.with_rule(*self.replaces)
 
 
 def rules_with(faults: Iterable[Fault]) -> Rules:
@@ -40,4 +41,4 @@ def rules_with(faults: Iterable[Fault]) -> Rules:
             f"The faults {', '.join(f.name for f in chosen)} replace the same rule. "
             "Write one fault for each rule."
         )
-    return functools.reduce(lambda r, f: r.with_rule(*f.replaces), chosen, SPEC)
+    return functools.reduce(lambda r, f: r.with_rule(*f.replaces), chosen, REFERENCE)

@@ -3,7 +3,7 @@ into the queue of those that wait, as a session that waits for its user; then al
 they were preempted are taken out of it, and no queue has the session any more."""
 
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.scheduling.scheduling_actions import wait_for_user
+from kvproof.model.reference.scheduling.sessions import wait_for_user
 from kvproof.model.state import MISQUEUED, PREEMPTED, Request
 
 

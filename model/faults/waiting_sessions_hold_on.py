@@ -4,9 +4,8 @@ Two that need more than is free wait for each other; nobody runs, and nothing ev
 from collections.abc import Sequence
 
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.blocks import coordinator
-from kvproof.model.reference.scheduling.greedy import Greedy
-from kvproof.model.reference.scheduling.scheduling_actions import serve_waiting
+from kvproof.model.reference.blocks import allocation
+from kvproof.model.reference.scheduling.greedy import Greedy, serve_waiting
 from kvproof.model.state import Request
 
 
@@ -28,7 +27,7 @@ def lacks(work: Greedy, request: Request) -> int:
     if not request.tables:
         return 0
     tokens = len(request.tokens)
-    return coordinator.predicted(work.cfg, work.engine, request, None, tokens, work.rules)
+    return allocation.predicted(work.cfg, work.engine, request, None, tokens, work.rules)
 
 
 def _priority(work: Greedy, request: Request) -> int:

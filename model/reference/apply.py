@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvproof.model import config, ghost, kv_events
+from kvproof.model import config, ghost
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -22,11 +22,16 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.reference.blocks import capacity, pool
+from kvproof.model.reference.blocks.kv_event_queue import reported
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import drafting, follow_up_turns, in_flight
-from kvproof.model.reference.rules import SPEC, Rules
-from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions
+from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions, step_output
 from kvproof.model.reference.scheduling.greedy import Greedy
-from kvproof.model.reference.transfers import connector, failed_load, push
+from kvproof.model.reference.transfers import failed_load, pull, push, transfer_ends
+from kvproof.model.reference.transfers.loads import declined
+from kvproof.model.reference.transfers.offers import truncated
+from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import (
     ABORTED,
     LOADING,
@@ -60,7 +65,7 @@ def initial(cluster: config.Cluster) -> State:
     return State(engines)
 
 
-def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = SPEC) -> Request:
+def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = REFERENCE) -> Request:
     """A job as it reaches an engine. On P one token is enough: D computes the answer."""
     job = cluster.job(name)
     role = cluster.engine(engine).role
@@ -73,7 +78,7 @@ def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = SPEC
     return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
 
 
-def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Iterator[Event]:
+def stimuli(cluster: config.Cluster, state: State, rules: Rules = REFERENCE) -> Iterator[Event]:
     """What the environment may do next. The scheduler's choice is the machine's own.
 
     Scheduling is synchronous, where steps do not overlap: a step's output arrives before anything
@@ -100,7 +105,7 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = SPEC) -> Itera
         room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
         if room and any(r.status not in IDLE for r in engine.requests):
             yield Schedule(engine.name)
-    yield from push.stimuli(cluster, state) if cluster.pushes else _transfers(cluster, state, rules)
+    yield from _moves(cluster).stimuli(cluster, state, rules)
     yield from _disturbances(cluster, state)
 
 
@@ -122,28 +127,6 @@ def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
                 yield Continue(engine.name, request.id)
 
 
-def _transfers(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Event]:
-    for transfer in state.transfers:
-        name = transfer.request
-        if transfer.phase in ("reading", "telling"):
-            yield TransferDone(name)
-        if transfer.phase == "reading":
-            if state.failures < cluster.failures:
-                yield TransferFail(name)
-            if cluster.losses and not follow_up_turns.is_back(name):
-                yield TransferLost(name)
-        if transfer.phase == "refused":
-            yield TransferFail(name)
-        source, sent, sink, taken = follow_up_turns.parties(cluster, name)
-        sending = state.engine(source.name).find(sent)
-        idle = transfer.phase == "offered" and not state.engine(sink.name).find(taken)
-        over = transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)
-        over = over or (follow_up_turns.is_back(name) and transfer.phase == "offered")
-        read_late = transfer.phase == "reading" and not connector.renewed(transfer, rules)
-        if sending and (over or read_late):
-            yield LeaseExpire(name)
-
-
 def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
     for engine in state.engines:
         if cluster.aborts:
@@ -152,7 +135,7 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
                     yield Abort(engine.name, request.id)
         if cluster.stray:
             for job in cluster.jobs:
-                if connector.told_before(state, engine, job.name):
+                if transfer_ends.reported_before(state, engine, job.name):
                     yield StrayReport(engine.name, job.name)
         if cluster.evictions:
             for block in engine.free:
@@ -183,14 +166,14 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
         capacity.blocks_to_the_end(cfg, request), cfg.num_blocks
     ):
         return state.ending(event.engine, event.request)
-    return state.with_engine(engine.with_request(connector.truncated(cfg, request, rules)))
+    return state.with_engine(engine.with_request(truncated(cfg, request, rules)))
 
 
 def _abort(cluster: config.Cluster, rules: Rules, state: State, event: Abort) -> State:
     request = state.engine(event.engine).request(event.request)
     if request.status in (SENDING, ABORTED):
         raise NotAllowed(f"{event.request} is {request.status} and is aborted")
-    return connector.leave(cluster, cluster.engine(event.engine), state, request, rules)
+    return leave(cluster, cluster.engine(event.engine), state, request, rules)
 
 
 def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -> State:
@@ -206,7 +189,7 @@ def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Comple
     if cluster.engine(event.engine).overlaps:
         state = overlap.complete(cluster, rules, state, event.engine, event.accepted)
     else:
-        state = scheduler.complete(cluster, rules, state, event.engine, event.accepted)
+        state = step_output.complete(cluster, rules, state, event.engine, event.accepted)
     if event.failed:
         state = failed_load.ended(cluster, rules, state, event.engine, event.failed)
     return state
@@ -221,18 +204,18 @@ def _schedule(
         work.choose()
     else:
         for choice in event.chose:
-            work.take_choice(choice)
-    after, effects = work.finish()
+            scheduler.take_choice(work, choice)
+    after, effects = scheduler.dispatch(work)
     for admission in work.admissions:
         if not admission.external:
             name = follow_up_turns.incoming(cluster, event.engine, admission.request)
-            after = connector.declined(cluster, after, name, rules)
+            after = declined(cluster, after, name, rules)
     return event._replace(chose=tuple(work.chose)), after, effects
 
 
 def _moves(cluster: config.Cluster) -> Any:
     """The module that knows how blocks are moved here."""
-    return push if cluster.pushes else connector
+    return push if cluster.pushes else pull
 
 
 SIMPLE: dict[type, Callable[..., State]] = {
@@ -242,16 +225,16 @@ SIMPLE: dict[type, Callable[..., State]] = {
     ResetPrefixCache: resets.of_idle_pool,
     ResetRunning: resets.with_preemption,
     Complete: _complete,
-    TransferDone: lambda c, r, s, e: connector.transfer_done(c, s, e.request, r),
+    TransferDone: lambda c, r, s, e: transfer_ends.transfer_done(c, s, e.request, r),
     TransferFail: lambda c, r, s, e: _moves(c).transfer_failed(c, s, e.request, r),
-    TransferLost: lambda _c, _r, s, e: connector.transfer_lost(s, e.request),
+    TransferLost: lambda _c, _r, s, e: pull.transfer_lost(s, e.request),
     Continue: lambda c, r, s, e: sessions.go_on(c, r, s, e.engine, e.request),
     LeaseExpire: lambda c, r, s, e: _moves(c).lease_expired(c, s, e.request, r),
-    StrayReport: lambda _c, r, s, e: connector.stray_report(s, e.engine, e.request, r),
+    StrayReport: lambda _c, r, s, e: transfer_ends.stray_report(s, e.engine, e.request, r),
 }
 
 
-def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SPEC) -> Step:
+def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = REFERENCE) -> Step:
     """One step. A `Schedule` without choices chooses greedily; with choices each must be allowed.
 
     Raises NotAllowed where the spec forbids the event in this state.
@@ -272,8 +255,8 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = SP
     engines = []
     for old, new in zip(state.engines, after.engines, strict=True):
         if new is not old:
-            new, said = kv_events.told(new)
-            effects = effects._replace(reports=(*effects.reports, *said))
+            new, reports = reported(new)
+            effects = effects._replace(reports=(*effects.reports, *reports))
         engines.append(new)
     step = Step(state, resolved, effects, after._replace(engines=tuple(engines)))
     return ghost.remembered(cluster, step)

@@ -24,7 +24,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import Machine
 from kvproof.model.reference.apply import initial
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
@@ -243,7 +243,7 @@ def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Differen
 
 
 def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
-    rules = getattr(machine, "rules", SPEC)
+    rules = getattr(machine, "rules", REFERENCE)
     return ties(rules) if name == TIE else (check_named(name),)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import kvproof
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
@@ -38,7 +39,7 @@ def scope(
         "kind": KIND,
         "kvproof": kvproof.__version__,
         "config": config_json.to_json(cluster),
-        "rules": rules.differing(),
+        "rules": rules.differing_from(REFERENCE),
         "invariants": list(invariants),
         "symmetric": symmetric,
     }

@@ -20,7 +20,8 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.invariants.sometimes import SOMETIMES
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.conformance.filled import filled
 from kvproof.strategies.explorer import checkpoint
@@ -54,7 +55,7 @@ class Checkpoint(NamedTuple):
 
 def explore(
     cluster: Cluster,
-    rules: Rules = SPEC,
+    rules: Rules = REFERENCE,
     invariants: Sequence[Invariant] | None = None,
     states_max: int = Limits().states,
     progress: Progress | None = None,
@@ -72,7 +73,7 @@ def explore(
 
 def explored(
     cluster: Cluster,
-    rules: Rules = SPEC,
+    rules: Rules = REFERENCE,
     invariants: Sequence[Invariant] | None = None,
     limits: Limits = Limits(),  # noqa: B008
     progress: Progress | None = None,

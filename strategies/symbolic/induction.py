@@ -12,7 +12,8 @@ from kvproof.model.arithmetic.algebra import Num, Truth, all_of
 from kvproof.model.arithmetic.ranges import Range, at_least
 from kvproof.model.arithmetic.system import Action, System
 from kvproof.model.counting_abstraction.registry import TABLES, systems
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 
 START = "start"
 """The name of the step that is none: the claims hold initially."""
@@ -54,7 +55,7 @@ class Step(NamedTuple):
     @property
     def variables(self) -> dict[str, Range]:
         """The variables, and the values each may have."""
-        system, action = self._of(SPEC)
+        system, action = self._of(REFERENCE)
         ranges = dict.fromkeys(system.parameters._fields, at_least(0))
         if action is None:
             return ranges
@@ -121,7 +122,9 @@ class Step(NamedTuple):
 
 def steps(system: str) -> tuple[Step, ...]:
     """The start and the actions of a system."""
-    return tuple(Step(system, n) for n in (START, *(a.name for a in systems(SPEC)[system].actions)))
+    return tuple(
+        Step(system, n) for n in (START, *(a.name for a in systems(REFERENCE)[system].actions))
+    )
 
 
 def sentence(system: System, claim: str) -> str:
@@ -136,7 +139,7 @@ def sentence(system: System, claim: str) -> str:
 def claimed() -> dict[str, Claimed]:
     """All claims about all count-level systems, by id."""
     found = {}
-    for system in systems(SPEC).values():
+    for system in systems(REFERENCE).values():
         for claim in system.invariants:
             name = f"{system.name.replace(' ', '_')}.{claim}"
             found[name] = Claimed(name, sentence(system, claim), system.name, claim)

@@ -1,11 +1,19 @@
-"""What one engine can ever hold: the need of a request that is alone on it."""
+"""What one engine can ever hold: the need of a request that is alone on it.
+
+It is a fact of the cluster, whatever fault the reference has: it asks `counts` and no rules.
+"""
 
 import functools
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import groups, pool
-from kvproof.model.state import NULL, Request
+from kvproof.model.state import NULL, Request, Table
+
+
+def _grown(engine: config.Engine, group: config.Group, table: Table, end: int) -> int:
+    """New blocks that a table takes to reach `end` tokens, where it has hits only."""
+    return groups.grown(engine, group, table, end, engine.lookahead, counts, fresh=True)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -21,9 +29,9 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
         held = 0
         for group in engine.groups:
             before = int(counts.blocks_for_tokens(start, group.block_size))
-            skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
+            skipped = groups.skipped_blocks(group, max(start - in_flight, 0), counts)
             table = (NULL,) * before
-            grown = groups.grown(engine, group, table, end, fresh=True)
+            grown = _grown(engine, group, table, end)
             if engine.partial_block_hits and group.aligned and start % engine.hash_unit == 0:
                 # A chunk that starts inside a block may copy it, and ends with it.
                 grown = max(grown, int(counts.copies_of_hit(start, group.block_size)))
@@ -52,7 +60,7 @@ def reserved_blocks(engine: config.Engine, tokens: int) -> int:
     """
     reserved = 0
     for group in engine.groups:
-        blocks = at_most(engine, group, groups.grown(engine, group, (), tokens, fresh=True))
+        blocks = at_most(engine, group, _grown(engine, group, (), tokens))
         if group.aligned and engine.prefix_caching and tokens > group.block_size:
             blocks += 1
         reserved += blocks
@@ -71,10 +79,10 @@ def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
     held = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
-        held += len(groups.blocks_needed(group, hit)) + int(
+        held += len(groups.blocks_needed(group, hit, counts)) + int(
             counts.copies_of_hit(hit, group.block_size)
         )
-        grown = groups.grown(engine, group, table, tokens, fresh=True)
+        grown = _grown(engine, group, table, tokens)
         held += at_most(engine, group, grown, len(table))
     return held
 

@@ -5,14 +5,14 @@ One function a question, for the three kinds alike: full attention, sliding wind
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.rules import BlockArithmetic, Rules
 from kvproof.model.state import NULL, Engine, Request, Table
 
 STATE_WINDOW = 2
 """Tokens of a window that lets go of, and needs for a hit, what a Mamba state does."""
 
 
-def skipped_tokens(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
+def skipped_tokens(group: config.Group, computed: int, rules: BlockArithmetic) -> int:
     """Leading tokens whose blocks the group no longer needs after `computed` tokens."""
     if group.kind == "window":
         return int(rules.tokens_skipped_by_window(computed, group.window))
@@ -21,12 +21,12 @@ def skipped_tokens(group: config.Group, computed: int, rules: Rules = SPEC) -> i
     return 0
 
 
-def skipped_blocks(group: config.Group, computed: int, rules: Rules = SPEC) -> int:
+def skipped_blocks(group: config.Group, computed: int, rules: BlockArithmetic) -> int:
     """Leading blocks the group no longer needs after `computed` tokens."""
     return int(counts.full_blocks(skipped_tokens(group, computed, rules), group.block_size))
 
 
-def blocks_needed(group: config.Group, length: int, rules: Rules = SPEC) -> range:
+def blocks_needed(group: config.Group, length: int, rules: BlockArithmetic) -> range:
     """Positions of the blocks that must be resident for a hit of `length` tokens."""
     end = int(counts.blocks_for_tokens(length, group.block_size))
     if group.kind == "full":
@@ -37,7 +37,13 @@ def blocks_needed(group: config.Group, length: int, rules: Rules = SPEC) -> rang
     return range(end - 1, end) if end else range(0)
 
 
-def blocks_matched(group: config.Group, length: int, rules: Rules = SPEC) -> tuple[int, ...]:
+def matched_and_dropped(length: int, block_size: int) -> tuple[int, ...]:
+    """Positions of the blocks that must match beyond a hit of `length` tokens, and are not taken,
+    where a drafter has layers: the one after it (vllm#17137)."""
+    return (int(counts.full_blocks(length, block_size)),)
+
+
+def blocks_matched(group: config.Group, length: int, rules: Rules) -> tuple[int, ...]:
     """Positions of the blocks that must match for a hit of `length` tokens: those it needs, and one
     more where a drafter has layers, which is not taken."""
     needed = tuple(blocks_needed(group, length, rules))
@@ -77,7 +83,7 @@ def resident(
     engine: Engine,
     tokens: str,
     length: int,
-    rules: Rules = SPEC,
+    rules: Rules,
 ) -> bool:
     """Whether the group alone could serve a hit of `length` tokens."""
     if length and group.kind == "mamba" and not group.aligned:
@@ -89,7 +95,7 @@ def resident(
 
 
 def worth_caching(
-    cfg: config.Engine, group: config.Group, position: int, request: Request, rules: Rules = SPEC
+    cfg: config.Engine, group: config.Group, position: int, request: Request, rules: Rules
 ) -> bool:
     """Whether the block at this position is put into the cache: all of full attention, of the other
     groups what a hit can need and the engine retains."""
@@ -114,7 +120,7 @@ def hit_blocks(
     engine: Engine,
     tokens: str,
     length: int,
-    rules: Rules = SPEC,
+    rules: Rules,
 ) -> tuple[int, ...]:
     """The table a hit of `length` tokens begins with: null where nothing is needed."""
     needed = blocks_needed(group, length, rules)
@@ -129,9 +135,9 @@ def grown(
     group: config.Group,
     table: Table,
     end: int,
-    rules: Rules = SPEC,
+    ahead: int,
+    rules: BlockArithmetic,
     fresh: bool = False,
-    ahead: int | None = None,
 ) -> int:
     """New blocks the table takes to reach `end` tokens, and in attention groups those `ahead` in
     which a drafter may write. A `fresh` table has hits only."""
@@ -139,7 +145,6 @@ def grown(
     if group.aligned:
         scratch = cfg.drafts
         return int(rules.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
-    ahead = rules.lookahead(cfg.lookahead) if ahead is None else ahead
     slots = end + ahead + slots_for_states(cfg, group)
     return int(rules.attention_blocks_predicted(slots, size, held, 0))
 

@@ -7,7 +7,8 @@ from kvproof.model import block_lists, config
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
-from kvproof.model.reference.blocks import coordinator, pool
+from kvproof.model.reference.blocks import allocation, pool
+from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 
@@ -32,7 +33,7 @@ def grow(
     cfg: config.Engine,
     engine: Engine,
     request: Request,
-    hit: coordinator.Hit | None,
+    hit: Hit | None,
     end: int,
     rules: Rules,
 ) -> Grown:
@@ -40,14 +41,14 @@ def grow(
     given: Lists = ((),) * len(cfg.groups)
     brought = given
     if hit is not None:
-        engine, request = coordinator.admit(cfg, engine, request, hit, rules)
+        engine, request = allocation.admit(cfg, engine, request, hit, rules)
         sizes = (group.block_size for group in cfg.groups)
         lengths = [int(counts.blocks_for_tokens(*g)) for g in zip(hit.own, sizes, strict=True)]
         given, brought = block_lists.split(request.tables, lengths)
     tables, copies = request.tables, len(engine.copies)
     loads = end == request.computed
     if not loads or cfg.drafts:
-        engine, request = coordinator.grow(cfg, engine, request, end, rules, hit is not None, loads)
+        engine, request = allocation.grow(cfg, engine, request, end, rules, hit is not None, loads)
     taken = block_lists.taken(tables, request.tables, engine.copies[copies:])
     return Grown(engine, request, given, brought, taken)
 
@@ -56,7 +57,7 @@ def follow(
     cfg: config.Engine,
     engine: Engine,
     request: Request,
-    hit: coordinator.Hit | None,
+    hit: Hit | None,
     end: int,
     rules: Rules,
     recorded: Lists,

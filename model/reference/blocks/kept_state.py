@@ -7,8 +7,9 @@ the step that computes the part has no further full block to cache.
 Source: `MambaManager._cache_partial_tail_block` of vLLM V1.
 """
 
-from kvproof.model import config, kv_events
+from kvproof.model import config
 from kvproof.model.reference.blocks import groups, pool
+from kvproof.model.reference.blocks.kv_event_queue import reporting_stored
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine, Request
 
@@ -28,6 +29,6 @@ def cached_after_all(
     key = (index, request.tokens[: full * group.block_size])
     engine = pool.promote(engine, key, block, rules)
     looked_at = range(position, full)
-    return kv_events.stored(
+    return reporting_stored(
         engine, index, group.block_size, request.tokens, looked_at, (position,), rules
     )

@@ -14,16 +14,13 @@ Sources: `_has_partial_local_hit`, `_apply_cow`, `MambaManager.allocate_new_bloc
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request, Table
 from kvproof.model.step import Copy, Read
-
-if TYPE_CHECKING:
-    from kvproof.model.reference.rules import Rules
 
 
 def last_prefix(cfg: config.Engine, prompt: int) -> int:
@@ -32,7 +29,7 @@ def last_prefix(cfg: config.Engine, prompt: int) -> int:
 
 
 def goes_on_from_cached(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, rules: "Rules"
+    cfg: config.Engine, engine: Engine, request: Request, index: int, rules: Rules
 ) -> bool:
     """Whether the running state of a request is cached, inside its block."""
     group = cfg.groups[index]
@@ -44,7 +41,7 @@ def goes_on_from_cached(
 
 
 def copies(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: "Rules"
+    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
 ) -> int:
     """Blocks a group copies when the request goes on: one for the block that its hit ends inside,
     if it is `fresh`, or for its running state, if that is cached."""
@@ -54,7 +51,7 @@ def copies(
 
 
 def copy_block(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: "Rules"
+    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
 ) -> tuple[Engine, Table]:
     """Take a block for a copy, and hold both until it is made. Gives the table after it."""
     table = request.tables[index]
@@ -97,7 +94,7 @@ def handed_out(engine: Engine) -> tuple[Copy, ...]:
     return tuple(Copy(engine.name, source, target) for _, source, target in ordered)
 
 
-def carried_out(engine: Engine, rules: "Rules") -> Engine:
+def carried_out(engine: Engine, rules: Rules) -> Engine:
     """The copies of the step are made, and their blocks let go."""
     pairs = [(source, target) for _, source, target in handed_out(engine)]
     engine = memory.copied(engine, pairs)
@@ -106,7 +103,7 @@ def carried_out(engine: Engine, rules: "Rules") -> Engine:
 
 
 def run_step(
-    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: "Rules"
+    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: Rules
 ) -> tuple[Engine, tuple[Read, ...]]:
     """The worker makes the copies of a step, and then computes it."""
     return memory.run(cfg, carried_out(engine, rules), batch)

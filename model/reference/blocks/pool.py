@@ -5,17 +5,14 @@ blocks that are cached join the tail, the others the head, so that the least rec
 block goes last; callers free tail blocks of a request first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from kvproof.model import config, kv_events
+from kvproof.model import config
 from kvproof.model.errors import NotAllowed
+from kvproof.model.kv_events import Removed
+from kvproof.model.reference.blocks.kv_event_queue import reporting
+from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Block, Engine, Key, Request
-
-if TYPE_CHECKING:
-    from kvproof.model.reference.rules import Rules
 
 
 class Exhausted(NotAllowed):
@@ -67,7 +64,7 @@ def forget_key(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
         del entries[key]
     engine = engine._replace(cached=tuple(sorted(entries.items())))
     if rules.tells_removal(len(entries.get(key, ()))):
-        engine = kv_events.telling(engine, kv_events.Removed(*key))
+        engine = reporting(engine, Removed(*key))
     return engine
 
 

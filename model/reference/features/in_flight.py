@@ -10,20 +10,14 @@ Sources: `AsyncScheduler`, `Scheduler._free_request_blocks` and `_drain_deferred
 be scheduled; here it may arrive at any time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.features import store
-from kvproof.model.reference.scheduling.scheduling_actions import awaits_output
-from kvproof.model.state import COUNTS, NULL, VOID, Engine, Flight, Request
-
-if TYPE_CHECKING:
-    from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
@@ -131,9 +125,16 @@ def invalidated(engine: Engine, name: str, fate: str) -> Engine:
     return with_placeholders(engine._replace(steps=steps), name, 0)
 
 
-def is_late(engine: Engine, name: str) -> bool:
-    """Whether a token that was sampled before a request was preempted is still to come."""
-    return awaits_output(engine.flights(name))
+def awaits_output(flights: Sequence[Flight]) -> bool:
+    """Whether a token of a request that was sampled before its preemption is still to come. Run
+    again before, it would sample the same position twice (vllm#48245)."""
+    return any(flight.fate == LATE for flight in flights)
+
+
+def placeholders_due(reserved: int, late: bool) -> int:
+    """Placeholders that the output of a step takes, of those that it had reserved: none where it is
+    `late`, for the preemption has taken them (vllm#48245)."""
+    return 0 if late else reserved
 
 
 def must_wait(cfg: config.Engine, engine: Engine, name: str) -> bool:

@@ -1,14 +1,21 @@
 """A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
 run may choose otherwise."""
 
+from collections.abc import Sequence
+
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
-from kvproof.model.reference.blocks import capacity, coordinator, groups
+from kvproof.model.reference.blocks import capacity, groups
+from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import sessions
-from kvproof.model.reference.scheduling.scheduler import Scheduling
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.scheduling.admission import admit, finish_load
+from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference.scheduling.computing import compute
+from kvproof.model.reference.scheduling.preemption import preempt
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
+from kvproof.model.reference.transfers.offers import best_admission
 from kvproof.model.state import (
     FAILED,
     LOADED,
@@ -21,7 +28,7 @@ from kvproof.model.state import (
 )
 
 
-class Greedy(Scheduling):
+class Greedy(SchedulerStep):
     """One scheduler step that chooses by itself."""
 
     def choose(self) -> None:
@@ -38,9 +45,11 @@ class Greedy(Scheduling):
         if not preempted:
             self._admit_waiting()
 
-    def _wanted(self, name: str, start: int, hit: coordinator.Hit | None) -> int:
+    def _wanted(self, name: str, start: int, hit: Hit | None) -> int:
         request = self.engine.request(name)
-        return self.chunk(request, start, self.computable(request, start, False), hit)
+        return aligned_chunk(
+            self, request, start, computable_tokens(self, request, start, False), hit
+        )
 
     def _run_on(self, name: str) -> bool:
         """Schedule a running request, preempting who comes last; False if anyone lost blocks."""
@@ -51,7 +60,7 @@ class Greedy(Scheduling):
                 break
             before = self.engine
             try:
-                self.compute(Compute(name, tokens))
+                compute(self, Compute(name, tokens))
                 break
             except NotAllowed:
                 self.engine = before
@@ -59,7 +68,7 @@ class Greedy(Scheduling):
             if in_flight.must_wait(self.cfg, self.engine, victim):
                 break
             undisturbed = False
-            self.preempt(Preempt(victim, name))
+            preempt(self, Preempt(victim, name))
         return undisturbed
 
     def _last(self) -> str:
@@ -72,7 +81,7 @@ class Greedy(Scheduling):
         bare = {r.id for r in self.engine.requests if not r.tables}
         for request in self.engine.requests:
             if request.status in (LOADED, FAILED):
-                self.finish_load(FinishLoad(request.id))
+                finish_load(self, FinishLoad(request.id))
         held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
         if self.cfg.by_priority:
             held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))
@@ -94,7 +103,7 @@ class Greedy(Scheduling):
             if victim.id == needy or not sessions.gives_way(self.cluster, victim):
                 continue
             try:
-                self.preempt(Preempt(victim.id, needy))
+                preempt(self, Preempt(victim.id, needy))
             except NotAllowed:
                 self.engine = before
                 return
@@ -134,9 +143,7 @@ class Greedy(Scheduling):
         so many slots after them."""
         needed = 0
         for group, table in zip(self.cfg.groups, request.tables, strict=True):
-            blocks = groups.grown(
-                self.cfg, group, table, len(request.tokens), self.rules, ahead=ahead
-            )
+            blocks = groups.grown(self.cfg, group, table, len(request.tokens), ahead, self.rules)
             held = len(table) - table.count(NULL)
             needed += capacity.at_most(self.cfg, group, blocks, held)
         return needed
@@ -148,17 +155,17 @@ class Greedy(Scheduling):
         try:
             request = self.engine.request(name)
             if not request.tables:
-                hit, external = connector.best_admission(
+                hit, external = best_admission(
                     self.cluster, self.cfg, self.state, self.engine, request, self.rules
                 )
-                self.admit(Admit(name, hit, external))
+                admit(self, Admit(name, hit, external))
                 if external and not self.cfg.store:
                     return self._leaves_room(saved[0], name)
             pending = self.pending[1] if self.pending else None
             request = self.engine.request(name)
             start = pending.tokens + request.external if pending else request.computed
             tokens = self._wanted(name, start, pending)
-            self.compute(Compute(name, tokens))
+            compute(self, Compute(name, tokens))
         except NotAllowed:
             self.engine, self.state, chosen = saved
             del self.chose[chosen:]
@@ -167,3 +174,13 @@ class Greedy(Scheduling):
             self.pending = None
             return False
         return True
+
+
+def serve_waiting(work: Greedy, waiting: Sequence[Request]) -> None:
+    """Serve those that wait, in this order, while they fit. Where nobody runs and nobody fits,
+    sessions that wait give their blocks to the first."""
+    for request in waiting:
+        if not work.serve(request):
+            break
+    if waiting and not work.chose and not work.engine.running:
+        work.reclaim(waiting[0].id)

@@ -5,11 +5,11 @@ Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with
 
 from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.blocks import coordinator
+from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.features import drafting, in_flight
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.scheduling import sessions
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.transfers.request_ends import finish
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, Flight, Request, State
 from kvproof.model.step import Read
 
@@ -82,13 +82,13 @@ def _taken(
     engine = engine.with_request(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1
-        engine, request = coordinator.cache(cfg, engine, request, settled, rules)
+        engine, request = caching.cache(cfg, engine, request, settled, rules)
     state = state.with_engine(engine)
     if len(request.output) < request.max_tokens:
         return state
     if cluster.job(request.id).parts:
         return sessions.paused(state, name, request, rules)
-    return connector.finish(cfg, state, request, rules, cluster.follow_up_turns)
+    return finish(cfg, state, request, rules, cluster.follow_up_turns)
 
 
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:

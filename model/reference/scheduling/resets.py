@@ -10,13 +10,15 @@ than running requests hold blocks (vLLM preempts, and raises), and `reset_connec
 
 from collections.abc import Iterator
 
-from kvproof.model import config, kv_events
+from kvproof.model import config
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.kv_events import Cleared
 from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.blocks.allocation import without_progress
+from kvproof.model.reference.blocks.kv_event_queue import reporting
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers import connector
 from kvproof.model.state import PREEMPTED, RUNNING, VOID, Engine, State
 
 
@@ -37,10 +39,10 @@ def only_runners_hold(cfg: config.Engine, engine: Engine) -> bool:
 
 def emptied(engine: Engine, rules: Rules) -> Engine:
     """The engine without cache entries, of free blocks at least."""
-    told = engine.reports
+    reports = engine.reports
     for block in engine.free:
         engine = pool.unregister(engine, block, rules)
-    return kv_events.telling(engine._replace(reports=told), kv_events.Cleared())
+    return reporting(engine._replace(reports=reports), Cleared())
 
 
 def of_idle_pool(
@@ -66,6 +68,6 @@ def with_preemption(
         request = engine.request(name)
         engine = in_flight.invalidated(engine, name, VOID)
         engine = pool.release_all(engine, request, rules)
-        request = connector.emptied(request)._replace(status=PREEMPTED, preemptions=1)
+        request = without_progress(request)._replace(status=PREEMPTED, preemptions=1)
         engine = engine.with_request(request)
     return state.with_engine(emptied(engine._replace(running=()), rules))

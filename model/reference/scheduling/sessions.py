@@ -13,7 +13,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import capacity
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
 
 
@@ -55,7 +55,7 @@ def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name
     cfg, longer = cluster.engine(engine), with_part(request, part)
     needed = capacity.blocks_to_the_end(cfg, longer)
     if not part or not rules.request_fits_pool(needed, cfg.num_blocks):
-        return connector.leave(cluster, cfg, state, request, rules)
+        return leave(cluster, cfg, state, request, rules)
     return state.with_engine(state.engine(engine).with_request(longer))
 
 
@@ -63,3 +63,9 @@ def gives_way(cluster: config.Cluster, request: Request) -> bool:
     """Whether a session that waits to be served may lose its blocks to another one. They must not
     be kept from all where nobody runs: several sessions could wait for each other (vllm#49439)."""
     return cluster.sessions and request.status == WAITING and bool(request.tables)
+
+
+def wait_for_user(request: Request) -> Request:
+    """A session whose part is answered, waiting for the next one."""
+    computed = min(request.computed, len(request.tokens) - 1)
+    return request._replace(status=PAUSED, computed=computed, drafts=0)

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.features import store
+from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.features import in_flight, store
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers import connector
-from kvproof.model.state import COUNTS, Engine, Request, State
+from kvproof.model.reference.transfers.request_ends import leave
+from kvproof.model.state import COUNTS, VOID, Engine, Request, State
 
 
 def _shares(engine: Engine) -> dict[str, int]:
@@ -90,4 +91,25 @@ def ended(cluster: config.Cluster, rules: Rules, state: State, name: str, failed
     if cluster.load_failure != "fail":
         return state
     cfg = cluster.engine(name)
-    return connector.leave(cluster, cfg, state, state.engine(name).request(failed), rules)
+    return leave(cluster, cfg, state, state.engine(name).request(failed), rules)
+
+
+def uncache_missing(
+    _cluster: config.Cluster,
+    engine: Engine,
+    request: Request,
+    missing: tuple[int, ...],
+    rules: Rules,
+) -> tuple[Engine, Request]:
+    """A store could not fill the `missing` blocks, which end the table of a request: they are
+    cached no more."""
+    for block in missing:
+        engine = pool.unregister(engine, block, rules)
+    filled = len(request.tables[0]) - len(missing)
+    return engine, request._replace(num_cached_blocks=(min(request.num_cached_blocks[0], filled),))
+
+
+def void_steps(engine: Engine, name: str) -> Engine:
+    """The load of a request has failed: the steps in flight behind it count for nothing, and its
+    placeholders are gone (vllm#45138)."""
+    return in_flight.invalidated(engine, name, VOID)

@@ -19,7 +19,9 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.transfers.block_pairs import paired
+from kvproof.model.reference.transfers.request_ends import producer_done
+from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import PREEMPTED, WAITING, State, Transfer
 
 WRITING = ("reading", "overdue")
@@ -53,7 +55,7 @@ def settled(cluster: Cluster, state: State, rules: Rules) -> State:
         name = transfer.request
         if transfer.phase == "registered" and transfer.remote:
             request = state.engine(cluster.decode.name).request(name)
-            writing = connector.paired(cluster, request, transfer, rules)
+            writing = paired(cluster, request, transfer, rules)
             state = state.with_transfer(name, writing._replace(phase="reading"))
         left = transfer.phase == "awaited" and not state.engine(cluster.decode.name).find(name)
         if left or (transfer.phase == "telling" and not on_prefill(cluster, state, name)):
@@ -81,8 +83,8 @@ def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
     return transfer.phase == "abandoned"
 
 
-def stimuli(cluster: Cluster, state: State) -> Iterator[Event]:
-    """What may happen to hand-overs."""
+def stimuli(cluster: Cluster, state: State, rules: Rules) -> Iterator[Event]:  # noqa: ARG001
+    """What may happen to transfers."""
     for transfer in state.transfers:
         name = transfer.request
         if transfer.phase in WRITING or (transfer.phase == "telling" and transfer.remote):
@@ -109,7 +111,7 @@ def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> St
         raise NotAllowed(f"nobody's wait for {name} could be over")
     writes = transfer.phase == "reading"
     if rules.frees_at_lease_end(writes):
-        state = connector.producer_done(cluster, state, name, rules)
+        state = producer_done(cluster, state, name, rules)
     if writes:
         return state.with_transfer(name, transfer._replace(phase="overdue"))
     if transfer.phase == "offered":
@@ -118,4 +120,4 @@ def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> St
         return state.with_transfer(name, None).ending(cluster.decode.name, name)
     state = rules.drop_registration(state, name)
     waits = state.transfer(name) is not None
-    return state if waits else connector.load_failed(cluster, state, name, rules)
+    return state if waits else load_failed(cluster, state, name, rules)

@@ -1,19 +1,31 @@
-"""Actions of KV transfers that a fault may override: what P and D do with blocks and requests when
-a transfer, its lease or the step that carries it ends. The spec's side of `rules`."""
-
-from __future__ import annotations
+"""Rules of KV transfers that are no arithmetic of `counts`: what P and D do with blocks and
+requests when a transfer or its lease ends."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kvproof.model import config
 from kvproof.model.arithmetic.algebra import Num, Truth
-from kvproof.model.config import Cluster
-from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.features import in_flight
-from kvproof.model.state import VOID, Engine, Request, State, Transfer
+from kvproof.model.state import Engine, State, Transfer
 
-if TYPE_CHECKING:
-    from kvproof.model.reference.rules import Rules
+
+def backoff_on_prefill(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
+    """Trailing prompt tokens P leaves to D: one where a Mamba state is transferred, since D must
+    be able to compute the state of the whole prompt itself (vllm#37310). Token ids or embeddings
+    make no difference."""
+    return backoff_on_decode(kinds)
+
+
+def backoff_on_decode(kinds: tuple[str, ...]) -> int:
+    """Trailing prompt tokens D computes itself. Attention KV is read, not advanced: nothing is
+    lost by loading all of it, so only a Mamba group backs off."""
+    return 1 if "mamba" in kinds else 0
+
+
+def connector_brings_states(cfg: config.Engine) -> bool:
+    """Whether external tokens come with the states and windows at their end, so that a local hit
+    before them must hold in full attention only. A store is asked about what all groups hold."""
+    return not cfg.store
 
 
 def longest_local_list(
@@ -59,11 +71,6 @@ def keeps_until_loaded(loads: Truth) -> Truth:
     """Whether a request that ends early keeps its blocks until its load has ended: where one still
     writes into them (vllm#32255)."""
     return loads
-
-
-def free_aborted(engine: Engine, request: Request, rules: Rules) -> Engine:
-    """The load of an aborted request has ended: its blocks come free."""
-    return pool.release_all(engine, request, rules)
 
 
 def take_repeated_report(engine: Engine, _name: str) -> Engine:
@@ -114,29 +121,6 @@ def cut_held_list(first: int, held: tuple[int, ...], end: int) -> tuple[int, tup
 def asks_for_held(already: bool) -> bool:
     """Whether P asks D for what it keeps of the turn before: once, so not where it already has."""
     return not already
-
-
-def placeholders_due(reserved: int, late: bool) -> int:
-    """Placeholders that the output of a step takes, of those that it had reserved: none where it is
-    `late`, for the preemption has taken them (vllm#48245)."""
-    return 0 if late else reserved
-
-
-def void_steps(engine: Engine, name: str) -> Engine:
-    """The load of a request has failed: the steps in flight behind it count for nothing, and its
-    placeholders are gone (vllm#45138)."""
-    return in_flight.invalidated(engine, name, VOID)
-
-
-def uncache_missing(
-    _cluster: Cluster, engine: Engine, request: Request, missing: tuple[int, ...], rules: Rules
-) -> tuple[Engine, Request]:
-    """A store could not fill the `missing` blocks, which end the table of a request: they are
-    cached no more."""
-    for block in missing:
-        engine = pool.unregister(engine, block, rules)
-    filled = len(request.tables[0]) - len(missing)
-    return engine, request._replace(num_cached_blocks=(min(request.num_cached_blocks[0], filled),))
 
 
 def stop_running(engine: Engine, name: str) -> Engine:

@@ -1,0 +1,78 @@
+"""Caching: which blocks of a request are put into the cache once their tokens are computed.
+
+Sources: `KVCacheManager.cache_blocks` and `BlockPool.cache_full_blocks` of vLLM V1.
+"""
+
+from kvproof.model import config
+from kvproof.model.arithmetic import counts
+from kvproof.model.reference.blocks import groups, kept_state, pool
+from kvproof.model.reference.blocks.kv_event_queue import (
+    reporting_stored,
+    reporting_stored_inside,
+)
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import DRAFT, Engine, Request
+
+
+def cache(
+    cfg: config.Engine, engine: Engine, request: Request, upto: int, rules: Rules
+) -> tuple[Engine, Request]:
+    """Cache the full blocks of the first `upto` tokens that are not counted yet."""
+    if not cfg.prefix_caching:
+        return engine, request
+    num_cached_blocks = list(request.num_cached_blocks)
+    tokens = request.tokens.ljust(upto, DRAFT)
+    for index, group in enumerate(cfg.groups):
+        eagle_drop_tokens = group.block_size if group.eagle else 0
+        cacheable = upto
+        if not cfg.partial_block_hits:
+            cacheable = int(counts.cacheable_tokens(upto, cfg.hit_unit, eagle_drop_tokens))
+        full = counts.full_blocks(cacheable, group.block_size)
+        new = []
+        for position in range(num_cached_blocks[index], full):
+            block = request.tables[index][position]
+            key = (index, tokens[: (position + 1) * group.block_size])
+            if not groups.worth_caching(cfg, group, position, request, rules):
+                continue
+            before = engine
+            engine = rules.cache_block(cfg, group, engine, key, block, rules)
+            if engine.dead:
+                return engine, request
+            if engine is not before:
+                new.append(position)
+        looked_at = range(num_cached_blocks[index], full)
+        engine = reporting_stored(
+            engine, index, group.block_size, request.tokens, looked_at, new, rules
+        )
+        if full == num_cached_blocks[index]:
+            engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
+        if rules.caches_prompt_end(cfg, group):
+            engine = _cache_end(cfg, engine, request, index, cacheable, rules)
+        num_cached_blocks[index] = max(num_cached_blocks[index], full)
+    request = request._replace(num_cached_blocks=tuple(num_cached_blocks))
+    return engine.with_request(request), request
+
+
+def _cache_end(
+    cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int, rules: Rules
+) -> Engine:
+    """Cache the block in which the prompt ends once more, under the last prefix that a hit finer
+    than a block could end at: in attention once it is there, of Mamba the state where a chunk ends
+    at it."""
+    size = cfg.groups[index].block_size
+    end = int(rules.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
+    key = (index, request.tokens[:end])
+    missed = end < cacheable and cfg.groups[index].aligned
+    if end % size == 0 or end > cacheable or missed:
+        return engine
+    block = request.tables[index][int(counts.full_blocks(end, size))]
+    if key in engine.blocks[block].keys:
+        return engine
+    engine = pool.promote(engine, key, block, rules)
+    return reporting_stored_inside(engine, *key, cfg.hash_unit)
+
+
+def caches_prompt_end(cfg: config.Engine, group: config.Group) -> bool:
+    """Whether a group caches a prompt's last prefix that has a hash also where it ends inside a
+    block: only where a hit can end there."""
+    return cfg.partial_block_hits and group.kind != "window"

@@ -1,0 +1,63 @@
+"""The KV events of the step in the making: what an engine reports of its cache (see `kv_events`).
+
+Sources: `BlockPool.cache_full_blocks`, `_maybe_evict_cached_block`, `reset_prefix_cache` and its
+`kv_event_queue` of vLLM V1.
+"""
+
+from collections.abc import Sequence
+
+from kvproof.model.kv_events import Report, Stored
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import Engine
+
+
+def reporting(engine: Engine, *reports: Report) -> Engine:
+    """The engine with more to report, where it reports anything."""
+    if engine.reports is None:
+        return engine
+    return engine._replace(reports=(*engine.reports, *reports))
+
+
+def reporting_stored(
+    engine: Engine,
+    group: int,
+    size: int,
+    tokens: str,
+    looked_at: range,
+    cached: Sequence[int],
+    rules: Rules,
+) -> Engine:
+    """The engine after blocks at the positions `looked_at` were cached, or those of them that are.
+    `size` is the group's block size in tokens."""
+    if engine.reports is None:
+        return engine
+    for span, named in rules.report_spans(looked_at, tuple(cached)):
+        prefixes = tuple(tokens[: (position + 1) * size] for position in named)
+        start, end = span.start * size, span.stop * size
+        engine = reporting(engine, Stored(group, tokens[:start], tokens[start:end], prefixes))
+    return engine
+
+
+def reporting_stored_inside(engine: Engine, group: int, prefix: str, unit: int) -> Engine:
+    """The engine after a block was cached under a prefix that ends inside it. The report has the
+    tokens since the last prefix before it that has a hash, `unit` tokens."""
+    return reporting(engine, Stored(group, prefix[:-unit], prefix[-unit:], (prefix,)))
+
+
+def reported(engine: Engine) -> tuple[Engine, tuple[Report, ...]]:
+    """The engine after all its reports were received, and these reports."""
+    if not engine.reports:
+        return engine, ()
+    return engine._replace(reports=()), engine.reports
+
+
+def report_spans(
+    looked_at: range,  # noqa: ARG001
+    cached: tuple[int, ...],
+) -> tuple[tuple[range, tuple[int, ...]], ...]:
+    """The reports of blocks that were cached among those looked at: the positions each spans, and
+    those it names. One for each run of blocks in a row (vllm#44451)."""
+    starts = [p for p in cached if p - 1 not in cached]
+    ends = [p + 1 for p in cached if p + 1 not in cached]
+    spans = (range(*ends_of) for ends_of in zip(starts, ends, strict=True))
+    return tuple((span, tuple(span)) for span in spans)

@@ -1,0 +1,129 @@
+"""A waiting request is admitted: it looks up the cache, and its load begins or ends.
+
+Each choice has its guard: NotAllowed where the reference would not make it.
+
+Sources: `Scheduler.schedule` and `_update_waiting_for_remote_kv` of vLLM V1.
+"""
+
+from kvproof.model import block_lists
+from kvproof.model.arithmetic import counts
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Admit, FinishLoad, Lists, bare_choice
+from kvproof.model.reference.blocks import caching, groups, pool
+from kvproof.model.reference.blocks.allocation import without_progress
+from kvproof.model.reference.blocks.growth import Grown
+from kvproof.model.reference.blocks.prefix_hits import Hit, look_up
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
+from kvproof.model.reference.transfers.loads import start_load
+from kvproof.model.reference.transfers.offers import asked_again, check_external
+from kvproof.model.state import FAILED, LOADED, LOADING, PREEMPTED, WAITING, Request
+from kvproof.model.step import Admission, Allocation
+
+
+def admit(work: SchedulerStep, choice: Admit) -> None:
+    """A waiting request looks up the cache; with external tokens its load begins."""
+    request = work.engine.request(choice.request)
+    work.refuse_more_than_run(request)
+    if request.status not in (WAITING, PREEMPTED) or request.tables:
+        raise NotAllowed(f"{request.id} is {request.status} and is admitted")
+    if work.rules.awaits_output(work.engine.flights(request.id)):
+        raise NotAllowed(f"{request.id} is admitted before a token of it that is still to come")
+    request = asked_again(work.cfg, request, work.rules)
+    request = request._replace(external=choice.external)
+    check_external(work.cluster, work.state, work.engine, request, choice, work.rules)
+    hit = look_up(
+        work.cfg, work.engine, request.tokens, choice.local_hit, choice.external, work.rules
+    )
+    _refuse_states_of_this_step(work, request, hit)
+    _refuse_copies_of_this_step(work, request, hit)
+    work.admissions.append(
+        Admission(
+            work.engine.name,
+            request.id,
+            request.tokens,
+            request.route,
+            choice.local_hit,
+            choice.external,
+            work.engine.cached,
+        )
+    )
+    work.engine = work.engine.with_request(request)
+    said = choice._replace(hit=(), taken=())
+    if choice.external and not work.cfg.store:
+        grown = work.rules.begin_load(work, request, hit, choice.taken)
+        if grown is not None:
+            said = said._replace(hit=grown.hit, taken=grown.from_queue)
+    else:
+        work.pending, work.to_bring = (request.id, hit), choice.taken
+    work.chose.append(said)
+
+
+def _refuse_states_of_this_step(work: SchedulerStep, request: Request, hit: Hit) -> None:
+    """A state cached in this very step is not written before this step reads."""
+    for index, group in enumerate(work.cfg.groups):
+        key = (index, request.tokens[: hit.own[index]])
+        held = work.engine.blocks_for(key)
+        fresh = held and held[0] not in work.begun.blocks_for(key)
+        if group.aligned and hit.own[index] and fresh:
+            raise NotAllowed(f"{request.id} hits a state that this step is to write")
+
+
+def _refuse_copies_of_this_step(work: SchedulerStep, request: Request, hit: Hit) -> None:
+    """A block is copied before this step writes: what the step writes is not in the copy."""
+    if not work.cfg.partial_block_hits:
+        return
+    for index, group in enumerate(work.cfg.groups):
+        slots = hit.tokens % group.block_size
+        if not slots or not group.attention:
+            continue
+        blocks = groups.hit_blocks(
+            group, index, work.engine, request.tokens, hit.tokens, work.rules
+        )
+        if work.rules.filled_by_step(
+            work.cfg, work.engine, work.scheduled, index, blocks[-1], slots
+        ):
+            raise NotAllowed(f"{request.id} hits inside a block that this step is to fill")
+
+
+def begin_load(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
+    """Take blocks for a hit and for the tokens a connector brings, and begin to load. None
+    where the engine dies of taking them. A load computes nothing in its step: the align split has
+    nothing to cut (vllm#42554)."""
+    end = hit.tokens + request.external
+    doomed = work.engine.dead
+    grown = work.take_blocks(request, hit, end, recorded)
+    died = work.engine.dead != doomed
+    name = follow_up_turns.incoming(work.cluster, work.cfg.name, request.id)
+    work.state = start_load(work.cluster, work.state.with_engine(work.engine), name, work.rules)
+    work.engine = work.state.engine(work.engine.name)
+    return None if died else grown
+
+
+def finish_load(work: SchedulerStep, choice: FinishLoad) -> None:
+    """A load has ended: cache its blocks, or drop them if it failed."""
+    request = work.engine.request(choice.request)
+    tables = request.tables
+    if request.status == FAILED:
+        engine = pool.release_all(work.engine, request, work.rules)
+        request = without_progress(request)._replace(status=WAITING)
+        work.engine = engine.with_request(request)
+    elif request.status == LOADED:
+        work.engine, request = caching.cache(
+            work.cfg, work.engine, request, request.computed, work.rules
+        )
+        computed = int(counts.resumed_at(request.computed, len(request.tokens)))
+        status = PREEMPTED if request.preemptions else WAITING
+        if not computed and follow_up_turns.asks_again(work.cluster, request, work.rules):
+            status, computed = LOADING, request.computed
+            work.allocations.append(Allocation(work.engine.name, request.id, 0, 0))
+        request = request._replace(status=status, computed=computed)
+        work.engine = work.engine.with_request(request)
+    else:
+        raise NotAllowed(f"{request.id} is {request.status} and its load is finished")
+    if work.engine.dead:
+        work.chose.append(bare_choice(choice))
+        work.die(work.engine.dead)
+        return
+    dropped = block_lists.freed(tables, request.tables)
+    work.chose.append(choice._replace(freed=dropped))

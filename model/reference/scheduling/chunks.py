@@ -1,0 +1,53 @@
+"""How many tokens of a request a step computes.
+
+Source: `Scheduler._mamba_block_aligned_split` of vLLM V1.
+"""
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.reference.blocks import partial_block_hits
+from kvproof.model.reference.blocks.prefix_hits import Hit
+from kvproof.model.reference.features import drafting, in_flight
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
+from kvproof.model.state import RUNNING, Request
+
+
+def computable_tokens(work: SchedulerStep, request: Request, start: int, admitted: bool) -> int:
+    """Tokens of a request that this step may still compute: known ones, and drafts, or one that
+    a step in flight samples, where it is not the last."""
+    if request.status == RUNNING and in_flight.all_under_way(work.engine, request):
+        return 0
+    known = in_flight.counted_on(work.engine, request)
+    drafts = drafting.computable(work.cfg, request, start, admitted)
+    return min(known + drafts - start, work.budget)
+
+
+def aligned_chunk(
+    work: SchedulerStep, request: Request, start: int, tokens: int, hit: Hit | None
+) -> int:
+    """The tokens of a chunk after the align split."""
+    group = work.cfg.aligned_group
+    if group is None:
+        return tokens
+    known = len(request.tokens)
+    shared_prefix_boundary = hit.shared_prefix_boundary if hit else request.shared_prefix_boundary
+    size = work.rules.split_block(group.block_size, min(g.block_size for g in work.cfg.groups))
+    prefill_end = max(len(request.prompt), known - 1)
+    boundary, tail = counts.longest_hit_tokens(known, size), 0
+    if work.cfg.partial_block_hits:
+        shared_prefix_boundary = counts.round_down(shared_prefix_boundary, size)
+        tail = partial_block_hits.last_prefix(work.cfg, len(request.prompt))
+        if boundary < tail == start + tokens:
+            tokens = prefill_end - start  # a chunk may end there, off the grid
+    tokens = int(
+        work.rules.align_chunk(
+            start,
+            tokens,
+            prefill_end,
+            known,
+            size,
+            work.cfg.chunk_tokens,
+            shared_prefix_boundary,
+            work.cfg.eagle_drop_tokens,
+        )
+    )
+    return int(work.rules.tail_chunk(start, tokens, boundary, tail))

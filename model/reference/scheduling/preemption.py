@@ -1,0 +1,66 @@
+"""Blocks are taken from requests: all of a preempted one, or those that one needs no more.
+
+Source: `Scheduler._preempt_request` of vLLM V1.
+"""
+
+from kvproof.model import block_lists
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Preempt, Release
+from kvproof.model.reference.blocks import allocation, pool
+from kvproof.model.reference.blocks.allocation import without_progress
+from kvproof.model.reference.features import in_flight
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
+from kvproof.model.state import LATE, PREEMPTED, RUNNING, WAITING, Request
+
+
+def preempt(work: SchedulerStep, choice: Preempt) -> None:
+    """Take a running request's blocks; only where the needy one does not fit otherwise. By
+    priority it may be one that is scheduled already, which then is taken out of the step. Where
+    nobody runs, it may be a session that waits."""
+    needy = work.engine.request(choice.needy)
+    tables = needy.tables
+    work.engine, needy = work.without_skipped(needy)
+    skipped = block_lists.freed(tables, needy.tables)
+    start = needy.computed
+    wanted = aligned_chunk(work, needy, start, computable_tokens(work, needy, start, False), None)
+    needed = allocation.predicted(work.cfg, work.engine, needy, None, start + wanted, work.rules)
+    if needed <= len(work.engine.free):
+        raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
+    victim = work.engine.request(choice.request)
+    scheduled = victim.id in dict(work.scheduled)
+    reclaimed = sessions.gives_way(work.cluster, victim) and not work.engine.running
+    idle = victim.status == RUNNING and (work.cfg.by_priority or not scheduled)
+    if not idle and not reclaimed:
+        raise NotAllowed(f"{victim.id} is preempted and is not idle")
+    if in_flight.must_wait(work.cfg, work.engine, victim.id):
+        raise NotAllowed(f"{victim.id} is preempted and its blocks would not come free now")
+    if scheduled:
+        _unschedule(work, victim)
+    work.engine = in_flight.invalidated(work.engine, victim.id, LATE)
+    engine = pool.release_all(work.engine, victim, work.rules)
+    freed = block_lists.both(skipped, block_lists.freed(victim.tables, ()))
+    kept = tuple(int(work.rules.counted_after_preemption(c)) for c in victim.num_cached_blocks)
+    victim = without_progress(victim)._replace(num_cached_blocks=kept if any(kept) else ())
+    victim = victim._replace(status=PREEMPTED, preemptions=1)
+    running = tuple(r for r in engine.running if r != victim.id)
+    work.engine = engine.with_request(victim)._replace(running=running)
+    work.chose.append(choice._replace(freed=freed))
+
+
+def release(work: SchedulerStep, choice: Release) -> None:
+    """A request that waits for blocks keeps none that it needs no more."""
+    request = work.engine.request(choice.request)
+    if request.status not in (RUNNING, WAITING, PREEMPTED) or not request.tables:
+        raise NotAllowed(f"{request.id} is {request.status} and lets go of blocks")
+    work.engine, kept = work.without_skipped(request)
+    freed = block_lists.freed(request.tables, kept.tables)
+    work.chose.append(choice._replace(freed=freed))
+
+
+def _unschedule(work: SchedulerStep, victim: Request) -> None:
+    """Take a request out of the step. What it was to compute is not computed."""
+    work.budget += dict(work.scheduled)[victim.id]
+    work.scheduled = [(name, tokens) for name, tokens in work.scheduled if name != victim.id]
+    work.engine = work.rules.forget_uncomputed(work.begun, work.engine, victim, work.rules)

@@ -1,0 +1,53 @@
+"""The output of a step arrives on an engine whose steps do not overlap (see `overlap` for others).
+
+Source: `Scheduler.update_from_output` of vLLM V1.
+"""
+
+from kvproof.model import config
+from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.features import drafting, store
+from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import sessions
+from kvproof.model.reference.transfers.request_ends import finish
+from kvproof.model.state import State
+
+
+def complete(
+    cluster: config.Cluster,
+    rules: Rules,
+    state: State,
+    name: str,
+    accepted: drafting.Accepted = (),
+) -> State:
+    """A step's output arrives: whoever has computed all known tokens samples one, after the drafts
+    that were accepted, and may end."""
+    cfg = cluster.engine(name)
+    engine = state.engine(name)
+    if engine.step is None:
+        raise NotAllowed(f"engine {name} has no step in flight")
+    scheduled = engine.step
+    drafting.check(engine, accepted)
+    right = dict(accepted)
+    state = state.with_engine(engine._replace(step=None))
+    for request_id, _ in scheduled:
+        engine = state.engine(name)
+        request = engine.request(request_id)
+        doubtful = max(request.computed - len(request.tokens), 0)
+        engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
+        state = state.with_engine(engine)
+        samples = request.computed >= len(request.tokens)
+        drafts = right.get(request_id, 0)
+        if cfg.drafts:
+            engine, request = drafting.settled(cfg, engine, request, drafts, rules)
+            state = state.with_engine(engine)
+        if not samples:
+            continue
+        request = drafting.lengthened(request, drafts + 1)._replace(drafts=cfg.drafts)
+        state = state.with_engine(engine.with_request(request))
+        if len(request.output) < request.max_tokens:
+            continue
+        if cluster.job(request_id).parts:
+            state = sessions.paused(state, name, request, rules)
+        else:
+            state = finish(cfg, state, request, rules, cluster.follow_up_turns)
+    return state

@@ -1,0 +1,86 @@
+"""Which block of P goes to which block of D, per group, kernel block by kernel block.
+
+Sources: `NixlBaseConnectorScheduler.get_exchange_clipped_blocks` and the worker's
+`_apply_prefix_caching`.
+"""
+
+from kvproof.model import config
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import NULL, Engine, Lists, Request, Transfer
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
+    """The block lists P offers: attention up to the computed tokens (of a window only its tail),
+    of a Mamba group the slot that holds the state."""
+    lists = []
+    for index, group in enumerate(cfg.groups):
+        table = request.tables[index]
+        if group.kind == "mamba":
+            lists.append(_state_slots(without_scratch(cfg, table), rules))
+            continue
+        table = table[: int(rules.attention_blocks_offered(request.computed, group.block_size))]
+        if group.kind == "window":
+            table = table[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
+        lists.append(table)
+    return tuple(lists)
+
+
+def without_scratch(cfg: config.Engine, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    """A list of a Mamba group without the blocks for the states of drafts, which are its last."""
+    return blocks[: max(len(blocks) - cfg.drafts, 1)]
+
+
+def _state_slots(blocks: tuple[int, ...], rules: Rules) -> tuple[int, ...]:
+    return blocks[len(blocks) - int(rules.state_slots_moved(len(blocks))) :]
+
+
+def _kernel(blocks: tuple[int, ...], ratio: int) -> tuple[int, ...]:
+    return tuple(block * ratio + part for block in blocks for part in range(ratio))
+
+
+def fresh_lists(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Lists:
+    """The blocks that a load is to fill. A request that loads nothing has none."""
+    lists: list[tuple[int, ...]] = []
+    for index, group in enumerate(cfg.groups):
+        table = request.tables[index] if request.external else ()
+        fresh = tuple(b for b in table if b != NULL and engine.blocks[b].key is None)
+        if group.kind == "mamba":
+            fresh = _state_slots(without_scratch(cfg, fresh), rules)
+        if group.kind == "window":
+            fresh = fresh[-int(rules.window_blocks_offered(group.window, group.block_size)) :]
+        lists.append(fresh)
+    return tuple(lists)
+
+
+def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules: Rules) -> Transfer:
+    """The transfer with D's fresh blocks (`local`) paired with P's, kernel block by kernel block.
+    Where D has none to fill, nothing is paired with nothing. Of a hand-back the parts are
+    exchanged: P is `d` here and D is `p`."""
+    p, _, d, _ = follow_up_turns.parties(cluster, transfer.request)
+    pairs: list[Pair] = []
+    for index, group in enumerate(d.groups):
+        table, fresh = request.tables[index], transfer.local[index]
+        remote = transfer.remote[index]
+        if group.kind == "mamba":
+            pairs.append((fresh, _state_slots(remote, rules) if fresh else ()))
+            continue
+        ours = _kernel(fresh, d.physical_per_logical)
+        theirs = _kernel(remote, p.physical_per_logical)
+        block_size = p.groups[index].block_size
+        remote_blocks = int(rules.attention_blocks_offered(transfer.tokens, block_size))
+        first = (remote_blocks - len(remote)) * p.physical_per_logical
+        if follow_up_turns.is_back(transfer.request):
+            end = len(table) * d.physical_per_logical
+            first, theirs = rules.cut_held_list(first, theirs, end)
+        a, b, c, e = rules.trim(
+            (len(table) - len(fresh)) * d.physical_per_logical,
+            len(ours),
+            first,
+            len(theirs),
+            d.physical_per_logical == p.physical_per_logical,
+        )
+        pairs.append((ours[a:b], theirs[c:e]))
+    return transfer._replace(pairs=tuple(pairs))

@@ -1,0 +1,58 @@
+"""A reader begins to load by a transfer, or does without it.
+
+Source: `NixlPullConnectorScheduler.update_state_after_alloc`.
+"""
+
+from kvproof.model import config
+from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers.block_pairs import fresh_lists, paired
+from kvproof.model.reference.transfers.offers import OPEN
+from kvproof.model.state import LOADING, State
+
+
+def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """The blocks for the external tokens of a transfer are allocated: they are filled now, unless P
+    has yet to finish."""
+    source, _, sink, taken = follow_up_turns.parties(cluster, name)
+    engine = state.engine(sink.name)
+    request = engine.request(taken)._replace(status=LOADING)
+    transfer = state.transfer(name)
+    if transfer is None:
+        raise NotAllowed(f"{taken} loads and nothing is offered")
+    if follow_up_turns.is_back(name) and transfer.phase != "offered":
+        return state.with_engine(engine.with_request(request)).with_transfer(
+            name, follow_up_turns.requested(transfer)
+        )
+    transfer = transfer._replace(local=fresh_lists(sink, engine, request, rules))
+    if transfer.phase == "awaited":
+        return state.with_engine(engine.with_request(request)).with_transfer(
+            name, transfer._replace(phase="registered")
+        )
+    transfer = paired(cluster, request, transfer._replace(phase="reading"), rules)
+    for index, group in enumerate(sink.groups):
+        ratios = (sink.physical_per_logical, source.physical_per_logical)
+        slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
+        if group.attention and slots[0] > rules.longest_local_list(*slots, *ratios):
+            engine = engine._replace(dead=f"lists of {slots[0]} and {slots[1]} blocks do not pair")
+    return state.with_engine(engine.with_request(request)).with_transfer(name, transfer)
+
+
+def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """Whoever may load by a transfer was admitted without a load, or left before it: the other side
+    is only told so."""
+    transfer = state.transfer(name)
+    if transfer is not None and transfer.phase == "expired":
+        return state.with_transfer(name, follow_up_turns.over(transfer))
+    if transfer is None or transfer.phase not in OPEN:
+        return state
+    if cluster.pushes:
+        return state.with_transfer(name, rules.decline_push(transfer))
+    _, _, sink, taken = follow_up_turns.parties(cluster, name)
+    engine = state.engine(sink.name)
+    request = engine.find(taken)
+    if request is not None and request.tables:
+        local = fresh_lists(sink, engine, request, rules)
+        transfer = paired(cluster, request, transfer._replace(local=local), rules)
+    return state.with_transfer(name, transfer._replace(phase="telling"))

@@ -1,0 +1,79 @@
+"""A request ends on an engine: its blocks come free, or stay for who reads or still writes them.
+
+Source: `NixlPullConnectorScheduler.request_finished`.
+"""
+
+from kvproof.model import config
+from kvproof.model.reference.blocks import allocation
+from kvproof.model.reference.features import follow_up_turns, in_flight
+from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import transfer_rules
+from kvproof.model.reference.transfers.block_pairs import offered_lists
+from kvproof.model.reference.transfers.loads import declined
+from kvproof.model.state import ABORTED, LOADING, SENDING, VOID, Engine, Request, State, Transfer
+
+
+def finish(
+    cfg: config.Engine, state: State, request: Request, rules: Rules, keeps: bool = False
+) -> State:
+    """A request has all its tokens. On P its blocks stay for D to read; on D they stay for the next
+    turn, where it `keeps` them."""
+    engine = state.engine(cfg.name)
+    if cfg.has_connector:
+        needed = in_flight.settled(engine, request, rules)
+        if request.route == "to_decode":
+            needed = int(rules.needed_from_load(needed, request.submitted_prompt_tokens))
+        elif keeps:
+            needed = min(needed, _handed_over(engine, request, rules))
+        engine, request = allocation.release_skipped(cfg, engine, request, rules, needed)
+    state = state.ending(cfg.name, request.id)
+    engine = in_flight.invalidated(engine, request.id, VOID)
+    if request.route == "to_decode" or keeps:
+        engine = engine.with_request(request._replace(status=SENDING, drafts=0, states=()))
+        engine = rules.stop_running(engine, request.id)
+        tokens = _handed_over(engine, request, rules)
+        lists = offered_lists(cfg, request._replace(computed=tokens), rules)
+        name = request.id if request.route == "to_decode" else follow_up_turns.back(request.id)
+        offer = Transfer(name, "offered", tokens, lists)
+        early = state.transfer(name)
+        if early is not None and early.phase != "awaited":  # D was first, and knows what it needs
+            offer = early._replace(tokens=tokens, remote=lists)
+        return state.with_engine(engine).with_transfer(name, offer)
+    engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
+    return state.with_engine(engine)
+
+
+def _handed_over(engine: Engine, request: Request, rules: Rules) -> int:
+    """Tokens of a finished request that are handed over."""
+    settled = in_flight.settled(engine, request, rules)
+    return int(rules.tokens_handed_over(request.computed, settled, len(request.tokens)))
+
+
+def leave(
+    cluster: config.Cluster, cfg: config.Engine, state: State, request: Request, rules: Rules
+) -> State:
+    """A request ends before its time: by its user, or because its load failed. Into what it holds
+    a load still writes."""
+    engine = state.engine(cfg.name)
+    if cfg.has_connector and request.status != LOADING:
+        settled = in_flight.settled(engine, request, rules)
+        engine, request = allocation.release_skipped(cfg, engine, request, rules, settled)
+    engine = in_flight.invalidated(engine, request.id, VOID)
+    state = state.ending(cfg.name, request.id)
+    if rules.keeps_until_loaded(request.status == LOADING):
+        engine = transfer_rules.stop_running(engine, request.id)
+        return state.with_engine(engine.with_request(request._replace(status=ABORTED)))
+    engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
+    state = state.with_engine(engine)
+    return declined(cluster, state, request.id, rules) if cfg == cluster.decode else state
+
+
+def producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """The sender of a transfer needs its blocks no longer: they come free."""
+    source, sent, _, _ = follow_up_turns.parties(cluster, name)
+    engine = state.engine(source.name)
+    request = engine.find(sent)
+    if request is None or request.status != SENDING:
+        return state
+    engine = in_flight.give_back(source, engine, request, rules).without(sent)
+    return state.with_engine(engine)

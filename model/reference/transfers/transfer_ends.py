@@ -1,0 +1,76 @@
+"""A transfer ends, whoever moves the blocks: all is there, the load has failed, or a worker reports
+what nobody waits for.
+
+Sources: `Scheduler._update_from_kv_xfer_finished` and `_update_waiting_for_remote_kv` of vLLM V1.
+"""
+
+from kvproof.model import config, memory
+from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers.request_ends import leave, producer_done
+from kvproof.model.state import (
+    ABORTED,
+    FAILED,
+    LOADED,
+    LOADING,
+    SENDING,
+    Engine,
+    State,
+    Transfer,
+)
+
+
+def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """Everything is read, or written; the sender may free. An aborted reader frees now."""
+    transfer = state.transfer(name)
+    if transfer is None or transfer.phase not in ("reading", "overdue", "telling"):
+        raise NotAllowed(f"{name} has no transfer that could end")
+    if not transfer.remote:
+        raise NotAllowed(f"{name} is not finished on P, which could not be told")
+    if transfer.phase != "telling":
+        p, _, d, taken = follow_up_turns.parties(cluster, name)
+        sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
+        request = sink.find(taken)
+        if request is not None and request.status == ABORTED:
+            sink = rules.free_aborted(sink, request, rules).without(taken)
+        elif request is not None:
+            sink = sink.with_request(request._replace(status=LOADED))
+        state = state.with_engine(sink)
+    state = _ended(state, transfer)
+    return producer_done(cluster, state, rules.reported_id(name), rules)
+
+
+def _ended(state: State, transfer: Transfer) -> State:
+    """The state without a transfer. What D handed back is remembered: P asks once."""
+    left = follow_up_turns.over(transfer) if follow_up_turns.is_back(transfer.request) else None
+    return state.with_transfer(transfer.request, left)
+
+
+def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+    """The reader knows that nothing fills its blocks: they are let go, or filled by computing."""
+    _, _, sink, taken = follow_up_turns.parties(cluster, name)
+    engine = state.engine(sink.name)
+    request = engine.find(taken)
+    if request is None:
+        return state
+    if request.status == ABORTED or cluster.load_failure == "fail":
+        return leave(cluster, sink, state, request._replace(status=FAILED), rules)
+    return state.with_engine(engine.with_request(rules.restart_after_failed_load(request, FAILED)))
+
+
+def reported_before(state: State, engine: Engine, name: str) -> bool:
+    """Whether the end of a request's transfer on this engine was reported, or the request is gone:
+    nobody waits for another report."""
+    request = engine.find(name)
+    if request is None:
+        return (engine.name, name) in state.ended
+    return bool(request.external) and request.status not in (LOADING, ABORTED, SENDING)
+
+
+def stray_report(state: State, engine_name: str, name: str, rules: Rules) -> State:
+    """A report nobody waits for changes nothing."""
+    engine = state.engine(engine_name)
+    if not reported_before(state, engine, name):
+        raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
+    return state.with_engine(rules.take_repeated_report(engine, name))
