@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import kvproof
 from kvproof.model import ghost
 from kvproof.model.config import Cluster, Group, Job
 from kvproof.model.config import Engine as Config
@@ -28,7 +27,7 @@ from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record
 
-ROOT = Path(kvproof.__file__).parent.parent
+ROOT = Path(__file__).parent.parent
 FINDINGS = sorted((ROOT / "findings").glob("*/trace.jsonl"))
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
 
@@ -305,7 +304,7 @@ def history(change: Change) -> tuple[dict[str, Any], set[str]]:
 @pytest.mark.parametrize("path", FINDINGS, ids=[path.parent.name for path in FINDINGS])
 def test_the_history_in_an_old_trace_is_the_one_computed_now(path: Path) -> None:
     trace = read(path)
-    model = ModelMachine(trace.cluster, rules_with([fault_named(path.stem)]))
+    model = ModelMachine(trace.cluster, rules_with([fault_named(path.parent.name)]))
     again = record(model, trace.events)
     assert again is not None
     assert trace.changes is not None
