@@ -142,7 +142,7 @@ def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) 
     ("change", "said"),
     [
         ({"transfer": "shove"}, "transfer"),
-        ({"turns": True}, "hands nothing back to P"),
+        ({"follow_up_turns": True}, "hands nothing back to P"),
         ({"engines": CLUSTERS["pd-ratio"].engines}, "unequal physical_per_logical"),
         ({"engines": CLUSTERS["full"].engines}, "nobody to push to"),
     ],

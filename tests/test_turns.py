@@ -173,7 +173,7 @@ def test_the_tie_passes_over_turns() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"turns": False}, "has no turns"),
+        ({"follow_up_turns": False}, "has no turns"),
         ({"engines": CLUSTERS["pd-drafts"].engines}, "drafts beside a Mamba group"),
         ({"transfer": "push"}, "hands nothing back to P"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
