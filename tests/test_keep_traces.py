@@ -16,7 +16,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.stateful import check_machine
+from kvproof.strategies.sampling.stateful import check_machine
 
 def test_violates():
     rules = rules_with([FAULTS["double_free"]])

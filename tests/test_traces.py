@@ -211,7 +211,7 @@ def test_the_model_replays_a_trace_of_real_vllm_up_to_its_defect() -> None:
     assert trace.finding.invariant == "counter_counts_only_cached"
     differs = replay(ModelMachine(trace.cluster), trace).differs
     assert differs is not None
-    assert (differs.step, differs.field) == (15, "/engines/D/requests/r1/counted")
+    assert (differs.step, differs.field) == (15, "/engines/D/requests/r1/num_cached_blocks")
     assert (differs.recorded, differs.replayed) == ([0, 1], [0, 0])
 
 
