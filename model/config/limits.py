@@ -1,6 +1,8 @@
 """Limits of every number in a cluster. The error says which."""
 
-from kvproof.model.errors import UsageError
+from collections.abc import Sequence
+
+from kvproof.model.errors import UsageError, unknown
 
 LIMITS = {
     "block_size": 4096,
@@ -13,6 +15,7 @@ LIMITS = {
     "priority": 1_000,
     "steps_in_flight": 2,
     "drafts": 4,
+    "match_unit": 4096,
     "prompt tokens": 10_000,
     "max_tokens": 10_000,
 }
@@ -24,5 +27,11 @@ def within(what: str, value: int, lowest: int, limit: str) -> None:
     if not isinstance(value, int) or not lowest <= value <= highest:
         raise UsageError(
             f"{what} is {value!r}, outside {lowest} to {highest}. "
-            f"Write a whole number from {lowest} to {highest}."
+            f"Use a whole number from {lowest} to {highest}."
         )
+
+
+def one_of(what: str, value: str, known: Sequence[str]) -> None:
+    """Raises UsageError where a value is none of those that are known."""
+    if value not in known:
+        raise unknown(what, value, known)

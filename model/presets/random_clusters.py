@@ -1,13 +1,15 @@
-"""Clusters drawn at random: one seed, one cluster, over everything an engine can be set to.
+"""Clusters drawn at random: one seed, one cluster, over everything that a cluster can be set to.
 
-Presets are small on purpose and chosen by us. These are chosen by nobody. A release of kvproof may
-draw another cluster of the same seed.
+Presets are small on purpose and chosen by us. These are chosen by nobody: the features come from
+the table in `config.features`. A release of kvproof may draw another cluster of the same seed.
 """
 
-import random
-from dataclasses import replace
+from random import Random
+from typing import Any
 
 from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
+from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
 from kvproof.model.errors import UsageError
 from kvproof.model.reference.blocks.capacity import needed_blocks
 
@@ -26,129 +28,33 @@ LAYOUTS = (
 )
 """Kinds of cache groups side by side; `state` is a Mamba group of mode none."""
 
-BLOCK_SIZES = (1, 2, 4, 8)
-UNITS = (1, 2)
-"""Tokens between two prefixes with a hash, where hits may end inside a block."""
 WINDOWS = (2, 3, 4, 7)
 """Tokens. A window of one token never reads the cache, and no model has it."""
 CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
-RATIOS = (1, 1, 1, 2)
-"""Kernel blocks of a block, where P and D have as many."""
-OTHER_RATIOS = (1, 2, 4)
-"""Kernel blocks of a block, where each of them has its own."""
+CHOSEN = (0, 1, 2, 2, 3, 3)
+"""How many features a cluster is to have, beside those that have a chance of their own."""
+TRIES = 100
+"""How often a cluster with the features that were chosen is drawn, before others are chosen."""
 TOKENS_LEAST = 2
 """Computed tokens that every engine has blocks for."""
-
-EVERYWHERE = (
-    *("uncached", "retention", "priority", "limit", "async", "resets", "unequal"),
-    *("drafts", "eagle", "inside"),
-)
-PAIRED = (*EVERYWHERE, "losses", "stray", "ratios", "turns", "push")
-ALONE = (
-    *EVERYWHERE,
-    *("store", "failing", "sessions", "oversized", "events"),
-)
-"""Features of a pair and of a lone engine, of which a cluster has up to three. Two that exclude
-each other make the cluster impossible, and another is drawn."""
-
-
-def _groups(
-    draw: random.Random, layout: tuple[str, ...], eagle: bool, unequal: bool
-) -> tuple[Group, ...]:
-    size = draw.choice(BLOCK_SIZES)
-
-    def group(kind: str) -> Group:
-        own = draw.choice(BLOCK_SIZES) if unequal else size
-        if kind == "mamba" and unequal:
-            own = max(BLOCK_SIZES)  # a state has the widest blocks
-        if kind == "window":
-            return Group(kind, own, window=draw.choice(WINDOWS), eagle=eagle)
-        if kind == "state":
-            return Group("mamba", 4096, mode="none")
-        return Group(kind, own, eagle=eagle and kind == "full")
-
-    return tuple(group(kind) for kind in layout)
-
-
-def _with_kernel_blocks(groups: tuple[Group, ...], ratio: int) -> tuple[Group, ...]:
-    """The groups of an engine whose blocks have so many kernel blocks each, of sizes as before."""
-    return tuple(replace(g, block_size=g.block_size * ratio) if g.attention else g for g in groups)
-
-
-def _suits(layout: tuple[str, ...], chosen: set[str]) -> bool:
-    """Whether features that ask much of the groups can have these."""
-    if "failing" in chosen:
-        return layout == ("full",)
-    if "inside" in chosen:
-        return "mamba" in layout
-    return "unequal" not in chosen or "state" not in layout
-
-
-def _cluster(name: str, draw: random.Random) -> Cluster:
-    pair = draw.random() < 0.5
-    features = PAIRED if pair else ALONE
-    chosen = set(draw.sample(features, draw.choice((0, 1, 2, 2, 3, 3))))
-    layout = draw.choice([kinds for kinds in LAYOUTS if _suits(kinds, chosen)])
-    groups = _groups(draw, layout, "eagle" in chosen, "unequal" in chosen)
-    common = draw.choice(RATIOS) if pair else 1
-    unit = draw.choice(UNITS) if "inside" in chosen else 0
-
-    def engine(name: str, role: str) -> Engine:
-        other = "ratios" in chosen
-        ratio = draw.choice(OTHER_RATIOS) if other else common
-        return Engine(
-            name,
-            _with_kernel_blocks(groups, ratio) if other else groups,
-            draw.choice(POOLS),
-            role,
-            draw.choice(CHUNKS),
-            ratio,
-            prefix_caching="uncached" not in chosen and "state" not in layout,
-            retention=retention,
-            kv_events="events" in chosen,
-            store=bool(chosen & {"store", "failing"}),
-            policy="priority" if "priority" in chosen else "fcfs",
-            max_requests=limit,
-            steps_in_flight=2 if "async" in chosen else 1,
-            drafts=drafts,
-            match_unit=unit,
-        )
-
-    retention = draw.choice((0, 0, 8, 16)) if "retention" in chosen else None
-    limit = draw.choice((1, 2)) if "limit" in chosen else 256
-    drafts = draw.choice((1, 2, 3)) if chosen & {"drafts", "eagle"} else 0
-    engines = (engine("P", "prefill"), engine("D", "decode")) if pair else (engine("E", "both"),)
-    return Cluster(
-        name,
-        engines,
-        aborts=draw.random() < 0.5,
-        failures=draw.choice((0, 1, 2)) if pair else int("failing" in chosen),
-        losses="losses" in chosen,
-        evictions=draw.random() < 0.3,
-        resets="resets" in chosen,
-        resets_any_time="resets" in chosen and draw.random() < 0.5,
-        load_failure=draw.choice(("fail", "recompute")),
-        sessions="sessions" in chosen,
-        oversized="oversized" in chosen,
-        stray="stray" in chosen,
-        follow_up_turns="turns" in chosen,
-        transfer="push" if "push" in chosen else "pull",
-    )
 
 
 def drawn(seed: int) -> Cluster:
     """The cluster of this seed, without jobs: the first possible one that it draws, with room for
     a prompt of a token and two tokens of output."""
-    draw = random.Random(f"{PREFIX}{seed}")
+    random = Random(f"{PREFIX}{seed}")
     while True:
-        try:
-            cluster = _cluster(f"{PREFIX}{seed}", draw)
-        except UsageError:
-            continue
-        roomy = all(needed_blocks(e, TOKENS_LEAST) < e.num_blocks for e in cluster.engines)
-        if roomy:
-            return cluster
+        pair = random.random() < FEATURES["pd"].chance
+        chosen = _chosen(random, pair)
+        for _ in range(TRIES if _combine(chosen) else 0):
+            settings = _settings(random, pair, chosen)
+            try:
+                cluster = _cluster(f"{PREFIX}{seed}", settings)
+            except UsageError:
+                continue
+            if used_by(cluster) >= chosen and all(map(_roomy, cluster.engines)):
+                return cluster
 
 
 def from_name(name: str) -> Cluster:
@@ -157,3 +63,73 @@ def from_name(name: str) -> Cluster:
     if not seed.isdecimal():
         raise UsageError(f"{name} has no seed. Write {PREFIX} and a whole number from 0 on.")
     return drawn(int(seed))
+
+
+def _chosen(random: Random, pair: bool) -> frozenset[str]:
+    """The features that a pair, or a lone engine, is to have."""
+    first = frozenset(["pd"] if pair else [])
+    features = [f.id for f in FEATURES.values() if f.draw and not f.chance]
+    fitting = [feature for feature in features if _combine(first | {feature})]
+    return first.union(random.sample(fitting, random.choice(CHOSEN)))
+
+
+def _combine(features: frozenset[str]) -> bool:
+    """Whether these features go together, as far as their names tell, and whether a pair is there
+    for those that want one."""
+    apart = any(e.where is None and together <= features for together, e in exclusions())
+    wanted = {need for f in features for need in (*FEATURES[f].needs, *FEATURES[f].idle_without)}
+    return not apart and ("pd" in features or "pd" not in wanted)
+
+
+def _settings(random: Random, pair: bool, chosen: frozenset[str]) -> RandomSettings:
+    layout = random.choice(LAYOUTS)
+    size = random.choice(BLOCK_SIZES)
+    settings = RandomSettings(random, pair, [_group(random, kind, size) for kind in layout])
+    settings.on_engines(prefix_caching="state" not in layout)
+    settings.on_cluster(load_failure=random.choice(("fail", "recompute")))
+    by_chance = (f.id for f in FEATURES.values() if f.id != "pd" and random.random() < f.chance)
+    for feature in [*by_chance, *(f for f in FEATURES if f in chosen)]:
+        draw = FEATURES[feature].draw
+        assert draw is not None
+        draw(settings)
+    return settings
+
+
+def _group(random: Random, kind: str, size: int) -> dict[str, Any]:
+    if kind == "window":
+        return {"kind": kind, "block_size": size, "window": random.choice(WINDOWS)}
+    if kind == "state":
+        return {"kind": "mamba", "block_size": 4096, "mode": "none"}
+    return {"kind": kind, "block_size": size}
+
+
+def _cluster(name: str, settings: RandomSettings) -> Cluster:
+    if not settings.pair:
+        return Cluster(name, (_engine("E", "both", settings),), **settings.cluster)
+    p, d = settings.kernel_blocks or (None, None)
+    engines = _engine("P", "prefill", settings, p), _engine("D", "decode", settings, d)
+    return Cluster(name, engines, **settings.cluster)
+
+
+def _engine(
+    name: str, role: str, settings: RandomSettings, kernel_blocks: int | None = None
+) -> Engine:
+    """An engine with these settings; with `kernel_blocks` its blocks are so many times as wide."""
+    fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
+    return Engine(
+        name,
+        tuple(_widened(group, kernel_blocks or 1) for group in settings.groups),
+        settings.choose(POOLS),
+        role,
+        settings.choose(CHUNKS),
+        **fields,
+    )
+
+
+def _widened(group: dict[str, Any], times: int) -> Group:
+    wider = times if group["kind"] != "mamba" else 1
+    return Group(**{**group, "block_size": group["block_size"] * wider})
+
+
+def _roomy(engine: Engine) -> bool:
+    return needed_blocks(engine, TOKENS_LEAST) < engine.num_blocks

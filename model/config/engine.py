@@ -1,0 +1,181 @@
+"""An engine: its cache groups, its pool and its options."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from kvproof.model.config.group import Group
+from kvproof.model.config.limits import one_of, within
+from kvproof.model.errors import UsageError
+
+ROLES = ("both", "prefill", "decode")
+POLICIES = ("fcfs", "priority")
+LOWEST = {
+    "max_requests": 1,
+    "num_blocks": 2,
+    "chunk_tokens": 1,
+    "physical_per_logical": 1,
+    "steps_in_flight": 1,
+    "drafts": 0,
+    "match_unit": 0,
+}
+"""The lowest value of each number that is always there. `limits` has the highest."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One vLLM engine.
+
+    `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one
+    step (`max_num_batched_tokens`). A logical attention block is `physical_per_logical` kernel
+    blocks; transfers move kernel blocks. With `store` an external store brings, within the step,
+    prefixes that were computed here before and are no longer cached (see `store`).
+    `policy` says who is served first: `fcfs` the one that came first, `priority` the job of the
+    lowest priority number, and among equals the one that came first. At most
+    `max_requests` run at a time (`max_num_seqs`).
+    `steps_in_flight` is how many steps may be dispatched before the output of the first has
+    arrived: 2 is vLLM's async scheduling (`VllmConfig.max_concurrent_batches`; see `in_flight`).
+    `retention` says which blocks of windows and states stay in the cache
+    (`prefix_cache_retention_interval`): None for all that could serve a hit, 0 for those at which a
+    resent prompt or a sibling resumes, and above 0 also those at every multiple of so many tokens.
+    `drafts` is the number of tokens that a drafter proposes for each request after each of its
+    samples (`num_speculative_tokens`); 0 is no drafter (see `drafts`).
+    With `kv_events` the engine tells what it stores in the cache and removes from it
+    (`KVEventsConfig.enable_kv_cache_events`; see `kv_events`).
+    `match_unit` is the number of tokens between two prefixes that have a hash
+    (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
+    block of a Mamba group, hits may end inside a block (see `partial_block_hits`).
+    """
+
+    name: str
+    groups: tuple[Group, ...]
+    num_blocks: int = 8
+    role: str = "both"
+    chunk_tokens: int = 8
+    physical_per_logical: int = 1
+    prefix_caching: bool = True
+    retention: int | None = None
+    kv_events: bool = False
+    store: bool = False
+    policy: str = "fcfs"
+    max_requests: int = 256
+    steps_in_flight: int = 1
+    drafts: int = 0
+    match_unit: int = 0
+
+    checks: ClassVar[tuple[Callable[["Engine"], None], ...]] = ()
+    """What a new engine is asked besides: the table of features, which the package hands in."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        _check_blocks(self)
+        for check in self.checks:
+            check(self)
+
+    @cached_property
+    def block_sizes(self) -> frozenset[int]:
+        """Tokens in a block of each group that has more than one block a request."""
+        return frozenset(g.block_size for g in self.groups if g.attention or g.aligned)
+
+    @cached_property
+    def lookahead(self) -> int:
+        """Slots after the tokens of a step in which the drafter may write: as many as it proposes
+        where it has layers of its own (vLLM's `num_lookahead_tokens`)."""
+        return self.drafts if any(g.eagle for g in self.groups) else 0
+
+    @cached_property
+    def eagle_drop_tokens(self) -> int:
+        """Tokens that a prompt must share with a cached one after a hit: a block of each group that
+        the drafter has layers in. What these layers hold for a token depends on the next one, so
+        that the last block of a match is not taken (vLLM's `drop_eagle_block`)."""
+        return max((g.block_size for g in self.groups if g.eagle), default=0)
+
+    @cached_property
+    def partial_block_hits(self) -> bool:
+        """Whether a hit may end inside a block: beside an aligned Mamba group whose blocks have
+        more than one prefix with a hash (vLLM's `enable_partial_hash_hits`)."""
+        return any(g.aligned and g.block_size > self.hash_unit for g in self.groups)
+
+    @cached_property
+    def hit_unit(self) -> int:
+        """Prefix hits are multiples of this many tokens: of whole blocks of every group (vLLM's
+        `scheduler_block_size`), or of the prefixes that have a hash."""
+        if self.partial_block_hits:
+            return self.hash_unit
+        return math.lcm(*self.block_sizes)
+
+    @cached_property
+    def hash_unit(self) -> int:
+        """Tokens between two prefixes that have a hash (vLLM's `hash_block_size`)."""
+        return self.match_unit or math.gcd(*self.block_sizes)
+
+    @cached_property
+    def has_state(self) -> bool:
+        """Whether some group keeps a Mamba state."""
+        return any(g.kind == "mamba" for g in self.groups)
+
+    @cached_property
+    def aligned_group(self) -> Group | None:
+        """The Mamba group in align mode, if there is one."""
+        return next((g for g in self.groups if g.aligned), None)
+
+    @cached_property
+    def marks_shared_prefix_boundaries(self) -> bool:
+        """Whether blocks are kept where two prompts were seen to part."""
+        sparse = self.retention is not None and any(g.kind == "window" for g in self.groups)
+        return self.aligned_group is not None or sparse
+
+    @property
+    def by_priority(self) -> bool:
+        """Whether the priority of jobs counts."""
+        return self.policy == "priority"
+
+    @property
+    def connected(self) -> bool:
+        """Whether the engine hands requests over, or takes them over."""
+        return self.role != "both"
+
+    @property
+    def has_connector(self) -> bool:
+        """Whether the engine has a KV connector: for hand-overs, or a store."""
+        return self.connected or self.store
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step is scheduled while an earlier one is under way (async scheduling)."""
+        return self.steps_in_flight > 1
+
+    def kernel_tokens(self, group: int) -> int:
+        """Tokens in one kernel block of an attention group."""
+        return self.groups[group].block_size // self.physical_per_logical
+
+
+def _check_fields(engine: Engine) -> None:
+    one_of("engine role", engine.role, ROLES)
+    one_of("policy", engine.policy, POLICIES)
+    for field, lowest in LOWEST.items():
+        within(f"{field} of engine {engine.name}", getattr(engine, field), lowest, field)
+    if engine.retention is not None:
+        within(f"retention of engine {engine.name}", engine.retention, 0, "retention")
+
+
+def _check_blocks(engine: Engine) -> None:
+    if not engine.groups:
+        raise UsageError(
+            f"Engine {engine.name} has no cache group. Use at least one, for example "
+            "a full group of block size 2."
+        )
+    widest = max(engine.block_sizes, default=1)
+    if any(widest % size for size in engine.block_sizes):
+        raise UsageError(
+            f"The block sizes {sorted(engine.block_sizes)} of engine {engine.name} do not divide "
+            f"one another. Use sizes that divide the largest, {widest}."
+        )
+    ratio = engine.physical_per_logical
+    if any(g.attention and g.block_size % ratio for g in engine.groups):
+        raise UsageError(
+            f"A block size of engine {engine.name} is not a multiple of its "
+            f"physical_per_logical {ratio}. Use a ratio that divides every block size."
+        )

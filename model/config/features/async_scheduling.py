@@ -1,0 +1,16 @@
+"""Async scheduling: a step is scheduled while an earlier one is under way."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Feature
+
+FEATURE = Feature(
+    id="async_scheduling",
+    section="engine",
+    name="async scheduling",
+    words="async scheduling",
+    options="`steps_in_flight`",
+    of=Engine,
+    used=lambda engine: engine.overlaps,
+    off="steps_in_flight 1",
+    draw=lambda settings: settings.on_engines(steps_in_flight=2),
+)

@@ -1,0 +1,46 @@
+"""EAGLE or MTP: the drafter has layers of its own in some cache groups."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
+from kvproof.model.config.features.drafts import NUMBERS
+from kvproof.model.config.random_settings import RandomSettings
+
+
+def _narrow_full(engine: Engine) -> Refusal | None:
+    if any(g.eagle and g.kind == "full" and g.block_size > engine.hash_unit for g in engine.groups):
+        return Refusal(
+            f"A drafter has layers in a full group of engine {engine.name} whose blocks are "
+            "wider than others: vLLM then caches another end of a prompt, which kvproof does "
+            "not cover yet",
+            "the smallest block_size for that group, or eagle false",
+        )
+    return None
+
+
+def _draw(settings: RandomSettings) -> None:
+    settings.on_engines(drafts=settings.choose(NUMBERS))
+    for group in settings.attention():
+        group["eagle"] = True
+
+
+FEATURE = Feature(
+    id="eagle",
+    section="engine",
+    name="EAGLE",
+    words="drafters with layers of their own (EAGLE, MTP)",
+    options="`eagle` of a group",
+    of=Engine,
+    used=lambda engine: any(g.eagle for g in engine.groups),
+    off="eagle false",
+    needs=("drafts",),
+    exclusions=(
+        Exclusion(
+            of=Engine,
+            beside=("pd", "mamba"),
+            because="where vLLM finds hits by the token that P cuts off, which kvproof does not "
+            "cover yet",
+        ),
+    ),
+    limits=(Limit(of=Engine, check=_narrow_full, words="full groups of wider blocks than others"),),
+    draw=_draw,
+)

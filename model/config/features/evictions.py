@@ -1,0 +1,16 @@
+"""Cached blocks that are evicted from outside."""
+
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.feature import Feature
+
+FEATURE = Feature(
+    id="evictions",
+    section="prefix cache",
+    name="evictions",
+    words="cached blocks evicted from outside",
+    options="`evictions`",
+    of=Cluster,
+    used=lambda cluster: cluster.evictions,
+    draw=lambda settings: settings.on_cluster(evictions=True),
+    chance=0.3,
+)

@@ -1,0 +1,40 @@
+"""Transfers, or loads of a store, that fail."""
+
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.feature import Exclusion, Feature
+from kvproof.model.config.random_settings import RandomSettings
+
+
+def _more_than_one_full_group(cluster: Cluster) -> bool:
+    return [g.kind for g in cluster.prefill.groups] != ["full"]
+
+
+def _draw(settings: RandomSettings) -> None:
+    settings.on_cluster(failures=settings.choose((1, 2)) if settings.pair else 1)
+    settings.on_engines(store=not settings.pair)
+
+
+FEATURE = Feature(
+    id="failures",
+    section="P/D",
+    name="failing loads",
+    words="transfers, or loads of a store, that fail; both policies of failure",
+    options="`failures`, `load_failure`",
+    of=Cluster,
+    used=lambda cluster: cluster.failures > 0,
+    off="failures 0",
+    exclusions=(
+        Exclusion(
+            of=Cluster,
+            beside=("store",),
+            where=_more_than_one_full_group,
+            only="unless there is one group, of full attention",
+            because="and vLLM's report of the failed blocks means something only for one group, "
+            "of full attention",
+            instead="one full group, or failures 0",
+        ),
+        Exclusion(of=Cluster, beside=("store", "drafts", "async_scheduling")),
+        Exclusion(of=Cluster, beside=("sessions", "async_scheduling")),
+    ),
+    draw=_draw,
+)

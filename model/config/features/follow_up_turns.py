@@ -1,0 +1,63 @@
+"""Follow-up turns: D hands back what it computed, and P loads it for the next turn."""
+
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
+from kvproof.model.config.job import BACK, Job
+
+
+def _turns_follow(cluster: Cluster) -> Refusal | None:
+    if not cluster.follow_up_turns:
+        return None
+    turns = enumerate(cluster.jobs)
+    return next(filter(None, (_turn(job, cluster.jobs[:index]) for index, job in turns)), None)
+
+
+def _turn(job: Job, before: tuple[Job, ...]) -> Refusal | None:
+    if job.name.endswith(BACK):
+        return Refusal(
+            f"The name of job {job.name} ends with '{BACK}', in a cluster with follow-up turns",
+            "another name",
+        )
+    if not job.follows:
+        return None
+    first = next((j for j in before if j.name == job.follows), None)
+    if first is None or any(j.follows == job.follows for j in before):
+        return Refusal(
+            f"Job {job.name} follows {job.follows}, which no job before it is called, or which "
+            "another one follows",
+            "the name of an earlier job that nobody follows",
+        )
+    if any(a != b for a, b in zip(job.prompt, first.conversation, strict=False)):
+        return Refusal(
+            f"Job {job.name} follows {first.name} and begins otherwise than its prompt and "
+            "answer, which vLLM leaves to the router to see (vllm#43094)",
+            f"a prompt that begins as {first.conversation!r} or is its beginning, or leave "
+            "follows out",
+        )
+    return None
+
+
+FEATURE = Feature(
+    id="follow_up_turns",
+    section="P/D",
+    name="follow-up turns",
+    words="follow-up turns: D hands back what it computed, and P loads it "
+    "(`bidirectional_kv_xfer`)",
+    options="`follow_up_turns`, `follows` of a job",
+    of=Cluster,
+    used=lambda cluster: cluster.follow_up_turns,
+    on="follow_up_turns true",
+    off="follow_up_turns false",
+    needs=("pd",),
+    job_field="follows",
+    exclusions=(
+        Exclusion(
+            of=Cluster,
+            beside=("push",),
+            because="and vLLM's push connector hands nothing back to P",
+        ),
+        Exclusion(of=Cluster, beside=("drafts", "mamba")),
+    ),
+    limits=(Limit(of=Cluster, check=_turns_follow),),
+    draw=lambda settings: settings.on_cluster(follow_up_turns=True),
+)

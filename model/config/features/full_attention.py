@@ -1,0 +1,14 @@
+"""Groups of full attention: a block of them is needed as long as its request lives."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Feature
+
+FEATURE = Feature(
+    id="full_attention",
+    section="cache groups",
+    name="full attention",
+    words="full attention; one to many groups of any kind",
+    options="`kind` of a group",
+    of=Engine,
+    used=lambda engine: any(g.kind == "full" for g in engine.groups),
+)

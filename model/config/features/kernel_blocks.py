@@ -1,0 +1,49 @@
+"""P and D have unequal numbers of kernel blocks in a block."""
+
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.feature import Exclusion, Feature
+from kvproof.model.config.random_settings import RandomSettings
+
+RATIOS = (1, 2, 4)
+"""Kernel blocks per block of an engine, in a random cluster."""
+
+
+def _begins_inside(cluster: Cluster) -> bool:
+    """P keeps whole blocks of a window. Where a block of D can begin before them, inside a block of
+    P, nobody has the KV for its first part, and D would cache the block."""
+    return cluster.prefill.physical_per_logical % cluster.decode.physical_per_logical > 0
+
+
+def _draw(settings: RandomSettings) -> None:
+    settings.kernel_blocks = (settings.choose(RATIOS), settings.choose(RATIOS))
+
+
+FEATURE = Feature(
+    id="kernel_blocks",
+    section="P/D",
+    name="unequal physical_per_logical",
+    words="unequal kernel blocks per block of P and D",
+    options="`physical_per_logical`",
+    of=Cluster,
+    used=lambda cluster: len({e.physical_per_logical for e in cluster.engines}) > 1,
+    off="one physical_per_logical for both engines",
+    exclusions=(
+        Exclusion(
+            of=Cluster,
+            beside=("mamba",),
+            because="which vLLM's handshake refuses where D caches prefixes",
+        ),
+        Exclusion(
+            of=Cluster,
+            beside=("windows",),
+            where=_begins_inside,
+            only="unless those of P are a multiple of those of D",
+            because="of which P keeps less than a block of D may hold",
+            instead="a physical_per_logical of P that is a multiple of D's, or no window group",
+        ),
+        Exclusion(of=Cluster, beside=("push",)),
+        Exclusion(of=Cluster, beside=("follow_up_turns",)),
+    ),
+    idle_without=("pd",),
+    draw=_draw,
+)

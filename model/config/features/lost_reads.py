@@ -1,0 +1,16 @@
+"""Reads that are lost, until the lease of P's blocks ends."""
+
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.feature import Feature
+
+FEATURE = Feature(
+    id="lost_reads",
+    section="P/D",
+    name="lost reads",
+    words="lost reads, and leases that end",
+    options="`losses`",
+    of=Cluster,
+    used=lambda cluster: cluster.losses,
+    idle_without=("pd",),
+    draw=lambda settings: settings.on_cluster(losses=True),
+)

@@ -1,0 +1,16 @@
+"""Mamba of mode none: one state a request, and nothing is cached."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Feature
+
+FEATURE = Feature(
+    id="mamba_without_cache",
+    section="cache groups",
+    name="Mamba of mode none",
+    words="Mamba, one state a request and no cache (`none`)",
+    options="`mode` of a group",
+    of=Engine,
+    used=lambda engine: any(not g.attention and not g.aligned for g in engine.groups),
+    off="mode align",
+    needs=("no_prefix_cache",),
+)

@@ -1,0 +1,55 @@
+"""Hits that end inside a block, which is then copied: beside an aligned Mamba group."""
+
+import math
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
+
+MATCH_UNITS = (1, 2)
+"""Tokens between two prefixes with a hash, in a random cluster."""
+
+
+def _match_unit_divides(engine: Engine) -> Refusal | None:
+    unit, sizes = engine.match_unit, engine.block_sizes
+    if unit and (engine.aligned_group is None or any(size % unit for size in sizes)):
+        return Refusal(
+            f"The match_unit {unit} of engine {engine.name} is for an aligned Mamba group, and "
+            "divides every block size",
+            f"0, or such a group and a divisor of {math.gcd(*sizes)}",
+        )
+    return None
+
+
+def _one_full_group(engine: Engine) -> Refusal | None:
+    full = [g for g in engine.groups if g.kind == "full"]
+    wide = [g for g in engine.groups if g.kind == "window" and g.block_size > engine.hash_unit]
+    if engine.partial_block_hits and (len(full) != 1 or wide):
+        return Refusal(
+            f"Hits of engine {engine.name} may end inside a block, which kvproof models beside "
+            f"one full group and windows in blocks of {engine.hash_unit}",
+            "such groups, or one block_size for all groups and match_unit 0",
+        )
+    return None
+
+
+FEATURE = Feature(
+    id="partial_block_hits",
+    section="prefix cache",
+    name="hits inside a block",
+    words="hits that end inside a block, and their copies",
+    options="`match_unit`, or unequal sizes beside Mamba",
+    of=Engine,
+    used=lambda engine: engine.partial_block_hits,
+    off="one block_size for all groups and match_unit 0",
+    exclusions=(
+        Exclusion(of=Engine, beside=("pd",)),
+        Exclusion(of=Engine, beside=("store",)),
+        Exclusion(of=Engine, beside=("drafts",)),
+        Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to hit"),
+    ),
+    limits=(
+        Limit(of=Engine, check=_match_unit_divides),
+        Limit(of=Engine, check=_one_full_group, words="two full groups; windows of wider blocks"),
+    ),
+    draw=lambda settings: settings.on_engines(match_unit=settings.choose(MATCH_UNITS)),
+)

@@ -1,0 +1,109 @@
+"""All features. A new one is a file in this folder that has a `FEATURE`."""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import kvproof.model.config.features as room
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import SECTIONS, Exclusion, Feature, Refusal
+from kvproof.model.errors import UsageError
+
+
+def _found() -> Iterator[Feature[Any]]:
+    for module in sorted(m.name for m in pkgutil.iter_modules(room.__path__)):
+        feature = getattr(importlib.import_module(f"{room.__name__}.{module}"), "FEATURE", None)
+        if feature is not None:
+            yield feature
+
+
+FEATURES: dict[str, Feature[Any]] = {
+    feature.id: feature for feature in sorted(_found(), key=lambda f: SECTIONS.index(f.section))
+}
+"""The features by id, section by section."""
+
+
+def uses(part: Engine | Cluster, feature: str) -> bool:
+    """Whether an engine, or a cluster or one of its engines, uses the feature of this id."""
+    entry = FEATURES[feature]
+    if isinstance(part, entry.of):
+        return entry.used(part)
+    return isinstance(part, Cluster) and any(entry.used(e) for e in part.engines)
+
+
+def used_by(part: Engine | Cluster) -> frozenset[str]:
+    """The ids of all features that an engine or a cluster uses."""
+    return frozenset(feature for feature in FEATURES if uses(part, feature))
+
+
+@functools.cache
+def exclusions() -> tuple[tuple[frozenset[str], Exclusion[Any]], ...]:
+    """All exclusions, each with the ids of the features that do not go together."""
+    return tuple(
+        (frozenset((feature.id, *exclusion.beside)), exclusion)
+        for feature in FEATURES.values()
+        for exclusion in feature.exclusions
+    )
+
+
+def refuse(part: Engine | Cluster) -> None:
+    """Raise UsageError for an engine that the table refuses, or a cluster of engines that it does
+    not refuse."""
+    for refusal in _refusals(part):
+        raise UsageError(str(refusal))
+
+
+def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
+    used = used_by(part)
+    for feature in FEATURES.values():
+        if feature.id in used:
+            yield from _lacking(part, feature, used)
+            yield from _combined(part, feature, used)
+        for limit in feature.limits:
+            refusal = limit.check(part) if isinstance(part, limit.of) else None
+            if refusal is not None:
+                yield refusal
+    if isinstance(part, Cluster):
+        yield from _asked_by_jobs(part, used)
+
+
+def _lacking(
+    part: Engine | Cluster, feature: Feature[Any], used: frozenset[str]
+) -> Iterator[Refusal]:
+    if isinstance(part, feature.of):
+        for need in (FEATURES[need] for need in feature.needs if need not in used):
+            wrong = f"{_called(part)} has {feature.name} without {need.name}"
+            yield Refusal(wrong, f"{need.on}, or {feature.off}")
+
+
+def _combined(
+    part: Engine | Cluster, feature: Feature[Any], used: frozenset[str]
+) -> Iterator[Refusal]:
+    for exclusion in feature.exclusions:
+        if not isinstance(part, exclusion.of) or not used.issuperset(exclusion.beside):
+            continue
+        if exclusion.where is None or exclusion.where(part):
+            combined = [feature, *(FEATURES[other] for other in exclusion.beside)]
+            names, off = _listed("and", [f.name for f in combined]), [f.off for f in combined]
+            wrong = f"{_called(part)} combines {names}, {exclusion.because}"
+            yield Refusal(wrong, exclusion.instead or _listed("or", off))
+
+
+def _asked_by_jobs(cluster: Cluster, used: frozenset[str]) -> Iterator[Refusal]:
+    for feature in FEATURES.values():
+        field = feature.job_field
+        asking = next((j for j in cluster.jobs if field and getattr(j, field)), None)
+        if asking is not None and feature.id not in used:
+            wrong = f"Job {asking.name} has {field}, and {_called(cluster)} has no {feature.name}"
+            yield Refusal(wrong, f"{feature.on}, or leave {field} out")
+
+
+def _called(part: Engine | Cluster) -> str:
+    return f"{type(part).__name__} {part.name}"
+
+
+def _listed(conjunction: str, words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

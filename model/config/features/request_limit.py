@@ -1,0 +1,15 @@
+"""A limit on the requests that run at a time."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Feature
+
+FEATURE = Feature(
+    id="request_limit",
+    section="engine",
+    name="a limit on running requests",
+    words="a limit on running requests",
+    options="`max_requests`",
+    of=Engine,
+    used=lambda engine: engine.max_requests < Engine.max_requests,
+    draw=lambda settings: settings.on_engines(max_requests=settings.choose((1, 2))),
+)

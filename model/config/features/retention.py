@@ -1,0 +1,66 @@
+"""Sparse retention: only some blocks of windows and states stay in the cache."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import NOT_MODELLED, Exclusion, Feature, Limit, Refusal
+
+INTERVALS = (0, 0, 8, 16)
+"""Tokens, in a random cluster."""
+
+
+def _ends_where_a_hit_can(engine: Engine) -> Refusal | None:
+    unit = max(engine.hit_unit, *(g.block_size for g in engine.groups))
+    if engine.retention is not None and engine.retention % unit:
+        return Refusal(
+            f"The retention {engine.retention} of engine {engine.name} is not where a hit can end",
+            f"a multiple of {unit}, or 0",
+        )
+    return None
+
+
+def _periodic_beside_full(engine: Engine) -> Refusal | None:
+    if engine.retention and all(g.kind == "full" for g in engine.groups):
+        return Refusal(
+            f"Engine {engine.name} keeps blocks every {engine.retention} tokens and has only full "
+            "attention, which keeps them all",
+            "retention 0, or another group",
+        )
+    return None
+
+
+FEATURE = Feature(
+    id="retention",
+    section="prefix cache",
+    name="sparse retention",
+    words="sparse or periodic retention",
+    options="`retention`",
+    of=Engine,
+    used=lambda engine: engine.retention is not None,
+    off="retention null",
+    exclusions=(
+        Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to keep"),
+        Exclusion(of=Engine, beside=("store",)),
+        Exclusion(
+            of=Engine,
+            beside=("partial_block_hits", "windows"),
+            because="which keeps a window where two prompts part and a state at the end of its "
+            f"block before, {NOT_MODELLED}",
+            instead="retention null, or no window group",
+        ),
+        Exclusion(
+            of=Engine,
+            beside=("eagle",),
+            where=lambda engine: any(
+                g.eagle and g.block_size != engine.hit_unit for g in engine.groups
+            ),
+            only="in narrower blocks than others",
+            because="where hits are multiples of more tokens than the drafter's blocks have, "
+            f"{NOT_MODELLED}",
+            instead="one block_size for all groups, or retention null",
+        ),
+    ),
+    limits=(
+        Limit(of=Engine, check=_ends_where_a_hit_can),
+        Limit(of=Engine, check=_periodic_beside_full, words="a period, with full groups only"),
+    ),
+    draw=lambda settings: settings.on_engines(retention=settings.choose(INTERVALS)),
+)

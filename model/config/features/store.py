@@ -1,0 +1,17 @@
+"""An external store, which brings prefixes within the step."""
+
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Exclusion, Feature
+
+FEATURE = Feature(
+    id="store",
+    section="engine",
+    name="a store",
+    words="loads within the step, from a store",
+    options="`store`",
+    of=Engine,
+    used=lambda engine: engine.store,
+    off="store false",
+    exclusions=(Exclusion(of=Engine, beside=("pd",)),),
+    draw=lambda settings: settings.on_engines(store=True),
+)
