@@ -103,5 +103,5 @@ def test_a_preempted_request_waits_for_its_late_token() -> None:
 
 def test_more_steps_than_vllm_has_are_refused() -> None:
     engine = CLUSTERS["full"].engines[0]
-    with pytest.raises(UsageError, match=r"steps_in_flight of engine E is 3.*Write a whole number"):
+    with pytest.raises(UsageError, match=r"steps_in_flight of engine E is 3.*Use a whole number"):
         dataclasses.replace(engine, steps_in_flight=3)

@@ -117,7 +117,7 @@ def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
     ("groups", "options", "said"),
     [
         ((Group("full", 2),), {"drafts": 9}, "0 to 4"),
-        ((EAGLE,), {}, "there is no drafter"),
+        ((EAGLE,), {}, "EAGLE without drafts"),
         ((EAGLE, Group("mamba", 2)), {"drafts": 1, "role": "decode"}, "P cuts off"),
         ((EAGLE, Group("mamba", 2)), {"drafts": 2}, "two boundaries"),
     ],

@@ -59,5 +59,5 @@ def test_every_feature_is_drawn() -> None:
 
 def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
     groups = (Group("full", 4, eagle=True), Group("window", 2, window=3, eagle=True))
-    with pytest.raises(UsageError, match=r"wider than others.* Write the smallest block_size"):
+    with pytest.raises(UsageError, match=r"wider than others.* Use the smallest block_size"):
         Engine("E", groups, drafts=1)

@@ -94,10 +94,12 @@ def test_it_is_written_and_read_again() -> None:
 
 def test_several_groups_are_bad_usage() -> None:
     engine = Engine("E", (FULL, Group("window", 2, window=3)), store=True)
-    with pytest.raises(UsageError, match="Write one full group, or failures 0"):
+    with pytest.raises(UsageError, match="Use one full group, or failures 0"):
         Cluster("c", (engine,), failures=1)
     both = Engine("E", (Group("full", 2),), store=True, drafts=1, steps_in_flight=2)
-    with pytest.raises(UsageError, match="Write failures 0, drafts 0 or steps_in_flight 1"):
+    with pytest.raises(
+        UsageError, match="Use failures 0, store false, drafts 0, or steps_in_flight 1"
+    ):
         Cluster("c", (both,), failures=1)
 
 

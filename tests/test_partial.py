@@ -110,25 +110,28 @@ def test_copies_and_chunks_in_numbers() -> None:
     [
         (
             lambda: Engine("E", (FULL, STATE), match_unit=3),
-            r"match_unit 3 .* Write 0, or .* divisor of 4",
+            r"match_unit 3 .* Use 0, or .* divisor of 4",
         ),
         (lambda: Engine("E", (FULL,), match_unit=2), r"is for an aligned Mamba group"),
-        (lambda: Engine("E", (FULL, Group("mamba", 2))), r"narrower blocks than 4.* Write 4"),
+        (
+            lambda: Engine("E", (FULL, Group("mamba", 2))),
+            r"narrower blocks than 4.* Use block_size 4",
+        ),
         (lambda: Engine("E", (FULL, FULL, STATE), match_unit=2), r"one full group"),
         (lambda: Engine("E", (Group("window", 4, 3), FULL, STATE), match_unit=2), r"windows in"),
-        (lambda: engine(drafts=1), r"drafts.* Write an engine without these"),
-        (lambda: engine(store=True), r"connector.* Write an engine without these"),
-        (lambda: engine(role="decode"), r"connector.* Write an engine without these"),
-        (lambda: engine(retention=2), r"retention 2 .* Write a multiple of 4, or 0"),
+        (lambda: engine(drafts=1), r"and drafts,.* Use one block_size .*, or drafts 0"),
+        (lambda: engine(store=True), r"and a store,.* Use one block_size .*, or store false"),
+        (lambda: engine(role="decode"), r"and P/D,.* Use one block_size .*, or role both"),
+        (lambda: engine(retention=2), r"retention 2 .* Use a multiple of 4, or 0"),
         (
             lambda: Engine("E", (FULL, Group("window", 2, 3), STATE), match_unit=2, retention=0),
-            r"beside windows and a retention.* Write retention null, or no window",
+            r"retention, hits inside a block and windows.* Use retention null, or no window",
         ),
         (
             lambda: engine(kv_events=True),
-            r"inside a block of full .* Write block_size 2 for the full",
+            r"inside a block of full .* Use block_size 2 for the full",
         ),
-        (lambda: engine(prefix_caching=False), r"is off.* Write prefix_caching true"),
+        (lambda: engine(prefix_caching=False), r"nothing to hit\. Use .* prefix_caching true"),
     ],
 )
 def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> None:

@@ -144,7 +144,7 @@ def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) 
         ({"transfer": "shove"}, "transfer"),
         ({"follow_up_turns": True}, "hands nothing back to P"),
         ({"engines": CLUSTERS["pd-ratio"].engines}, "unequal physical_per_logical"),
-        ({"engines": CLUSTERS["full"].engines}, "nobody to push to"),
+        ({"engines": CLUSTERS["full"].engines}, "push without P/D"),
     ],
 )
 def test_what_is_not_modelled_is_refused(change: dict[str, Any], said: str) -> None:

@@ -4,7 +4,7 @@ inside one of P, and refused elsewhere, because P keeps less than such a block h
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job, cluster_limits
+from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
@@ -35,9 +35,9 @@ def beside(window: int) -> tuple[Group, Group]:
 @pytest.mark.parametrize(("prefill", "decode"), NO_MULTIPLES)
 def test_a_block_of_d_that_begins_inside_one_of_p_is_refused(prefill: int, decode: int) -> None:
     said = (
-        f"The physical_per_logical of P, {prefill}, is no multiple of D's, {decode}, beside a "
-        "window, of which P keeps less than a block of D may hold. Use a multiple of D's for P, "
-        "or groups without a window."
+        "Cluster ratios combines unequal physical_per_logical and windows, of which P keeps less "
+        "than a block of D may hold. Use a physical_per_logical of P that is a multiple of D's, "
+        "or no window group."
     )
     with pytest.raises(UsageError) as refused:
         pair(prefill, decode, *beside(3))
@@ -60,7 +60,7 @@ def test_what_is_modelled_breaks_nothing(prefill: int, decode: int, window: int)
 def test_what_is_refused_would_pair_the_null_block(
     prefill: int, decode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "_check_windows", lambda _p, _d: None)
+    monkeypatch.setattr(Cluster, "checks", ())
     null = (INVARIANTS["null_block_is_nobody"],)
     verdicts = {
         explore(pair(prefill, decode, *beside(window), tokens=n), REFERENCE, null, 2_000).verdict

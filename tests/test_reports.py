@@ -81,7 +81,7 @@ def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
 
 def test_a_prompt_of_embeddings_cannot_be_told() -> None:
     jobs = (dataclasses.replace(CLUSTERS["pd-events"].jobs[0], embeds=True),)
-    with pytest.raises(UsageError, match="Write embeds false, or kv_events false"):
+    with pytest.raises(UsageError, match="Use embeds false, or kv_events false"):
         CLUSTERS["pd-events"].carrying(*jobs)
 
 

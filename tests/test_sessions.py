@@ -196,8 +196,8 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        (Engine("E", (FULL,), drafts=1), "drafts in steps that do not overlap"),
-        (Engine("E", (FULL, STATE), drafts=1, steps_in_flight=2), "beside a Mamba group"),
+        (Engine("E", (FULL,), drafts=1), "drafts, in steps that do not overlap"),
+        (Engine("E", (FULL, STATE), drafts=1, steps_in_flight=2), "sessions, drafts and Mamba"),
     ],
 )
 def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -> None:
@@ -207,7 +207,7 @@ def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -
 
 def test_a_failing_store_beside_steps_that_overlap_is_refused() -> None:
     engine = Engine("E", (FULL,), store=True, steps_in_flight=2)
-    with pytest.raises(UsageError, match="a store that fails beside steps that overlap"):
+    with pytest.raises(UsageError, match="failing loads, sessions and async scheduling"):
         Cluster("c", (engine,), sessions=True, failures=1)
 
 
@@ -226,7 +226,7 @@ def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None
 
 
 def test_parts_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"has no sessions\. Write sessions true"):
+    with pytest.raises(UsageError, match=r"has no sessions\. Use sessions true"):
         Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "a", parts=("b",)),))
     with pytest.raises(UsageError, match="tokens of a part of r0 is 0"):
         Job("r0", "a", parts=("",))

@@ -50,5 +50,5 @@ def test_a_drafter_in_narrower_blocks_is_refused() -> None:
         Group("window", 4, window=3, eagle=True),
     )
     for groups in ((Group("full", 4), narrow), (Group("full", 2, eagle=True), wide)):
-        with pytest.raises(UsageError, match=r"block size 2.*Write one block_size"):
+        with pytest.raises(UsageError, match=r"sparse retention and EAGLE.*Use one block_size"):
             Engine("E", groups, 12, retention=0, drafts=1)

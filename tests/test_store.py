@@ -108,11 +108,11 @@ def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None
 
 
 def test_a_store_beside_a_hand_over_is_bad_usage() -> None:
-    with pytest.raises(UsageError, match=r"does not model\. Write role both"):
+    with pytest.raises(UsageError, match=r"does not model\. Use store false, or role both"):
         Engine("P", (FULL,), role="prefill", store=True)
 
 
 def test_embeddings_with_a_store_are_bad_usage() -> None:
     engine = Engine("E", (FULL,), store=True)
-    with pytest.raises(UsageError, match="Write embeds false, or store false"):
+    with pytest.raises(UsageError, match="Use embeds false, or store false"):
         Cluster("c", (engine,), (Job("r0", "ab", embeds=True),))

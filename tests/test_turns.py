@@ -173,8 +173,8 @@ def test_the_tie_passes_over_turns() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"follow_up_turns": False}, "has no turns"),
-        ({"engines": CLUSTERS["pd-drafts"].engines}, "drafts beside a Mamba group"),
+        ({"follow_up_turns": False}, "has no follow-up turns"),
+        ({"engines": CLUSTERS["pd-drafts"].engines}, "follow-up turns, drafts and Mamba"),
         ({"transfer": "push"}, "hands nothing back to P"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
@@ -193,5 +193,5 @@ def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -
 
 def test_turns_need_two_engines_alike() -> None:
     both = Engine("E", FULL)
-    with pytest.raises(UsageError, match="not a P and a D"):
+    with pytest.raises(UsageError, match="without P/D"):
         Cluster("alone", (both,), follow_up_turns=True)

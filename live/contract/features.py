@@ -4,40 +4,43 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvproof.model.config import Cluster
+from kvproof.model.config.features import registry
 
 CORE = "core"
 
 
 class Feature(NamedTuple):
-    """What it is, and the features that it stands on."""
+    """What it is, the features that it stands on, and its id in the table of features, where a
+    single one of that table needs it."""
 
     what: str
     needs: tuple[str, ...] = ()
+    id: str = ""
 
 
 FEATURES = {
     CORE: Feature("one engine with full attention: without it nothing can be driven"),
-    "windows": Feature("sliding-window groups", (CORE,)),
-    "states": Feature("Mamba groups", (CORE,)),
+    "windows": Feature("sliding-window groups", (CORE,), "windows"),
+    "states": Feature("Mamba groups", (CORE,), "mamba"),
     "shared prefixes": Feature("blocks kept where two prompts part", (CORE,)),
-    "retention": Feature("a sparse cache", (CORE,)),
-    "partial hits": Feature("hits that end inside a block", ("states",)),
-    "priority": Feature("requests served by priority", (CORE,)),
-    "aborts": Feature("requests that are aborted", (CORE,)),
-    "evictions": Feature("blocks evicted from outside", (CORE,)),
-    "resets": Feature("the prefix cache reset", (CORE,)),
-    "sessions": Feature("prompts that come in parts", (CORE,)),
-    "embeddings": Feature("prompts of embeddings", (CORE,)),
-    "async": Feature("steps that overlap", (CORE,)),
-    "drafts": Feature("speculative decoding", (CORE,)),
-    "kv events": Feature("what an engine tells of its cache", (CORE,)),
+    "retention": Feature("a sparse cache", (CORE,), "retention"),
+    "partial hits": Feature("hits that end inside a block", ("states",), "partial_block_hits"),
+    "priority": Feature("requests served by priority", (CORE,), "priority"),
+    "aborts": Feature("requests that are aborted", (CORE,), "aborts"),
+    "evictions": Feature("blocks evicted from outside", (CORE,), "evictions"),
+    "resets": Feature("the prefix cache reset", (CORE,), "resets"),
+    "sessions": Feature("prompts that come in parts", (CORE,), "sessions"),
+    "embeddings": Feature("prompts of embeddings", (CORE,), "embeddings"),
+    "async": Feature("steps that overlap", (CORE,), "async_scheduling"),
+    "drafts": Feature("speculative decoding", (CORE,), "drafts"),
+    "kv events": Feature("what an engine tells of its cache", (CORE,), "kv_events"),
     "connector": Feature("a KV connector", (CORE,)),
-    "store": Feature("an external store of prefixes", ("connector",)),
+    "store": Feature("an external store of prefixes", ("connector",), "store"),
     "failed loads": Feature("loads that fail", ("connector",)),
-    "P/D": Feature("requests prefilled on P and decoded on D", ("connector",)),
+    "P/D": Feature("requests prefilled on P and decoded on D", ("connector",), "pd"),
     "pull": Feature("D reads from P over NIXL", ("P/D",)),
-    "push": Feature("P writes to D over NIXL", ("P/D", "failed loads")),
-    "turns": Feature("P reads back what D has kept", ("pull",)),
+    "push": Feature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
+    "turns": Feature("P reads back what D has kept", ("pull",), "follow_up_turns"),
     "functions": Feature("single functions called on the cases of a rule", ("P/D", "windows")),
 }
 
@@ -55,29 +58,12 @@ def with_needs(features: Iterable[str]) -> list[str]:
 
 def used_by(cluster: Cluster) -> list[str]:
     """The features that a cluster with its jobs uses, and all that they stand on."""
-    engines, jobs = cluster.engines, cluster.jobs
-    pairs = cluster.disaggregated
-    store = any(e.store for e in engines)
-    uses = {
-        "windows": any(g.kind == "window" for e in engines for g in e.groups),
-        "states": any(e.has_state for e in engines),
-        "shared prefixes": any(e.marks_shared_prefix_boundaries for e in engines),
-        "retention": any(e.retention is not None for e in engines),
-        "partial hits": any(e.partial_block_hits for e in engines),
-        "priority": cluster.by_priority,
-        "aborts": cluster.aborts,
-        "evictions": cluster.evictions,
-        "resets": cluster.resets or cluster.resets_any_time,
-        "sessions": cluster.sessions or any(job.parts for job in jobs),
-        "embeddings": any(job.embeds for job in jobs),
-        "async": any(e.overlaps for e in engines),
-        "drafts": any(e.drafts for e in engines),
-        "kv events": any(e.kv_events for e in engines),
-        "connector": any(e.has_connector for e in engines),
-        "store": store,
-        "failed loads": bool(cluster.failures) and not store,
-        "pull": pairs and not cluster.pushes,
-        "push": cluster.pushes,
-        "turns": cluster.follow_up_turns,
+    table = registry.used_by(cluster)
+    besides = {
+        "shared prefixes": any(e.marks_shared_prefix_boundaries for e in cluster.engines),
+        "connector": any(e.has_connector for e in cluster.engines),
+        "failed loads": bool(cluster.failures) and "store" not in table,
+        "pull": cluster.disaggregated and not cluster.pushes,
     }
-    return with_needs([CORE, *(feature for feature, used in uses.items() if used)])
+    used = [name for name, f in FEATURES.items() if f.id in table]
+    return with_needs([CORE, *used, *(name for name, is_used in besides.items() if is_used)])

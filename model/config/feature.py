@@ -34,7 +34,7 @@ class Exclusion(Generic[Part]):
     """Features that a feature does not go with.
 
     All of `beside` must be used by the same engine, or cluster (`of`), and `where` must hold there,
-    if it is given. `only` tells in the table where that is. `because` is a clause for the refusal,
+    if it is given. `only` tells in README where that is. `because` is a clause for the refusal,
     `instead` what to use; if it is not given, it is to leave out one of the features.
     """
 
@@ -49,7 +49,7 @@ class Exclusion(Generic[Part]):
 @dataclass(frozen=True, kw_only=True)
 class Limit(Generic[Part]):
     """What a feature asks of the numbers, groups or jobs around it. `check` gives the refusal where
-    that is not so. `words` tell in the table what is refused, where that is worth a word."""
+    that is not so. `words` tell in README what is refused, where that is worth a word."""
 
     of: type[Part]
     check: Callable[[Part], Refusal | None]

@@ -38,7 +38,7 @@ FEATURE = Feature(
             of=Engine,
             beside=("mamba",),
             where=_passes_two_boundaries,
-            only="in blocks of no more tokens",
+            only="as many as a Mamba block has tokens",
             because="of whose blocks a step may then pass two boundaries while its worker keeps "
             "one state",
             instead="fewer drafts than a Mamba block has tokens",

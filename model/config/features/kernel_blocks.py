@@ -37,7 +37,7 @@ FEATURE = Feature(
             of=Cluster,
             beside=("windows",),
             where=_begins_inside,
-            only="unless those of P are a multiple of those of D",
+            only="unless P's is a multiple of D's",
             because="of which P keeps less than a block of D may hold",
             instead="a physical_per_logical of P that is a multiple of D's, or no window group",
         ),

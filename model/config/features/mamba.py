@@ -11,5 +11,6 @@ FEATURE = Feature(
     options="`kind` of a group",
     of=Engine,
     used=lambda engine: engine.has_state,
+    on="an aligned Mamba group",
     off="no Mamba group",
 )

@@ -37,10 +37,11 @@ FEATURE = Feature(
     section="prefix cache",
     name="hits inside a block",
     words="hits that end inside a block, and their copies",
-    options="`match_unit`, or unequal sizes beside Mamba",
+    options="`match_unit`, or unequal sizes",
     of=Engine,
     used=lambda engine: engine.partial_block_hits,
     off="one block_size for all groups and match_unit 0",
+    needs=("mamba",),
     exclusions=(
         Exclusion(of=Engine, beside=("pd",)),
         Exclusion(of=Engine, beside=("store",)),

@@ -13,7 +13,8 @@ from kvproof.model.config.feature import SECTIONS, Exclusion, Feature, Refusal
 from kvproof.model.errors import UsageError
 
 
-def _found() -> Iterator[Feature[Any]]:
+def found() -> Iterator[Feature[Any]]:
+    """The features of the files in this folder."""
     for module in sorted(m.name for m in pkgutil.iter_modules(room.__path__)):
         feature = getattr(importlib.import_module(f"{room.__name__}.{module}"), "FEATURE", None)
         if feature is not None:
@@ -21,22 +22,15 @@ def _found() -> Iterator[Feature[Any]]:
 
 
 FEATURES: dict[str, Feature[Any]] = {
-    feature.id: feature for feature in sorted(_found(), key=lambda f: SECTIONS.index(f.section))
+    feature.id: feature for feature in sorted(found(), key=lambda f: SECTIONS.index(f.section))
 }
 """The features by id, section by section."""
 
 
-def uses(part: Engine | Cluster, feature: str) -> bool:
-    """Whether an engine, or a cluster or one of its engines, uses the feature of this id."""
-    entry = FEATURES[feature]
-    if isinstance(part, entry.of):
-        return entry.used(part)
-    return isinstance(part, Cluster) and any(entry.used(e) for e in part.engines)
-
-
-def used_by(part: Engine | Cluster) -> frozenset[str]:
-    """The ids of all features that an engine or a cluster uses."""
-    return frozenset(feature for feature in FEATURES if uses(part, feature))
+def used_by(part: Engine | Cluster) -> set[str]:
+    """The ids of all features that an engine uses, or a cluster or one of its engines."""
+    used = {f.id for f in FEATURES.values() if isinstance(part, f.of) and f.used(part)}
+    return used.union(*map(used_by, part.engines)) if isinstance(part, Cluster) else used
 
 
 @functools.cache
@@ -70,18 +64,14 @@ def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
         yield from _asked_by_jobs(part, used)
 
 
-def _lacking(
-    part: Engine | Cluster, feature: Feature[Any], used: frozenset[str]
-) -> Iterator[Refusal]:
+def _lacking(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> Iterator[Refusal]:
     if isinstance(part, feature.of):
         for need in (FEATURES[need] for need in feature.needs if need not in used):
             wrong = f"{_called(part)} has {feature.name} without {need.name}"
             yield Refusal(wrong, f"{need.on}, or {feature.off}")
 
 
-def _combined(
-    part: Engine | Cluster, feature: Feature[Any], used: frozenset[str]
-) -> Iterator[Refusal]:
+def _combined(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> Iterator[Refusal]:
     for exclusion in feature.exclusions:
         if not isinstance(part, exclusion.of) or not used.issuperset(exclusion.beside):
             continue
@@ -92,12 +82,16 @@ def _combined(
             yield Refusal(wrong, exclusion.instead or _listed("or", off))
 
 
-def _asked_by_jobs(cluster: Cluster, used: frozenset[str]) -> Iterator[Refusal]:
+def _asked_by_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
     for feature in FEATURES.values():
         field = feature.job_field
-        asking = next((j for j in cluster.jobs if field and getattr(j, field)), None)
-        if asking is not None and feature.id not in used:
-            wrong = f"Job {asking.name} has {field}, and {_called(cluster)} has no {feature.name}"
+        if not field or feature.id in used:
+            continue
+        asking = next((job for job in cluster.jobs if getattr(job, field)), None)
+        if asking is not None:
+            wrong = (
+                f"Job {asking.name} has {field}, and cluster {cluster.name} has no {feature.name}"
+            )
             yield Refusal(wrong, f"{feature.on}, or leave {field} out")
 
 
@@ -106,4 +100,5 @@ def _called(part: Engine | Cluster) -> str:
 
 
 def _listed(conjunction: str, words: list[str]) -> str:
-    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
+    comma = "," if conjunction == "or" else ""
+    return f"{', '.join(words[:-1])}{comma} {conjunction} {words[-1]}"

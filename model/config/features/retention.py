@@ -52,7 +52,7 @@ FEATURE = Feature(
             where=lambda engine: any(
                 g.eagle and g.block_size != engine.hit_unit for g in engine.groups
             ),
-            only="in narrower blocks than others",
+            only="in narrower blocks than others have",
             because="where hits are multiples of more tokens than the drafter's blocks have, "
             f"{NOT_MODELLED}",
             instead="one block_size for all groups, or retention null",

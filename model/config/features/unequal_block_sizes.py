@@ -11,7 +11,7 @@ def _mamba_is_widest(engine: Engine) -> Refusal | None:
         return Refusal(
             f"Engine {engine.name} has a Mamba group of narrower blocks than {widest}, which "
             "kvproof does not model",
-            f"{widest} for every Mamba group",
+            f"block_size {widest} for every Mamba group",
         )
     return None
 

@@ -1,0 +1,113 @@
+"""The table of features: complete, the source of README's table, and one file a feature."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kvproof.model.config.features as room
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config.features import registry
+from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
+from kvproof.model.errors import UsageError
+from kvproof.model.presets.random_clusters import drawn
+from kvproof.reports.feature_table import feature_table, with_feature_table
+from tests.conftest import CAREFUL, rewritten
+
+README = Path(__file__).parent.parent / "README.md"
+FULL = Group("full", 2)
+BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
+"""Fields that every cluster has, and no feature."""
+OPTIONS = {f.name for value in (Group, Engine, Job, Cluster) for f in dataclasses.fields(value)}
+
+
+def test_readme_has_the_table(pytestconfig: pytest.Config) -> None:
+    text = README.read_text(encoding="utf-8")
+    made = with_feature_table(text)
+    if pytestconfig.getoption("--rewrite") and made != text:
+        README.write_text(made, encoding="utf-8")
+        pytestconfig.stash[rewritten].append(README.name)
+        return
+    assert made == text, f"README's table differs: if that is right run pytest --rewrite, {CAREFUL}"
+
+
+def test_a_text_without_its_place_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no place for the table\. Use <!-- features: begin"):
+        with_feature_table("# kvproof")
+
+
+def test_every_option_has_a_feature() -> None:
+    words = [word for f in FEATURES.values() for word in re.findall(r"`(\w+)`", f.options)]
+    assert set(words) <= OPTIONS
+    assert set(words) == OPTIONS - BASICS
+
+
+def test_what_a_refusal_says_of_a_feature_is_there() -> None:
+    assert all(FEATURES[f].off for together, _ in exclusions() for f in together)
+    needed = [(f, FEATURES[need]) for f in FEATURES.values() for need in f.needs]
+    assert all(feature.off and need.on for feature, need in needed)
+    assert all(f.on for f in FEATURES.values() if f.job_field)
+
+
+def test_a_feature_is_called_as_its_file() -> None:
+    files = {path.stem for path in Path(room.__file__).parent.glob("*.py")}
+    assert files == {"__init__", "registry", *FEATURES}
+
+
+def test_each_is_told_beside_the_other() -> None:
+    rows = {line.split(" | ")[0]: line.split(" | ")[-1] for line in feature_table().splitlines()}
+    store, pair = (rows[f"| {FEATURES[name].words}"] for name in ("store", "pd"))
+    assert "P/D" in store
+    assert "a store" in pair
+
+
+def test_an_exclusion_of_engines_names_features_of_engines() -> None:
+    for together, exclusion in exclusions():
+        if exclusion.of is Engine:
+            assert {FEATURES[f].of for f in together} == {Engine}, together
+
+
+ODD = """
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import Exclusion, Feature
+
+FEATURE = Feature(
+    id="odd_limits",
+    section="engine",
+    name="odd limits",
+    words="a limit of three requests",
+    options="`max_requests`",
+    of=Engine,
+    used=lambda engine: engine.policy == "priority" and engine.max_requests == 3,
+    off="max_requests 2",
+    exclusions=(Exclusion(of=Engine, beside=("store",)),),
+    draw=lambda settings: settings.on_engines(policy="priority", max_requests=3),
+)
+"""
+
+
+@pytest.fixture
+def odd_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One more file in the folder of features."""
+    (tmp_path / "odd_limits.py").write_text(ODD, encoding="utf-8")
+    monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
+    (feature,) = (f for f in registry.found() if f.id == "odd_limits")
+    monkeypatch.setitem(FEATURES, feature.id, feature)
+    exclusions.cache_clear()
+    yield feature.id
+    exclusions.cache_clear()
+
+
+def test_a_new_feature_is_one_file(odd_limits: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Engine("E", (FULL,), policy="priority", max_requests=3, store=True)
+    assert str(refused.value) == (
+        "Engine E combines odd limits and a store, which kvproof does not model. "
+        "Use max_requests 2, or store false."
+    )
+    assert "| a limit of three requests | `max_requests` |  | a store |" in feature_table()
+    clusters = [c for c in map(drawn, range(200)) if odd_limits in used_by(c)]
+    assert clusters
+    assert not any("store" in used_by(c) for c in clusters)
