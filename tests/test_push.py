@@ -142,7 +142,7 @@ def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) 
     ("change", "said"),
     [
         ({"transfer": "shove"}, "transfer"),
-        ({"follow_up_turns": True}, "hands nothing back to P"),
+        ({"follow_up_turns": True}, "no reverse transfer"),
         ({"engines": CLUSTERS["pd-ratio"].engines}, "unequal physical_per_logical"),
         ({"engines": CLUSTERS["full"].engines}, "push without P/D"),
     ],

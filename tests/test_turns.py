@@ -175,7 +175,7 @@ def test_the_tie_passes_over_turns() -> None:
     [
         ({"follow_up_turns": False}, "has no follow-up turns"),
         ({"engines": CLUSTERS["pd-drafts"].engines}, "follow-up turns, drafts and Mamba"),
-        ({"transfer": "push"}, "hands nothing back to P"),
+        ({"transfer": "push"}, "no reverse transfer"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
         ({"jobs": (Job("r0 back", "ab"),)}, "another name"),

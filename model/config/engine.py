@@ -42,7 +42,7 @@ class Engine:
     resent prompt or a sibling resumes, and above 0 also those at every multiple of so many tokens.
     `drafts` is the number of tokens that a drafter proposes for each request after each of its
     samples (`num_speculative_tokens`); 0 is no drafter (see `drafts`).
-    With `kv_events` the engine tells what it stores in the cache and removes from it
+    With `kv_events` the engine reports what it stores in the cache and removes from it
     (`KVEventsConfig.enable_kv_cache_events`; see `kv_events`).
     `match_unit` is the number of tokens between two prefixes that have a hash
     (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
@@ -134,12 +134,12 @@ class Engine:
 
     @property
     def connected(self) -> bool:
-        """Whether the engine hands requests over, or takes them over."""
+        """Whether the engine is one of a pair, prefill or decode."""
         return self.role != "both"
 
     @property
     def has_connector(self) -> bool:
-        """Whether the engine has a KV connector: for hand-overs, or a store."""
+        """Whether the engine has a KV connector: for KV transfers, or a store."""
         return self.connected or self.store
 
     @property

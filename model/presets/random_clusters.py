@@ -61,7 +61,7 @@ def from_name(name: str) -> Cluster:
     """The cluster of a name like random:7. Raises UsageError where no seed follows."""
     seed = name.removeprefix(PREFIX)
     if not seed.isdecimal():
-        raise UsageError(f"{name} has no seed. Write {PREFIX} and a whole number from 0 on.")
+        raise UsageError(f"{name} has no seed. Use {PREFIX} and a whole number from 0 on.")
     return drawn(int(seed))
 
 

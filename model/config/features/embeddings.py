@@ -14,7 +14,7 @@ FEATURE = Feature(
     off="embeds false",
     exclusions=(
         Exclusion(of=Cluster, beside=("store",), because="which knows prompts by their token ids"),
-        Exclusion(of=Cluster, beside=("kv_events",), because="which could not tell their tokens"),
+        Exclusion(of=Cluster, beside=("kv_events",), because="which could not name their tokens"),
         Exclusion(of=Cluster, beside=("follow_up_turns",)),
     ),
 )

@@ -1,4 +1,4 @@
-"""Follow-up turns: D hands back what it computed, and P loads it for the next turn."""
+"""Follow-up turns: D keeps what it computed, and P loads it for the next turn."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
@@ -41,8 +41,7 @@ FEATURE = Feature(
     id="follow_up_turns",
     section="P/D",
     name="follow-up turns",
-    words="follow-up turns: D hands back what it computed, and P loads it "
-    "(`bidirectional_kv_xfer`)",
+    words="follow-up turns: D keeps what it computed, and P loads it (`bidirectional_kv_xfer`)",
     options="`follow_up_turns`, `follows` of a job",
     of=Cluster,
     used=lambda cluster: cluster.follow_up_turns,
@@ -54,7 +53,7 @@ FEATURE = Feature(
         Exclusion(
             of=Cluster,
             beside=("push",),
-            because="and vLLM's push connector hands nothing back to P",
+            because="and vLLM's push connector has no reverse transfer",
         ),
         Exclusion(of=Cluster, beside=("drafts", "mamba")),
     ),
