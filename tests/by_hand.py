@@ -1,0 +1,78 @@
+"""Engines and requests made by hand, for direct tests of the parts of the reference.
+
+A prompt is written in letters. A block is cached under the prefix that ends with its last token, so
+`cached={(0, "ab"): 1}` says that block 1 of group 0 has the first two tokens of "ab...".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.state import NULL, WAITING, Block, Key, Request, Table
+from kvproof.model.state import Engine as EngineState
+
+FULL = Group("full", 2)
+WINDOW = Group("window", 2, window=3)
+MAMBA = Group("mamba", 2)
+STATE = Group("mamba", 2, mode="none")
+EAGLE = Group("full", 2, eagle=True)
+
+
+def pool_of(
+    count: int = 6,
+    *,
+    held: Mapping[int, int] | None = None,
+    cached: Mapping[Key, int | tuple[int, ...]] | None = None,
+    free: Table | None = None,
+    **fields: Any,
+) -> EngineState:
+    """An engine with `count` blocks. `held` are the references of blocks in use; all others are
+    free, in the order of their ids or that of `free`."""
+    held = held or {}
+    blocks = [Block(refs=held.get(number, 0)) for number in range(count)]
+    entries = {k: (b,) if isinstance(b, int) else b for k, b in (cached or {}).items()}
+    for key, under in sorted(entries.items()):
+        for number in under:
+            block = blocks[number]
+            first = block.key is None
+            blocks[number] = (
+                block._replace(key=key) if first else block._replace(also=(*block.also, key))
+            )
+    if free is None:
+        free = tuple(b for b in range(1, count) if b not in held)
+    return EngineState(
+        "E",
+        blocks=tuple(blocks),
+        free=free,
+        cached=tuple(sorted(entries.items())),
+        memory=(None,) * count,
+        **fields,
+    )
+
+
+def request(prompt: str = "abcd", *tables: Table, name: str = "r0", **fields: Any) -> Request:
+    """A request with these block tables, one a group."""
+    fields = {"status": WAITING, "submitted_prompt_tokens": len(prompt), "max_tokens": 1} | fields
+    return Request(name, prompt=prompt, tables=tables, **fields)
+
+
+def serving(*requests: Request, count: int = 8, **options: Any) -> EngineState:
+    """An engine with these requests, whose blocks have one reference for each place in a table.
+    Those that run are in its running queue."""
+    held: dict[int, int] = {}
+    for each in requests:
+        for table in each.tables:
+            for block in set(table) - {NULL}:
+                held[block] = held.get(block, 0) + 1
+    running = tuple(r.id for r in requests if r.status == "running")
+    return pool_of(count, held=held, requests=requests, running=running, **options)
+
+
+def config(*groups: Group, **options: Any) -> Engine:
+    """The configuration of an engine, by default with one group of full attention."""
+    return Engine("E", groups or (FULL,), **{"num_blocks": 8} | options)
+
+
+def cluster(cfg: Engine, *jobs: Job, **options: Any) -> Cluster:
+    """A cluster of one engine."""
+    return Cluster("by hand", (cfg,), jobs or (Job("r0", "abcd", 2),), **options)
