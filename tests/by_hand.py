@@ -4,11 +4,12 @@ A prompt is written in letters. A block is cached under the prefix that ends wit
 `cached={(0, "ab"): 1}` says that block 1 of group 0 has the first two tokens of "ab...".
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from kvproof.model.config import Cluster, Engine, Group, Job
-from kvproof.model.state import NULL, WAITING, Block, Key, Request, Table
+from kvproof.model.state import NULL, WAITING, Block, Key, Request, State, Table, Transfer
 from kvproof.model.state import Engine as EngineState
 
 FULL = Group("full", 2)
@@ -16,6 +17,7 @@ WINDOW = Group("window", 2, window=3)
 MAMBA = Group("mamba", 2)
 STATE = Group("mamba", 2, mode="none")
 EAGLE = Group("full", 2, eagle=True)
+ROLES = {"P": "prefill", "D": "decode"}
 
 
 def pool_of(
@@ -24,6 +26,7 @@ def pool_of(
     held: Mapping[int, int] | None = None,
     cached: Mapping[Key, int | tuple[int, ...]] | None = None,
     free: Table | None = None,
+    name: str = "E",
     **fields: Any,
 ) -> EngineState:
     """An engine with `count` blocks. `held` are the references of blocks in use; all others are
@@ -41,7 +44,7 @@ def pool_of(
     if free is None:
         free = tuple(b for b in range(1, count) if b not in held)
     return EngineState(
-        "E",
+        name,
         blocks=tuple(blocks),
         free=free,
         cached=tuple(sorted(entries.items())),
@@ -71,6 +74,36 @@ def serving(*requests: Request, count: int = 8, **options: Any) -> EngineState:
 def config(*groups: Group, **options: Any) -> Engine:
     """The configuration of an engine, by default with one group of full attention."""
     return Engine("E", groups or (FULL,), **{"num_blocks": 8} | options)
+
+
+def pair(
+    *groups: Group, jobs: tuple[Job, ...] = (Job("r0", "abcd", 2),), **options: Any
+) -> Cluster:
+    """A cluster of P, which prefills, and D, which decodes. Options that no engine has are the
+    cluster's."""
+    of_engines = {f.name for f in dataclasses.fields(Engine)}
+    shared = {k: options.pop(k) for k in list(options) if k in of_engines}
+    made = (Engine(n, groups or (FULL,), role=role, **shared) for n, role in ROLES.items())
+    return Cluster("by hand", tuple(made), jobs, **options)
+
+
+def on_prefill(prompt: str, *tables: Table, **fields: Any) -> Request:
+    """A request of P."""
+    return request(prompt, *tables, route="to_decode", **fields)
+
+
+def on_decode(prompt: str, *tables: Table, **fields: Any) -> Request:
+    """A request of D."""
+    return request(prompt, *tables, route="from_prefill", **fields)
+
+
+def both(p: Request | None = None, d: Request | None = None, *transfers: Transfer) -> State:
+    """P and D with at most one request each."""
+    engines = (
+        serving(*[r for r in (p,) if r], name="P"),
+        serving(*[r for r in (d,) if r], name="D"),
+    )
+    return State(engines, transfers)
 
 
 def cluster(cfg: Engine, *jobs: Job, **options: Any) -> Cluster:

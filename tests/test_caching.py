@@ -63,6 +63,13 @@ def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     assert [p for (group, p), _ in grown.cached if group == 0] == ["ab", "abcd", "abcdef"]
 
 
+def test_no_block_is_cached_beyond_the_last_hit() -> None:
+    held = running((1, 2, 3, 4, 5, 6), (7, 8))
+    cfg = config(Group("full", 1), WIDE)
+    engine, _ = coordinator.cache(cfg, serving(held, count=9), held, 6, SPEC)
+    assert keys(engine) == ["a", "ab", "abc", "abcd", "abcd"]
+
+
 def test_blocks_of_a_window_that_serve_no_hit_are_counted_and_not_cached() -> None:
     held = running((4, 5), (1, 2, 3, 6))
     engine, after = coordinator.cache(config(WIDE, WINDOW), serving(held), held, 8, SPEC)
@@ -103,7 +110,7 @@ def ending(prompt: str, computed: int, **options: object) -> Engine:
     held = request(
         prompt, (1, 2), (3, 4), num_cached_blocks=(0, 0), status="running", computed=computed
     )
-    cfg = config(WIDE, WIDE_STATE, match_unit=2, num_blocks=12, **options)
+    cfg = config(WIDE, WIDE_STATE, num_blocks=12, **{"match_unit": 2} | options)
     return coordinator.cache(cfg, serving(held, reports=()), held, computed, SPEC)[0]
 
 
@@ -113,6 +120,11 @@ def test_the_last_prefix_of_a_prompt_is_cached_inside_its_block() -> None:
     assert engine.blocks_for((1, "abcdef")) == (4,)
     assert engine.reports is not None
     assert engine.reports[-1] == Stored(1, "abcd", "ef", ("abcdef",))
+
+
+def test_a_prompt_that_ends_inside_its_first_block_is_cached_too() -> None:
+    assert keys(ending("abc", 2)) == ["ab", "ab"]
+    assert keys(ending("abcdef", 5, match_unit=1)) == ["abcd", "abcde", "abcd", "abcde"]
 
 
 def test_attention_has_it_once_it_is_computed_and_a_state_only_where_a_chunk_ends_there() -> None:

@@ -2,13 +2,11 @@
 of them. What was predicted is what is taken."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kvproof.model import config as configuration
 from kvproof.model.config import Group
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.blocks import coordinator, growth
+from kvproof.model.reference.blocks import coordinator
 from kvproof.model.reference.blocks.coordinator import Hit
 from kvproof.model.reference.rules import SPEC
 from kvproof.model.state import NULL, Engine
@@ -115,7 +113,7 @@ def test_a_hit_inside_a_block_needs_room_for_copies() -> None:
 def test_before_a_load_full_attention_alone_must_hold_the_hit() -> None:
     decode = config(FULL, MAMBA, role="decode")
     engine = cached((2, 4), (2,))
-    assert look_up(decode, engine, 4, external=2) == Hit(4, (4, 2), 0)
+    assert look_up(decode, engine, 4, external=1) == Hit(4, (4, 2), 0)
     with pytest.raises(NotAllowed, match="does not hold in every group"):
         look_up(decode, engine, 6, external=2)
     store = config(FULL, MAMBA, store=True)
@@ -175,10 +173,10 @@ def test_blocks_for_a_load_are_taken_after_all_hits_are_referenced() -> None:
 
 def test_a_load_brings_the_state_at_its_end() -> None:
     decode = config(FULL, MAMBA, role="decode")
-    _, admitted = coordinator.admit(
-        decode, cached((2,), (2,)), request(TOKENS, external=4), Hit(2, (2, 2), 0), SPEC
-    )
-    assert admitted.tables == ((1, 2, 3), (NULL, NULL, 4))
+    loads = request("abcdefg", external=7)
+    _, admitted = coordinator.admit(decode, cached((), ()), loads, Hit(0, (0, 0), 0), SPEC)
+    assert admitted.tables == ((1, 2, 3, 4), (NULL, NULL, NULL, 5))
+    assert admitted.num_cached_blocks == (0, 0)
 
 
 def test_a_window_is_let_go_by_the_token_that_a_load_is_resumed_at() -> None:
@@ -217,49 +215,3 @@ def test_a_hit_inside_a_block_is_copied() -> None:
     engine, grown = coordinator.grow(cfg, engine, admitted, 7, SPEC, fresh=True)
     assert grown.tables == ((1, 3), (NULL, 5))
     assert engine.copies == ((0, 2, 3), (1, 4, 5))
-
-
-# What was predicted is taken
-
-LENGTHS = st.sets(st.sampled_from([2, 4, 6])).map(sorted).map(tuple)
-
-
-@given(
-    st.sampled_from([(FULL,), (FULL, WINDOW), (FULL, MAMBA), (FULL, WINDOW, MAMBA)]),
-    st.lists(LENGTHS, min_size=3, max_size=3),
-    st.integers(1, 8),
-)
-def test_an_admission_takes_what_was_predicted(
-    groups: tuple[Group, ...], lengths: list[tuple[int, ...]], tokens: int
-) -> None:
-    cfg = config(*groups, num_blocks=40)
-    engine = cached(*lengths[: len(groups)], count=40)
-    hit = look_up(cfg, engine, coordinator.longest_together(cfg, engine, TOKENS, SPEC))
-    end = min(hit.tokens + tokens, 8)
-    needed = coordinator.predicted(cfg, engine, request(TOKENS), hit, end, SPEC)
-    grown = growth.grow(cfg, engine, request(TOKENS), hit, end, SPEC)
-    assert needed == len(engine.free) - len(grown.engine.free)
-
-
-@pytest.mark.parametrize(("end", "needed"), [(4, 0), (5, 2), (6, 2), (7, 3)])
-def test_a_running_request_needs_new_blocks_of_attention_and_one_state(
-    end: int, needed: int
-) -> None:
-    running = request(TOKENS, (1, 2), (NULL, 3), status="running", computed=4)
-    assert coordinator.predicted(HYBRID, serving(running), running, None, end, SPEC) == needed
-
-
-def test_a_hit_that_is_in_use_costs_nothing_and_a_free_one_a_block() -> None:
-    hit, asked = Hit(2, (2,), 0), request("abc", name="r1")
-    cfg = config(FULL)
-    assert coordinator.predicted(cfg, cached((2,)), asked, hit, 3, SPEC) == 2
-    used = pool_of(8, held={1: 1}, cached={(0, "ab"): 1})
-    assert coordinator.predicted(cfg, used, asked, hit, 3, SPEC) == 1
-
-
-def test_a_load_needs_a_block_for_the_state_that_it_brings() -> None:
-    store = config(FULL, MAMBA, store=True, num_blocks=20)
-    loads = request(TOKENS, external=4)
-    empty = cached((), (), count=20)
-    assert coordinator.predicted(store, empty, loads, Hit(0, (0, 0), 0), 4, SPEC) == 3
-    assert coordinator.predicted(store, empty, loads, Hit(0, (0, 0), 0), 6, SPEC) == 5
