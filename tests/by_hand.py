@@ -8,7 +8,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Choice
+from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.scheduling.scheduler import Scheduling
 from kvproof.model.state import NULL, WAITING, Block, Key, Request, State, Table, Transfer
 from kvproof.model.state import Engine as EngineState
 
@@ -17,6 +23,7 @@ WINDOW = Group("window", 2, window=3)
 MAMBA = Group("mamba", 2)
 STATE = Group("mamba", 2, mode="none")
 EAGLE = Group("full", 2, eagle=True)
+CLUSTER_OPTIONS = {f.name for f in dataclasses.fields(Cluster)}
 ROLES = {"P": "prefill", "D": "decode"}
 
 
@@ -57,6 +64,13 @@ def request(prompt: str = "abcd", *tables: Table, name: str = "r0", **fields: An
     """A request with these block tables, one a group."""
     fields = {"status": WAITING, "submitted_prompt_tokens": len(prompt), "max_tokens": 1} | fields
     return Request(name, prompt=prompt, tables=tables, **fields)
+
+
+def running(prompt: str, *tables: tuple[int, ...], computed: int, **fields: Any) -> Request:
+    """A request that runs and has computed so many tokens."""
+    counted = fields.pop("num_cached_blocks", (0,) * len(tables))
+    fields = {"status": "running", "computed": computed, "num_cached_blocks": counted} | fields
+    return request(prompt, *tables, **fields)
 
 
 def serving(*requests: Request, count: int = 8, **options: Any) -> EngineState:
@@ -109,3 +123,20 @@ def both(p: Request | None = None, d: Request | None = None, *transfers: Transfe
 def cluster(cfg: Engine, *jobs: Job, **options: Any) -> Cluster:
     """A cluster of one engine."""
     return Cluster("by hand", (cfg,), jobs or (Job("r0", "abcd", 2),), **options)
+
+
+def step(
+    cfg: Engine, *requests: Request, jobs: tuple[Job, ...] = (), rules: Rules = SPEC, **fields: Any
+) -> Scheduling:
+    """A step in the making of an engine with these requests, one job each."""
+    options = {k: fields.pop(k) for k in list(fields) if k in CLUSTER_OPTIONS}
+    jobs = jobs or tuple(Job(r.id, r.prompt, r.max_tokens) for r in requests)
+    made = cluster(cfg, *jobs, **options)
+    state = State((serving(*requests, **{"count": cfg.num_blocks} | fields),))
+    return Scheduling(made, rules, state, "E")
+
+
+def refused(work: Scheduling, choice: Choice, match: str) -> None:
+    """Assert that a step may not choose this."""
+    with pytest.raises(NotAllowed, match=match):
+        work.take_choice(choice)
