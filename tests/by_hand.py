@@ -13,8 +13,10 @@ import pytest
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Choice
-from kvproof.model.reference.rules import SPEC, Rules
-from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling.scheduler import take_choice
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import NULL, WAITING, Block, Key, Request, State, Table, Transfer
 from kvproof.model.state import Engine as EngineState
 
@@ -24,6 +26,7 @@ MAMBA = Group("mamba", 2)
 STATE = Group("mamba", 2, mode="none")
 EAGLE = Group("full", 2, eagle=True)
 CLUSTER_OPTIONS = {f.name for f in dataclasses.fields(Cluster)}
+TOKENS = "abcdefgh"
 ROLES = {"P": "prefill", "D": "decode"}
 
 
@@ -58,6 +61,13 @@ def pool_of(
         memory=(None,) * count,
         **fields,
     )
+
+
+def cached(*lengths: tuple[int, ...], count: int = 12) -> EngineState:
+    """An engine where each group has the prefixes of TOKENS of these lengths cached, in blocks that
+    are numbered from 1 on."""
+    keys = [(group, TOKENS[:n]) for group, each in enumerate(lengths) for n in each]
+    return pool_of(count, cached={key: number for number, key in enumerate(keys, 1)})
 
 
 def request(prompt: str = "abcd", *tables: Table, name: str = "r0", **fields: Any) -> Request:
@@ -126,17 +136,21 @@ def cluster(cfg: Engine, *jobs: Job, **options: Any) -> Cluster:
 
 
 def step(
-    cfg: Engine, *requests: Request, jobs: tuple[Job, ...] = (), rules: Rules = SPEC, **fields: Any
-) -> Scheduling:
+    cfg: Engine,
+    *requests: Request,
+    jobs: tuple[Job, ...] = (),
+    rules: Rules = REFERENCE,
+    **fields: Any,
+) -> SchedulerStep:
     """A step in the making of an engine with these requests, one job each."""
     options = {k: fields.pop(k) for k in list(fields) if k in CLUSTER_OPTIONS}
     jobs = jobs or tuple(Job(r.id, r.prompt, r.max_tokens) for r in requests)
     made = cluster(cfg, *jobs, **options)
     state = State((serving(*requests, **{"count": cfg.num_blocks} | fields),))
-    return Scheduling(made, rules, state, "E")
+    return SchedulerStep(made, rules, state, "E")
 
 
-def refused(work: Scheduling, choice: Choice, match: str) -> None:
+def refused(work: SchedulerStep, choice: Choice, match: str) -> None:
     """Assert that a step may not choose this."""
     with pytest.raises(NotAllowed, match=match):
-        work.take_choice(choice)
+        take_choice(work, choice)

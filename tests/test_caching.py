@@ -2,8 +2,8 @@
 
 from kvproof.model.config import Group
 from kvproof.model.kv_events import Stored
-from kvproof.model.reference.blocks import coordinator
-from kvproof.model.reference.rules import SPEC
+from kvproof.model.reference.blocks import caching
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL, Engine, Request
 from tests.by_hand import EAGLE, FULL, MAMBA, WINDOW, config, request, serving
 
@@ -22,7 +22,7 @@ def keys(engine: Engine) -> list[str]:
 
 def test_full_blocks_are_cached_under_their_prefixes_and_counted() -> None:
     held = running((1, 2, 3), num_cached_blocks=(0,))
-    engine, after = coordinator.cache(config(FULL), serving(held), held, 5, SPEC)
+    engine, after = caching.cache(config(FULL), serving(held), held, 5, REFERENCE)
     assert engine.cached == (((0, "ab"), (1,)), ((0, "abcd"), (2,)))
     assert after.num_cached_blocks == (2,)
     assert engine.request("r0") == after
@@ -30,22 +30,22 @@ def test_full_blocks_are_cached_under_their_prefixes_and_counted() -> None:
 
 def test_what_is_counted_is_not_cached_again() -> None:
     held = running((1, 2, 3), num_cached_blocks=(1,))
-    engine, after = coordinator.cache(config(FULL), serving(held), held, 6, SPEC)
+    engine, after = caching.cache(config(FULL), serving(held), held, 6, REFERENCE)
     assert keys(engine) == ["abcd", "abcdef"]
     assert after.num_cached_blocks == (3,)
-    _, again = coordinator.cache(config(FULL), engine, after, 4, SPEC)
+    _, again = caching.cache(config(FULL), engine, after, 4, REFERENCE)
     assert again.num_cached_blocks == (3,)
 
 
 def test_nothing_is_cached_where_caching_is_off() -> None:
     held = running((1, 2, 3))
     off = config(FULL, prefix_caching=False)
-    assert coordinator.cache(off, serving(held), held, 6, SPEC) == (serving(held), held)
+    assert caching.cache(off, serving(held), held, 6, REFERENCE) == (serving(held), held)
 
 
 def test_each_group_caches_its_own_blocks_and_passes_over_null() -> None:
     held = running((1, 2), (NULL, 3))
-    engine, after = coordinator.cache(HYBRID, serving(held), held, 4, SPEC)
+    engine, after = caching.cache(HYBRID, serving(held), held, 4, REFERENCE)
     assert engine.cached == (((0, "ab"), (1,)), ((0, "abcd"), (2,)), ((1, "abcd"), (3,)))
     assert after.num_cached_blocks == (2, 2)
 
@@ -53,26 +53,26 @@ def test_each_group_caches_its_own_blocks_and_passes_over_null() -> None:
 def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     held = running((1, 2, 3), (4,))
     unequal = config(FULL, WIDE)
-    assert keys(coordinator.cache(unequal, serving(held), held, 6, SPEC)[0]) == [
+    assert keys(caching.cache(unequal, serving(held), held, 6, REFERENCE)[0]) == [
         "ab",
         "abcd",
         "abcd",
     ]
     with_drafter = config(EAGLE, WIDE, drafts=1)
-    grown = coordinator.cache(with_drafter, serving(held), held, 6, SPEC)[0]
+    grown = caching.cache(with_drafter, serving(held), held, 6, REFERENCE)[0]
     assert [p for (group, p), _ in grown.cached if group == 0] == ["ab", "abcd", "abcdef"]
 
 
 def test_no_block_is_cached_beyond_the_last_hit() -> None:
     held = running((1, 2, 3, 4, 5, 6), (7, 8))
     cfg = config(Group("full", 1), WIDE)
-    engine, _ = coordinator.cache(cfg, serving(held, count=9), held, 6, SPEC)
+    engine, _ = caching.cache(cfg, serving(held, count=9), held, 6, REFERENCE)
     assert keys(engine) == ["a", "ab", "abc", "abcd", "abcd"]
 
 
 def test_blocks_of_a_window_that_serve_no_hit_are_counted_and_not_cached() -> None:
     held = running((4, 5), (1, 2, 3, 6))
-    engine, after = coordinator.cache(config(WIDE, WINDOW), serving(held), held, 8, SPEC)
+    engine, after = caching.cache(config(WIDE, WINDOW), serving(held), held, 8, REFERENCE)
     assert [p for (group, p), _ in engine.cached if group == 1] == ["abcd", "abcdefgh"]
     assert after.num_cached_blocks == (2, 4)
 
@@ -81,7 +81,7 @@ def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
     held = running((1, 1, 2))
     again = held._replace(num_cached_blocks=(0,))
     begun = serving(held, cached={(0, "ab"): 1})
-    engine, after = coordinator.cache(config(FULL), begun, again, 6, SPEC)
+    engine, after = caching.cache(config(FULL), begun, again, 6, REFERENCE)
     assert engine.dead == "block 1 is to be hashed twice"
     assert (engine.cached, after) == (begun.cached, again)
 
@@ -89,14 +89,14 @@ def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
 def test_a_run_of_cached_blocks_is_told_at_once() -> None:
     held = running((1, 2, 3), num_cached_blocks=(1,))
     begun = serving(held, reports=())
-    engine, _ = coordinator.cache(config(FULL, kv_events=True), begun, held, 6, SPEC)
+    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 6, REFERENCE)
     assert engine.reports == (Stored(0, "ab", "cdef", ("abcd", "abcdef")),)
 
 
 def test_a_block_that_was_cached_before_is_not_told_again() -> None:
     held = running((1, 2))
     begun = serving(held, cached={(0, "xy"): 1}, reports=())
-    engine, _ = coordinator.cache(config(FULL, kv_events=True), begun, held, 4, SPEC)
+    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 4, REFERENCE)
     assert engine.reports == (Stored(0, "ab", "cd", ("abcd",)),)
 
 
@@ -111,7 +111,7 @@ def ending(prompt: str, computed: int, **options: object) -> Engine:
         prompt, (1, 2), (3, 4), num_cached_blocks=(0, 0), status="running", computed=computed
     )
     cfg = config(WIDE, WIDE_STATE, num_blocks=12, **{"match_unit": 2} | options)
-    return coordinator.cache(cfg, serving(held, reports=()), held, computed, SPEC)[0]
+    return caching.cache(cfg, serving(held, reports=()), held, computed, REFERENCE)[0]
 
 
 def test_the_last_prefix_of_a_prompt_is_cached_inside_its_block() -> None:
@@ -143,8 +143,8 @@ def test_a_last_prefix_is_cached_and_told_once() -> None:
     held = request(
         "abcdefg", (1, 2), (3, 4), num_cached_blocks=(1, 1), status="running", computed=6
     )
-    once, held = coordinator.cache(INSIDE, serving(held, reports=()), held, 6, SPEC)
-    twice, _ = coordinator.cache(INSIDE, once, held, 6, SPEC)
+    once, held = caching.cache(INSIDE, serving(held, reports=()), held, 6, REFERENCE)
+    twice, _ = caching.cache(INSIDE, once, held, 6, REFERENCE)
     assert twice == once
 
 
@@ -154,35 +154,7 @@ def test_a_last_prefix_is_cached_and_told_once() -> None:
 def test_a_state_is_cached_after_all_when_a_session_resumes_there() -> None:
     sparse = config(FULL, MAMBA, retention=0)
     held = request("abc", (1,), (2,), num_cached_blocks=(1, 1), status="running", computed=2)
-    engine, _ = coordinator.cache(sparse, serving(held), held, 2, SPEC)
+    engine, _ = caching.cache(sparse, serving(held), held, 2, REFERENCE)
     assert engine.blocks_for((1, "ab")) == (2,)
-    dense, _ = coordinator.cache(HYBRID, serving(held), held, 2, SPEC)
+    dense, _ = caching.cache(HYBRID, serving(held), held, 2, REFERENCE)
     assert not dense.cached
-
-
-# Letting go
-
-
-def test_blocks_behind_a_window_or_a_state_come_free_tail_first() -> None:
-    held = running((1, 2, 3), (4, 5, 6), computed=6)
-    begun = serving(held)
-    engine, after = coordinator.release_skipped(config(FULL, WINDOW), begun, held, SPEC)
-    assert after.tables == ((1, 2, 3), (NULL, NULL, 6))
-    assert engine.free == (5, 4, 7)
-    assert engine.request("r0") == after
-
-
-def test_as_many_tokens_are_left_behind_as_are_said() -> None:
-    held = running((1, 2, 3), (4, 5, 6), computed=6)
-    _, after = coordinator.release_skipped(config(FULL, MAMBA), serving(held), held, SPEC, 3)
-    assert after.tables == ((1, 2, 3), (NULL, 5, 6))
-    _, none = coordinator.release_skipped(config(FULL, MAMBA), serving(held), held, SPEC, 0)
-    assert none.tables == held.tables
-
-
-def test_no_more_is_let_go_than_the_table_has() -> None:
-    held = running((1, 2, 3), (4,), computed=8)
-    _, after = coordinator.release_skipped(config(FULL, MAMBA), serving(held), held, SPEC)
-    assert after.tables[1] == (NULL,)
-    bare = held._replace(tables=())
-    assert coordinator.release_skipped(HYBRID, serving(bare), bare, SPEC)[1].tables == ()

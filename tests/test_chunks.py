@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from kvproof.model.config import Engine, Group
 from kvproof.model.events import Admit, Compute
-from kvproof.model.reference.blocks.coordinator import Hit
+from kvproof.model.reference.blocks.prefix_hits import Hit
+from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.state import Flight
 from tests.by_hand import EAGLE, FULL, MAMBA, config, refused, request, running, step
 
@@ -22,31 +24,31 @@ def test_known_tokens_and_drafts_within_the_budget() -> None:
     held = running("abcdef", (1,), computed=2, drafts=1)
     for budget, most in (8, 5), (3, 3):
         work = step(config(EAGLE, drafts=1, chunk_tokens=budget), held)
-        assert work.computable(held, 2, False) == most
+        assert computable_tokens(work, held, 2, False) == most
 
 
 def test_who_is_admitted_with_one_token_left_may_be_filled_up() -> None:
     asked = request("abc")
     work = step(config(EAGLE, drafts=2, num_blocks=12), asked)
-    assert work.computable(asked, 2, True) == 3
-    assert work.computable(asked, 2, False) == 1
-    assert work.computable(asked, 1, True) == 2
+    assert computable_tokens(work, asked, 2, True) == 3
+    assert computable_tokens(work, asked, 2, False) == 1
+    assert computable_tokens(work, asked, 1, True) == 2
 
 
 def test_a_token_that_a_step_in_flight_samples_may_be_counted_on() -> None:
     held = running("abcd", (1, 2), computed=4, max_tokens=3)
     flying = {"steps": ((Flight("r0", 4, True),),), "pending": (("r0", 1),)}
     work = step(config(FULL, steps_in_flight=2), held, **flying)
-    assert work.computable(held, 4, False) == 1
+    assert computable_tokens(work, held, 4, False) == 1
 
 
 def test_nothing_is_computed_for_an_answer_that_is_all_under_way() -> None:
     last = running("abcd", (1, 2), computed=4, max_tokens=1)
     flying = {"steps": ((Flight("r0", 4, True),),), "pending": (("r0", 1),)}
     work = step(config(FULL, steps_in_flight=2), last, **flying)
-    assert work.computable(last, 4, False) == 0
+    assert computable_tokens(work, last, 4, False) == 0
     waits = last._replace(status="waiting")
-    assert work.computable(waits, 4, False) == 1
+    assert computable_tokens(work, waits, 4, False) == 1
 
 
 # Where chunks end
@@ -57,7 +59,7 @@ def chunk(
 ) -> int:
     """The tokens of a chunk of a request that goes on."""
     held = running(prompt, computed=start, output=output, shared_prefix_boundary=boundary)
-    return step(cfg, held).chunk(held, start, tokens, None)
+    return aligned_chunk(step(cfg, held), held, start, tokens, None)
 
 
 def test_attention_alone_is_cut_nowhere() -> None:
@@ -82,7 +84,7 @@ def test_what_was_answered_before_a_preemption_is_prefilled_but_for_the_last_tok
 def test_a_chunk_ends_where_prompts_part() -> None:
     assert chunk(LONG, "abcdefg", 0, 7, boundary=2) == 2
     held = request("abcdefg")
-    assert step(LONG, held).chunk(held, 0, 7, Hit(0, (0, 0), 4)) == 4
+    assert aligned_chunk(step(LONG, held), held, 0, 7, Hit(0, (0, 0), 4)) == 4
 
 
 def test_a_chunk_with_a_drafter_ends_a_block_earlier() -> None:
@@ -112,9 +114,9 @@ def test_the_budget_may_be_too_small_for_a_block() -> None:
 
 def test_a_chunk_that_would_be_cut_is_refused() -> None:
     work = step(LONG, request("abcdefg"))
-    work.take_choice(Admit("r0", 0, 0))
+    take_choice(work, Admit("r0", 0, 0))
     refused(work, Compute("r0", 5), "r0 gets a chunk that the align split would cut")
-    work.take_choice(Compute("r0", 6))
+    take_choice(work, Compute("r0", 6))
 
 
 @given(st.integers(1, 12), st.integers(1, 9))
@@ -125,7 +127,7 @@ def test_chunks_lead_to_the_end_and_pass_the_last_block_that_a_hit_can_end_at(
     held = running("abcdefghijkl"[:length], computed=0)
     work, ends = step(cfg, held), [0]
     while ends[-1] < length:
-        tokens = work.chunk(held, ends[-1], min(length - ends[-1], budget), None)
+        tokens = aligned_chunk(work, held, ends[-1], min(length - ends[-1], budget), None)
         assert 0 < tokens <= budget
         ends.append(ends[-1] + tokens)
     assert (length - 1) // 4 * 4 in ends

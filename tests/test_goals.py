@@ -9,7 +9,8 @@ from kvproof.invariants.goals.registry import GOALS, OpenGoals, goals_of
 from kvproof.model.arithmetic import counts
 from kvproof.model.events import EVENTS, Submit
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.rules import SPEC, Rules
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
@@ -32,7 +33,7 @@ MET = {
 
 
 @functools.cache
-def met(name: str, rules: Rules = SPEC) -> frozenset[str]:
+def met(name: str, rules: Rules = REFERENCE) -> frozenset[str]:
     """The ids of all goals that happen in a preset, those included that are said to be impossible
     there."""
     cluster = CLUSTERS[name]
@@ -88,7 +89,7 @@ def untrimmed(_local_first: int, local: int, _remote_first: int, remote: int, *_
 )
 def test_what_the_rules_no_longer_do_is_missed(name, rule, function, lost) -> None:
     assert lost in met(name)
-    assert lost not in met(name, SPEC.with_rule(rule, function))
+    assert lost not in met(name, REFERENCE.with_rule(rule, function))
 
 
 def test_every_feature_of_a_cluster_has_a_goal() -> None:
@@ -120,7 +121,7 @@ def test_a_search_reports_only_possible_goals_as_missed() -> None:
 def test_a_goal_that_is_met_is_asked_for_no_more() -> None:
     cluster = CLUSTERS["window"]
     steps: list[Step] = []
-    search(cluster, SPEC, [], 10_000, on_step=steps.append)
+    search(cluster, REFERENCE, [], 10_000, on_step=steps.append)
     goals, found = OpenGoals(cluster), list[str]()
     for step in steps:
         for name in [*goals.met(step)]:
@@ -144,14 +145,14 @@ def test_a_hit_is_partial_or_full_by_what_leaves_a_token() -> None:
         assert ids == {"full_hit" if whole else "partial_hit" for whole in longest}
         seen.update(ids)
 
-    search(cluster, SPEC, [], 10_000, on_step=ask)
+    search(cluster, REFERENCE, [], 10_000, on_step=ask)
     assert seen == {"partial_hit", "full_hit"}
 
 
 def test_every_step_is_shown_once() -> None:
     events = []
     reached = search(
-        CLUSTERS["pd"], SPEC, [], 10_000, on_step=lambda step: events.append(step.event)
+        CLUSTERS["pd"], REFERENCE, [], 10_000, on_step=lambda step: events.append(step.event)
     )
     assert len(events) == reached.generated == len(reached.edges) + len(reached.self_loops)
     assert any(isinstance(event, Submit) for event in events)

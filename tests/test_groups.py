@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.model.config import Group
+from kvproof.model.config import Engine, Group
 from kvproof.model.reference.blocks import groups
-from kvproof.model.state import NULL
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.state import NULL, Table
 from tests.by_hand import EAGLE, FULL, MAMBA, STATE, WINDOW, config, pool_of, request
 
 WIDE = Group("full", 4)
@@ -30,12 +31,12 @@ KINDS = {"full": FULL, "window": WINDOW, "mamba": MAMBA}
 )
 def test_leading_tokens_that_are_needed_no_more(kind: str, skipped: list[int]) -> None:
     """A window of 3 tokens sees the next token and two before it; a state is that of the last."""
-    assert [groups.skipped_tokens(KINDS[kind], n) for n in range(7)] == skipped
+    assert [groups.skipped_tokens(KINDS[kind], n, REFERENCE) for n in range(7)] == skipped
 
 
 def test_a_block_is_left_behind_with_its_last_token() -> None:
-    assert [groups.skipped_blocks(WINDOW, n) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
-    assert [groups.skipped_blocks(MAMBA, n) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
+    assert [groups.skipped_blocks(WINDOW, n, REFERENCE) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
+    assert [groups.skipped_blocks(MAMBA, n, REFERENCE) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
 
 
 # What a hit needs
@@ -57,13 +58,13 @@ def test_a_block_is_left_behind_with_its_last_token() -> None:
     ],
 )
 def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[int]) -> None:
-    assert list(groups.blocks_needed(group, length)) == needed
+    assert list(groups.blocks_needed(group, length, REFERENCE)) == needed
 
 
 def test_a_drafters_group_must_match_one_block_more() -> None:
-    assert groups.blocks_matched(FULL, 4) == (0, 1)
-    assert groups.blocks_matched(EAGLE, 4) == (0, 1, 2)
-    assert groups.blocks_matched(EAGLE, 0) == ()
+    assert groups.blocks_matched(FULL, 4, REFERENCE) == (0, 1)
+    assert groups.blocks_matched(EAGLE, 4, REFERENCE) == (0, 1, 2)
+    assert groups.blocks_matched(EAGLE, 0, REFERENCE) == ()
 
 
 def test_a_whole_block_is_looked_for_under_the_prefix_up_to_its_end() -> None:
@@ -108,27 +109,27 @@ def held(*prefixes: str):
 def test_what_a_group_alone_can_serve(
     group: Group, prefixes: tuple[str, ...], length: int, serves: bool
 ) -> None:
-    assert groups.resident(group, 0, held(*prefixes), "abcdef", length) is serves
+    assert groups.resident(group, 0, held(*prefixes), "abcdef", length, REFERENCE) is serves
 
 
 def test_a_hit_inside_a_block_is_served_by_the_first_of_several_prefixes() -> None:
-    assert groups.resident(WIDE, 0, held("abcd", "abcdef"), "abcdefgh", 6)
-    assert groups.resident(WIDE, 0, held("abcd", "abcdefg"), "abcdefgh", 6)
-    assert not groups.resident(WIDE, 0, held("abcd", "abcdefgh"), "abcdefgh", 6)
+    assert groups.resident(WIDE, 0, held("abcd", "abcdef"), "abcdefgh", 6, REFERENCE)
+    assert groups.resident(WIDE, 0, held("abcd", "abcdefg"), "abcdefgh", 6, REFERENCE)
+    assert not groups.resident(WIDE, 0, held("abcd", "abcdefgh"), "abcdefgh", 6, REFERENCE)
 
 
 def test_another_groups_blocks_serve_nothing() -> None:
     engine = held("ab", "abcd")
-    assert groups.resident(FULL, 0, engine, "abcdef", 4)
-    assert not groups.resident(FULL, 1, engine, "abcdef", 4)
+    assert groups.resident(FULL, 0, engine, "abcdef", 4, REFERENCE)
+    assert not groups.resident(FULL, 1, engine, "abcdef", 4, REFERENCE)
 
 
 def test_the_table_of_a_hit_has_null_where_nothing_is_needed() -> None:
     engine = held("ab", "abcd", "abcdef")
-    assert groups.hit_blocks(FULL, 0, engine, "abcdefgh", 6) == (1, 2, 3)
-    assert groups.hit_blocks(WINDOW, 0, engine, "abcdefgh", 6) == (NULL, NULL, 3)
-    assert groups.hit_blocks(MAMBA, 0, engine, "abcdefgh", 4) == (NULL, 2)
-    assert groups.hit_blocks(FULL, 0, engine, "abcdefgh", 0) == ()
+    assert groups.hit_blocks(FULL, 0, engine, "abcdefgh", 6, REFERENCE) == (1, 2, 3)
+    assert groups.hit_blocks(WINDOW, 0, engine, "abcdefgh", 6, REFERENCE) == (NULL, NULL, 3)
+    assert groups.hit_blocks(MAMBA, 0, engine, "abcdefgh", 4, REFERENCE) == (NULL, 2)
+    assert groups.hit_blocks(FULL, 0, engine, "abcdefgh", 0, REFERENCE) == ()
 
 
 # What is cached
@@ -141,7 +142,7 @@ def cached_positions(
     full attention."""
     cfg = config(full, group, **options)
     asked = request(prompt, shared_prefix_boundary=boundary)
-    return [p for p in range(8) if groups.worth_caching(cfg, group, p, asked)]
+    return [p for p in range(8) if groups.worth_caching(cfg, group, p, asked, REFERENCE)]
 
 
 @pytest.mark.parametrize("retention", [None, 0])
@@ -181,36 +182,47 @@ def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part()
 # How tables grow
 
 
+def grown(
+    cfg: Engine, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
+) -> int:
+    return groups.grown(cfg, group, table, end, ahead, REFERENCE, fresh)
+
+
 def test_attention_takes_what_its_tokens_lack() -> None:
     cfg = config(FULL)
-    assert [groups.grown(cfg, FULL, (1,), end) for end in range(6)] == [0, 0, 0, 1, 1, 2]
+    assert [grown(cfg, FULL, (1,), end) for end in range(6)] == [0, 0, 0, 1, 1, 2]
 
 
 def test_attention_takes_the_slots_ahead_too_in_which_a_drafter_writes() -> None:
     cfg = config(EAGLE, drafts=2)
-    assert groups.grown(cfg, EAGLE, (1,), 2) == 1
-    assert groups.grown(cfg, EAGLE, (1,), 2, ahead=0) == 0
-    assert groups.grown(config(FULL, drafts=2), FULL, (1,), 2) == 0
+    assert grown(cfg, EAGLE, (1,), 2, ahead=2) == 1
+    assert grown(cfg, EAGLE, (1,), 2) == 0
 
 
 def test_a_state_takes_one_block_where_the_table_must_grow() -> None:
     cfg = config(FULL, MAMBA)
-    assert [groups.grown(cfg, MAMBA, (1,), end) for end in (2, 3, 4, 5, 8)] == [0, 1, 1, 1, 1]
+    assert [grown(cfg, MAMBA, (1,), end) for end in (2, 3, 4, 5, 8)] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 def test_the_first_states_of_a_drafting_request_take_scratch_blocks() -> None:
     cfg = config(WIDE, WIDE_STATE, drafts=2, num_blocks=20)
-    assert groups.grown(cfg, WIDE_STATE, (), 8, fresh=True) == 3
-    assert groups.grown(cfg, WIDE_STATE, (1, 2, 3), 8) == 1
-    assert groups.grown(cfg, WIDE_STATE, (1, 2, 3), 4) == 0
-    assert groups.grown(cfg, WIDE_STATE, (), 4) == 1
+    assert grown(cfg, WIDE_STATE, (), 8, fresh=True) == 3
+    assert grown(cfg, WIDE_STATE, (1, 2, 3), 8) == 1
+    assert grown(cfg, WIDE_STATE, (1, 2, 3), 4) == 0
+    assert grown(cfg, WIDE_STATE, (), 4) == 1
 
 
 def test_a_state_that_is_not_cached_has_a_block_for_each_draft() -> None:
     cfg = config(FULL, STATE, drafts=3, prefix_caching=False, num_blocks=20)
     assert groups.slots_for_states(cfg, STATE) == 6
     assert groups.slots_for_states(cfg, FULL) == 0
-    assert groups.grown(cfg, STATE, (), 2) == 4
+    assert grown(cfg, STATE, (), 2) == 4
 
 
 def test_a_state_table_is_padded_up_to_the_running_state() -> None:
@@ -242,7 +254,9 @@ def test_full_attention_that_serves_a_hit_serves_every_shorter_one(
     prefixes: set[str], tokens: str
 ) -> None:
     engine = pool_of(len(prefixes) + 1, cached={(0, p): n for n, p in enumerate(prefixes, 1)})
-    serves = [groups.resident(FULL, 0, engine, tokens, n) for n in range(0, len(tokens), 2)]
+    serves = [
+        groups.resident(FULL, 0, engine, tokens, n, REFERENCE) for n in range(0, len(tokens), 2)
+    ]
     assert serves == sorted(serves, reverse=True)
 
 
@@ -251,8 +265,8 @@ def test_a_hit_needs_nothing_that_its_tokens_have_left_behind(
     kind: str, length: int, size: int
 ) -> None:
     group = Group(kind, size, window=5)
-    needed = groups.blocks_needed(group, length)
-    assert all(position >= groups.skipped_blocks(group, length) for position in needed)
+    needed = groups.blocks_needed(group, length, REFERENCE)
+    assert all(position >= groups.skipped_blocks(group, length, REFERENCE) for position in needed)
 
 
 @given(st.integers(0, 8), st.integers(1, 20), st.integers(0, 3))
@@ -261,7 +275,7 @@ def test_a_state_table_has_room_for_the_running_state_and_those_of_drafts(
 ) -> None:
     cfg = config(WIDE, WIDE_STATE, drafts=drafts, num_blocks=90)
     table = tuple(range(1, held + drafts + 1)) if held else ()
-    taken = groups.grown(cfg, WIDE_STATE, table, end, fresh=not held)
+    taken = grown(cfg, WIDE_STATE, table, end, fresh=not held)
     padded = groups.padded(cfg, WIDE_STATE, table, end, fresh=not held) if taken else table
     running = -(-end // 4)
     assert len(padded) + taken == max(len(table), running + drafts)

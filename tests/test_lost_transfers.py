@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.rules import SPEC
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.transfers import pull, transfer_ends
 from kvproof.model.state import State, Transfer
 from tests.by_hand import FULL, both, on_decode, on_prefill, pair
 
@@ -32,7 +32,7 @@ def statuses(state: State) -> dict[str, str]:
 
 
 def failed(state: State, name: str = "r0", **options: Any) -> State:
-    return connector.transfer_failed(pair(FULL, **options), state, name, SPEC)
+    return pull.transfer_failed(pair(FULL, **options), state, name, REFERENCE)
 
 
 def test_by_policy_the_request_ends_and_p_does_not_know() -> None:
@@ -71,7 +71,7 @@ def test_only_a_read_can_fail(transfers: tuple[Transfer, ...]) -> None:
 
 def test_a_request_that_is_gone_needs_no_word() -> None:
     state = both(SENT, None, READING)
-    assert connector.load_failed(PAIR, state, "r0", SPEC) == state
+    assert transfer_ends.load_failed(PAIR, state, "r0", REFERENCE) == state
 
 
 # A report that nobody waits for
@@ -92,43 +92,43 @@ def test_a_transfer_was_reported_to_who_has_loaded_and_loads_no_more(
     status: str, external: int, before: bool
 ) -> None:
     state = both(None, LOADS._replace(status=status, external=external))
-    assert connector.told_before(state, state.engine("D"), "r0") is before
+    assert transfer_ends.reported_before(state, state.engine("D"), "r0") is before
 
 
 def test_nobody_waits_for_a_report_about_who_has_ended() -> None:
     state = both()
-    assert not connector.told_before(state, state.engine("D"), "r0")
+    assert not transfer_ends.reported_before(state, state.engine("D"), "r0")
     state = state.ending("D", "r0")
-    assert connector.told_before(state, state.engine("D"), "r0")
-    assert not connector.told_before(state, state.engine("P"), "r0")
+    assert transfer_ends.reported_before(state, state.engine("D"), "r0")
+    assert not transfer_ends.reported_before(state, state.engine("P"), "r0")
 
 
 def test_such_a_report_changes_nothing() -> None:
     state = both(None, LOADS._replace(status="running"))
-    assert connector.stray_report(state, "D", "r0", SPEC) == state
+    assert transfer_ends.stray_report(state, "D", "r0", REFERENCE) == state
     with pytest.raises(NotAllowed, match="no transfer of r0 on D was reported before"):
-        connector.stray_report(both(None, LOADS), "D", "r0", SPEC)
+        transfer_ends.stray_report(both(None, LOADS), "D", "r0", REFERENCE)
 
 
 # An end that nobody reports
 
 
 def test_a_read_may_be_lost() -> None:
-    state = connector.transfer_lost(both(SENT, LOADS, READING), "r0")
+    state = pull.transfer_lost(both(SENT, LOADS, READING), "r0")
     assert state == both(SENT, LOADS, READING._replace(phase="lost"))
 
 
 @pytest.mark.parametrize("transfers", [(), (OFFERED,)])
 def test_only_a_read_can_be_lost(transfers: tuple[Transfer, ...]) -> None:
     with pytest.raises(NotAllowed, match="r0 has no read that could be lost"):
-        connector.transfer_lost(both(SENT, LOADS, *transfers), "r0")
+        pull.transfer_lost(both(SENT, LOADS, *transfers), "r0")
 
 
 # Leases
 
 
-def expired(state: State, name: str = "r0", rules: Any = SPEC) -> State:
-    return connector.lease_expired(PAIR, state, name, rules)
+def expired(state: State, name: str = "r0", rules: Any = REFERENCE) -> State:
+    return pull.lease_expired(PAIR, state, name, rules)
 
 
 def test_p_gives_up_waiting_and_d_never_gets_the_request() -> None:
@@ -155,12 +155,12 @@ def test_who_reads_or_waits_on_d_renews_the_lease() -> None:
         expired(both(SENT, LOADS, READING))
     with pytest.raises(NotAllowed, match="r0 waits on D, which renews its lease"):
         expired(both(SENT, LOADS._replace(status="waiting"), OFFERED))
-    assert connector.renewed(READING, SPEC)
-    assert not connector.renewed(OFFERED, SPEC)
+    assert pull.renewed(READING, REFERENCE)
+    assert not pull.renewed(OFFERED, REFERENCE)
 
 
 def test_where_nobody_renews_it_the_blocks_are_gone_under_the_reader() -> None:
-    never = SPEC.with_rule("renews_lease", lambda _: False)
+    never = REFERENCE.with_rule("renews_lease", lambda _: False)
     state = expired(both(SENT, LOADS, READING), rules=never)
     assert statuses(state) == {"D": "loading"}
     assert state.transfers == (READING,)

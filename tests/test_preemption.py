@@ -4,8 +4,9 @@ import pytest
 
 from kvproof.model.config import Job
 from kvproof.model.events import Compute, Preempt, Release
-from kvproof.model.reference.rules import SPEC
-from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.scheduling.scheduler import take_choice
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import COUNTS, LATE, Flight
 from tests.by_hand import (
     FULL,
@@ -28,25 +29,25 @@ VICTIM = running("wxyz", (2, 3), computed=4, name="r1", num_cached_blocks=(2,))
 
 def test_the_victim_starts_over_and_its_blocks_come_free_tail_first() -> None:
     work = step(TIGHT, NEEDY, VICTIM)
-    work.take_choice(Preempt("r1", "r0"))
+    take_choice(work, Preempt("r1", "r0"))
     assert work.engine.request("r1") == request(
         "wxyz", name="r1", status="preempted", preemptions=1
     )
     assert work.engine.free == (3, 2)
     assert work.engine.running == ("r0",)
     assert work.chose == [Preempt("r1", "r0", freed=((3, 2),))]
-    work.take_choice(Compute("r0", 4))
+    take_choice(work, Compute("r0", 4))
 
 
 def test_nobody_is_preempted_for_who_fits() -> None:
     work = step(config(FULL, num_blocks=6), NEEDY, VICTIM)
     refused(work, Preempt("r1", "r0"), "r1 is preempted though r0 fits")
-    step(config(FULL, num_blocks=5), NEEDY, VICTIM).take_choice(Preempt("r1", "r0"))
+    take_choice(step(config(FULL, num_blocks=5), NEEDY, VICTIM), Preempt("r1", "r0"))
 
 
 def test_a_request_may_give_way_itself() -> None:
     work = step(TIGHT, NEEDY, VICTIM)
-    work.take_choice(Preempt("r0", "r0"))
+    take_choice(work, Preempt("r0", "r0"))
     assert work.engine.request("r0").status == "preempted"
 
 
@@ -54,7 +55,7 @@ def test_what_the_needy_one_has_left_behind_comes_free_first() -> None:
     needy = running("abcdefgh", (1, 2), (3, 4), computed=4)
     victim = running("x", (5,), (6,), computed=1, name="r1")
     work = step(config(FULL, WINDOW, num_blocks=7), needy, victim)
-    work.take_choice(Preempt("r1", "r0"))
+    take_choice(work, Preempt("r1", "r0"))
     assert work.engine.request("r0").tables == ((1, 2), (0, 4))
     assert work.chose == [Preempt("r1", "r0", freed=((5,), (3, 6)))]
 
@@ -64,7 +65,7 @@ def test_who_waits_or_is_scheduled_already_is_not_preempted() -> None:
     refused(step(TIGHT, NEEDY, waits), Preempt("r1", "r0"), "r1 is preempted and is not idle")
     goes_on = VICTIM._replace(prompt="wxyzu", submitted_prompt_tokens=5, tables=((2, 3, 4),))
     work = step(config(FULL, num_blocks=5), NEEDY, goes_on)
-    work.take_choice(Compute("r1", 1))
+    take_choice(work, Compute("r1", 1))
     refused(work, Preempt("r1", "r0"), "r1 is preempted and is not idle")
 
 
@@ -74,9 +75,9 @@ def test_by_priority_who_is_scheduled_is_taken_out_of_the_step() -> None:
     jobs = (Job("r0", "abcdef"), Job("r1", "wxyzuv", priority=1))
     needy = NEEDY._replace(prompt="abcdefgh")
     work = step(cfg, needy, goes_on, jobs=jobs, cached={(0, "wx"): 2})
-    work.take_choice(Compute("r1", 3))
+    take_choice(work, Compute("r1", 3))
     assert work.engine.blocks_for((0, "wxyz")) == (3,)
-    work.take_choice(Preempt("r1", "r0"))
+    take_choice(work, Preempt("r1", "r0"))
     assert work.scheduled == []
     assert work.budget == cfg.chunk_tokens
     assert work.engine.cached == (((0, "wx"), (2,)),)
@@ -88,8 +89,8 @@ def test_others_that_are_scheduled_stay_in_the_step() -> None:
     jobs = (Job("r0", "abcdef"), Job("r1", "wxyz", priority=1), Job("r2", "k"))
     needy = NEEDY._replace(prompt="abcdefgh")
     work = step(cfg, needy, VICTIM, other, jobs=jobs)
-    work.take_choice(Compute("r2", 1))
-    work.take_choice(Preempt("r1", "r0"))
+    take_choice(work, Compute("r2", 1))
+    take_choice(work, Preempt("r1", "r0"))
     assert work.scheduled == [("r2", 1)]
 
 
@@ -98,7 +99,7 @@ def test_a_token_that_is_under_way_is_kept_for_later() -> None:
     flying = {"steps": ((Flight("r1", 1, True),),), "pending": (("r1", 1),)}
     work = step(cfg, NEEDY, VICTIM, **flying)
     assert [f.fate for f in work.engine.flights("r1")] == [COUNTS]
-    work.take_choice(Preempt("r1", "r0"))
+    take_choice(work, Preempt("r1", "r0"))
     assert [f.fate for f in work.engine.flights("r1")] == [LATE]
     assert work.engine.pending == ()
 
@@ -108,7 +109,7 @@ def test_blocks_that_would_not_come_free_now_are_no_help() -> None:
     state = both(on_prefill("abcdef", (1, 2), status="running", computed=4))
     engine = state.engine("P")
     engine = engine._replace(free=(), steps=((Flight("r0", 1, True),),))
-    work = Scheduling(cluster, SPEC, state.with_engine(engine), "P")
+    work = SchedulerStep(cluster, REFERENCE, state.with_engine(engine), "P")
     refused(work, Preempt("r0", "r0"), "would not come free now")
 
 
@@ -120,7 +121,7 @@ SESSION = request("wxyz", (2, 3), name="r1", computed=4)
 def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
     waits = NEEDY._replace(status="waiting")
     work = step(TIGHT, waits, SESSION, sessions=True)
-    work.take_choice(Preempt("r1", "r0"))
+    take_choice(work, Preempt("r1", "r0"))
     assert work.engine.request("r1").status == "preempted"
     busy = step(TIGHT, NEEDY, SESSION, sessions=True)
     refused(busy, Preempt("r1", "r0"), "r1 is preempted and is not idle")
@@ -132,7 +133,7 @@ def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
 def test_who_does_not_fit_may_let_go_of_what_he_has_left_behind() -> None:
     held = running("abcdefgh", (1, 2), (3, 4), computed=4)
     work = step(config(FULL, MAMBA), held)
-    work.take_choice(Release("r0"))
+    take_choice(work, Release("r0"))
     assert work.engine.request("r0").tables == ((1, 2), (0, 4))
     assert work.chose == [Release("r0", freed=((), (3,)))]
 
@@ -140,7 +141,7 @@ def test_who_does_not_fit_may_let_go_of_what_he_has_left_behind() -> None:
 @pytest.mark.parametrize("status", ["waiting", "preempted"])
 def test_who_waits_with_his_blocks_may_let_go_too(status: str) -> None:
     held = running("abcdefgh", (1, 2), (3, 4), computed=4, status=status)
-    step(config(FULL, MAMBA), held).take_choice(Release("r0"))
+    take_choice(step(config(FULL, MAMBA), held), Release("r0"))
 
 
 def test_who_has_no_blocks_or_still_loads_lets_go_of_nothing() -> None:
@@ -153,5 +154,5 @@ def test_what_a_step_in_flight_may_read_is_not_left_behind_yet() -> None:
     held = running("abcdefgh", (1, 2), (3, 4), computed=4)
     cfg = config(FULL, MAMBA, steps_in_flight=2)
     work = step(cfg, held, steps=((Flight("r0", 2, False),),))
-    work.take_choice(Release("r0"))
+    take_choice(work, Release("r0"))
     assert work.chose == [Release("r0", freed=((), ()))]

@@ -4,8 +4,9 @@ that a recorded choice took. An engine whose blocks were predicted wrongly dies.
 from typing import Any
 
 from kvproof.model.events import Admit, Compute
-from kvproof.model.reference.rules import SPEC
-from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.scheduling.scheduler import take_choice
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Request, Transfer
 from kvproof.model.step import Allocation
 from tests.by_hand import (
@@ -25,9 +26,9 @@ from tests.by_hand import (
 # Loads
 
 
-def decoding(asked: Request, *transfers: Transfer, **options: Any) -> Scheduling:
+def decoding(asked: Request, *transfers: Transfer, **options: Any) -> SchedulerStep:
     cluster = pair(FULL, **options)
-    return Scheduling(cluster, SPEC, both(None, asked, *transfers), "D")
+    return SchedulerStep(cluster, REFERENCE, both(None, asked, *transfers), "D")
 
 
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
@@ -35,7 +36,7 @@ OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 
 def test_a_load_takes_its_blocks_and_computes_nothing() -> None:
     work = decoding(on_decode("abcd"), OFFERED)
-    work.take_choice(Admit("r0", 0, 4))
+    take_choice(work, Admit("r0", 0, 4))
     loads = work.engine.request("r0")
     assert (loads.status, loads.tables, loads.computed) == ("loading", ((1, 2),), 4)
     assert work.chose == [Admit("r0", 0, 4, hit=((),), taken=((1, 2),))]
@@ -60,8 +61,8 @@ def test_a_load_that_has_no_room_is_refused() -> None:
 
 def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
     cluster = pair(FULL, MAMBA)
-    work = Scheduling(cluster, SPEC, both(on_prefill("abcd", preemptions=1)), "P")
-    work.take_choice(Admit("r0", 0, 0))
+    work = SchedulerStep(cluster, REFERENCE, both(on_prefill("abcd", preemptions=1)), "P")
+    take_choice(work, Admit("r0", 0, 0))
     assert work.engine.request("r0").prompt == "abc"
 
 
@@ -73,18 +74,18 @@ def test_who_does_not_fit_is_refused() -> None:
     refused(
         step(config(FULL, num_blocks=3), held), Compute("r0", 4), "needs 2 blocks and 1 are free"
     )
-    step(config(FULL, num_blocks=4), held).take_choice(Compute("r0", 4))
+    take_choice(step(config(FULL, num_blocks=4), held), Compute("r0", 4))
 
 
 def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step() -> None:
     """A hit that is free costs a block. Where nobody counts it, the last block is not there."""
-    uncounted = SPEC.with_rule("evictable_hit_blocks", lambda _: 0)
+    uncounted = REFERENCE.with_rule("evictable_hit_blocks", lambda _: 0)
     cached, cfg = {(0, "ab"): 1}, config(FULL, num_blocks=4)
     other = running("x", (3,), computed=0, name="r1")
     work = step(cfg, request("abcdef"), other, cached=cached, rules=uncounted)
-    work.take_choice(Compute("r1", 1))
-    work.take_choice(Admit("r0", 2, 0))
-    work.take_choice(Compute("r0", 4))
+    take_choice(work, Compute("r1", 1))
+    take_choice(work, Admit("r0", 2, 0))
+    take_choice(work, Compute("r0", 4))
     assert work.engine == work.begun._replace(dead="2 blocks are taken and 1 are free")
     assert (work.scheduled, work.admissions, work.allocations, work.pending) == ([], [], [], None)
     assert work.chose[-1] == Compute("r0", 4)
@@ -93,7 +94,7 @@ def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step(
 def test_an_engine_that_hashes_a_block_twice_dies() -> None:
     held = running("abcd", (1, 2), computed=2)
     work = step(config(FULL), held, cached={(0, "ab"): 1})
-    work.take_choice(Compute("r0", 2))
+    take_choice(work, Compute("r0", 2))
     assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
     assert work.scheduled == []
 
@@ -101,7 +102,7 @@ def test_an_engine_that_hashes_a_block_twice_dies() -> None:
 def test_a_recorded_choice_gets_the_blocks_that_it_says() -> None:
     held = running("abcd", (1,), computed=2, num_cached_blocks=(1,))
     work = step(config(FULL), held)
-    work.take_choice(Compute("r0", 2, taken=((5,),)))
+    take_choice(work, Compute("r0", 2, taken=((5,),)))
     assert work.engine.request("r0").tables == ((1, 5),)
     refused(step(config(FULL), held), Compute("r0", 2, taken=((1,),)), "which is not free")
     refused(step(config(FULL), held), Compute("r0", 2, taken=((5,), ())), "blocks in 2 groups")
@@ -111,8 +112,8 @@ def test_what_is_hit_and_what_is_taken_may_both_be_said() -> None:
     work = step(
         config(FULL, store=True), request("abcdef"), stored=("abcd",), cached={(0, "ab"): 1}
     )
-    work.take_choice(Admit("r0", 2, 2, hit=((1,),), taken=((6,),)))
-    work.take_choice(Compute("r0", 2, taken=((7,),)))
+    take_choice(work, Admit("r0", 2, 2, hit=((1,),), taken=((6,),)))
+    take_choice(work, Compute("r0", 2, taken=((7,),)))
     assert work.engine.request("r0").tables == ((1, 6, 7),)
     assert work.brought == ["r0"]
     assert work.chose[0] == Admit("r0", 2, 2, hit=((1,),), taken=((6,),))

@@ -8,9 +8,10 @@ from kvproof.model.config import Engine, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import SPEC
-from kvproof.model.reference.scheduling import scheduler
-from kvproof.model.reference.scheduling.scheduler import Scheduling
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.scheduling import step_output
+from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Content, Request, State
 from kvproof.model.step import Copy
 from tests.by_hand import (
@@ -37,9 +38,9 @@ def loaded(status: str = "loaded", **fields: Any) -> Request:
     return on_decode("abcd", (1, 2), **{"status": status} | counted | fields)
 
 
-def taken_over(held: Request) -> Scheduling:
-    work = Scheduling(pair(FULL), SPEC, both(None, held), "D")
-    work.take_choice(FinishLoad("r0"))
+def taken_over(held: Request) -> SchedulerStep:
+    work = SchedulerStep(pair(FULL), REFERENCE, both(None, held), "D")
+    take_choice(work, FinishLoad("r0"))
     return work
 
 
@@ -64,15 +65,15 @@ def test_of_a_load_that_failed_nothing_is_left() -> None:
 
 
 def test_only_a_load_that_has_ended_is_taken_over() -> None:
-    work = Scheduling(pair(FULL), SPEC, both(None, loaded("loading")), "D")
+    work = SchedulerStep(pair(FULL), REFERENCE, both(None, loaded("loading")), "D")
     refused(work, FinishLoad("r0"), "r0 is loading")
 
 
 def test_an_engine_that_hashes_a_loaded_block_twice_dies() -> None:
     state = both(None, loaded())
     engine = pool.register(state.engine("D"), (0, "ab"), 1)
-    work = Scheduling(pair(FULL), SPEC, state.with_engine(engine), "D")
-    work.take_choice(FinishLoad("r0"))
+    work = SchedulerStep(pair(FULL), REFERENCE, state.with_engine(engine), "D")
+    take_choice(work, FinishLoad("r0"))
     assert work.engine.dead == "block 1 is to be hashed twice"
     assert work.chose == [FinishLoad("r0")]
 
@@ -82,8 +83,8 @@ def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
     turns = pair(FULL, follow_up_turns=True, jobs=follows)
     held = on_prefill("a", (1,), name="r1", status="loaded", computed=1, num_cached_blocks=(0,))
     for asked, status, computed in (0, "loading", 1), (1, "waiting", 0):
-        work = Scheduling(turns, SPEC, both(held._replace(external=asked)), "P")
-        work.take_choice(FinishLoad("r1"))
+        work = SchedulerStep(turns, REFERENCE, both(held._replace(external=asked)), "P")
+        take_choice(work, FinishLoad("r1"))
         after = work.engine.request("r1")
         assert (after.status, after.computed) == (status, computed)
 
@@ -92,23 +93,23 @@ def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
 
 
 def test_a_step_that_chose_nothing_is_none() -> None:
-    state, effects = step(config(FULL), request("abcd")).finish()
+    state, effects = dispatch(step(config(FULL), request("abcd")))
     assert state.engine("E").step is None
     assert effects == type(effects)()
 
 
 def test_who_is_admitted_must_be_scheduled() -> None:
     work = step(config(FULL), request("abcd"))
-    work.take_choice(Admit("r0", 0, 0))
+    take_choice(work, Admit("r0", 0, 0))
     with pytest.raises(NotAllowed, match="r0 is admitted and not scheduled"):
-        work.finish()
+        dispatch(work)
 
 
 def test_the_worker_computes_what_was_scheduled() -> None:
     work = step(config(FULL), request("abcd"))
-    work.take_choice(Admit("r0", 0, 0))
-    work.take_choice(Compute("r0", 3))
-    state, effects = work.finish()
+    take_choice(work, Admit("r0", 0, 0))
+    take_choice(work, Compute("r0", 3))
+    state, effects = dispatch(work)
     engine = state.engine("E")
     assert engine.step == (("r0", 3),)
     assert engine.steps == ()
@@ -120,8 +121,8 @@ def test_the_worker_computes_what_was_scheduled() -> None:
 
 def test_where_steps_overlap_it_is_in_flight() -> None:
     work = step(config(FULL, steps_in_flight=2), running("abcd", (1, 2), computed=3))
-    work.take_choice(Compute("r0", 1))
-    engine = work.finish()[0].engine("E")
+    take_choice(work, Compute("r0", 1))
+    engine = dispatch(work)[0].engine("E")
     assert engine.step is None
     assert [[f.request for f in each] for each in engine.steps] == [["r0"]]
 
@@ -131,15 +132,15 @@ def test_what_waits_for_the_step_ahead_is_not_run_yet() -> None:
     cfg = config(EAGLE, drafts=1, steps_in_flight=2)
     held = running("abcd", (1, 2, 3), computed=4, max_tokens=9)
     work = step(cfg, held, pending=(("r0", 1),))
-    work.take_choice(Compute("r0", 1))
-    assert work.finish()[1].reads == ()
+    take_choice(work, Compute("r0", 1))
+    assert dispatch(work)[1].reads == ()
 
 
 def test_what_a_store_brings_is_there_before_the_step_runs() -> None:
     work = step(config(FULL, store=True), request("abcd"), stored=("ab",))
-    work.take_choice(Admit("r0", 0, 2))
-    work.take_choice(Compute("r0", 2))
-    state, effects = work.finish()
+    take_choice(work, Admit("r0", 0, 2))
+    take_choice(work, Compute("r0", 2))
+    state, effects = dispatch(work)
     assert state.engine("E").memory[1] == Content(0, ("a", "ab"))
     assert all(read.found == read.expected for read in effects.reads)
 
@@ -148,9 +149,9 @@ def test_copies_are_handed_to_the_worker_and_are_over() -> None:
     cfg = config(Group("full", 4), Group("mamba", 4), match_unit=2, num_blocks=12)
     cached = {(0, "ab"): 1, (1, "ab"): 2}
     work = step(cfg, request("abcd"), cached=cached)
-    work.take_choice(Admit("r0", 2, 0))
-    work.take_choice(Compute("r0", 2))
-    state, effects = work.finish()
+    take_choice(work, Admit("r0", 2, 0))
+    take_choice(work, Compute("r0", 2))
+    state, effects = dispatch(work)
     assert effects.copies == (Copy("E", 1, 3), Copy("E", 2, 4))
     assert state.engine("E").copies == ()
 
@@ -162,7 +163,7 @@ def completed(cfg: Engine, held: Request, tokens: int, *accepted: Any, **options
     job = Job("r0", held.prompt, held.max_tokens, parts=options.pop("parts", ()))
     made = cluster(cfg, job, **options)
     state = State((serving(held, count=cfg.num_blocks)._replace(step=(("r0", tokens),)),))
-    return scheduler.complete(made, SPEC, state, "E", accepted)
+    return step_output.complete(made, REFERENCE, state, "E", accepted)
 
 
 def test_who_has_computed_all_it_knows_samples_a_token() -> None:
@@ -206,7 +207,7 @@ def test_a_store_keeps_what_was_computed_and_no_drafts() -> None:
 
 def test_there_is_no_output_without_a_step() -> None:
     with pytest.raises(NotAllowed, match="engine E has no step in flight"):
-        scheduler.complete(cluster(config(FULL)), SPEC, State((serving(),)), "E")
+        step_output.complete(cluster(config(FULL)), REFERENCE, State((serving(),)), "E")
 
 
 def test_everyone_in_the_step_gets_its_token() -> None:
@@ -214,5 +215,5 @@ def test_everyone_in_the_step_gets_its_token() -> None:
     prefills = running("abcd", (3,), computed=2, name="r0")
     made = cluster(config(FULL), *(Job(f"r{n}", "ab", 2) for n in range(3)))
     begun = serving(prefills, one, other)._replace(step=(("r0", 2), ("r1", 2), ("r2", 2)))
-    state = scheduler.complete(made, SPEC, State((begun,)), "E")
+    state = step_output.complete(made, REFERENCE, State((begun,)), "E")
     assert [r.output for r in state.engine("E").requests] == ["", ".", "."]

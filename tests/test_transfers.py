@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.rules import SPEC
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.transfers import loads, request_ends, transfer_ends
 from kvproof.model.state import COUNTS, VOID, Content, Engine, Flight, Request, State, Transfer
 from tests.by_hand import EAGLE, FULL, WINDOW, both, on_decode, on_prefill, pair
 
@@ -33,7 +33,7 @@ def statuses(state: State) -> dict[str, str]:
 
 
 def started(state: State, cluster: Any = PAIR) -> State:
-    return connector.start_load(cluster, state, "r0", SPEC)
+    return loads.start_load(cluster, state, "r0", REFERENCE)
 
 
 def test_blocks_are_paired_and_read_at_once_where_p_has_finished() -> None:
@@ -56,8 +56,8 @@ def test_nobody_loads_what_is_not_offered() -> None:
 
 @pytest.mark.parametrize(("long", "dies"), [(2, False), (1, True)])
 def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(long: int, dies: bool) -> None:
-    rules = SPEC.with_rule("longest_local_list", lambda *_: long)
-    state = connector.start_load(PAIR, both(SENT, ASKS, OFFERED), "r0", rules)
+    rules = REFERENCE.with_rule("longest_local_list", lambda *_: long)
+    state = loads.start_load(PAIR, both(SENT, ASKS, OFFERED), "r0", rules)
     assert state.engine("D").dead == ("lists of 2 and 2 blocks do not pair" if dies else "")
 
 
@@ -65,7 +65,7 @@ def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(long: int, die
 
 
 def declined(state: State, cluster: Any = PAIR, name: str = "r0") -> State:
-    return connector.declined(cluster, state, name, SPEC)
+    return loads.declined(cluster, state, name, REFERENCE)
 
 
 def test_p_is_only_told_where_nothing_is_loaded() -> None:
@@ -98,7 +98,7 @@ def test_what_d_kept_until_its_lease_ended_is_over_when_p_needs_it_no_more() -> 
 def finished(cluster: Any, state: State, name: str, **options: Any) -> State:
     cfg = cluster.engine(name)
     (request,) = state.engine(name).requests
-    return connector.finish(cfg, state, request, SPEC, **options)
+    return request_ends.finish(cfg, state, request, REFERENCE, **options)
 
 
 def running(request: Request) -> Request:
@@ -177,7 +177,7 @@ def test_what_a_step_in_flight_still_brings_is_thrown_away() -> None:
 
 def left(state: State, name: str = "D", cluster: Any = PAIR) -> State:
     (request,) = state.engine(name).requests
-    return connector.leave(cluster, cluster.engine(name), state, request, SPEC)
+    return request_ends.leave(cluster, cluster.engine(name), state, request, REFERENCE)
 
 
 def test_who_loads_keeps_its_blocks_until_the_load_has_ended() -> None:
@@ -207,7 +207,7 @@ def test_d_has_the_contents_and_p_lets_go() -> None:
     begun = both(SENT, LOADS, READING)
     held = (None, Content(0, ("a", "ab")), Content(0, ("abc", "abcd")), *[None] * 5)
     begun = begun.with_engine(begun.engine("P")._replace(memory=held))
-    state = connector.transfer_done(PAIR, begun, "r0", SPEC)
+    state = transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE)
     assert state.engine("D").memory[3:5] == held[1:3]
     assert statuses(state) == {"D": "loaded"}
     assert state.engine("P").free == (2, 1, 3, 4, 5, 6, 7)
@@ -216,14 +216,14 @@ def test_d_has_the_contents_and_p_lets_go() -> None:
 
 def test_an_aborted_reader_lets_go_now() -> None:
     aborted = LOADS._replace(status="aborted")
-    state = connector.transfer_done(PAIR, both(SENT, aborted, READING), "r0", SPEC)
+    state = transfer_ends.transfer_done(PAIR, both(SENT, aborted, READING), "r0", REFERENCE)
     assert statuses(state) == {}
     assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
 
 
 def test_p_is_told_of_what_nobody_reads() -> None:
     begun = both(SENT, ASKS, OFFERED._replace(phase="telling"))
-    state = connector.transfer_done(PAIR, begun, "r0", SPEC)
+    state = transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE)
     assert statuses(state) == {"D": "waiting"}
     assert state.engine("D") == begun.engine("D")
 
@@ -231,13 +231,13 @@ def test_p_is_told_of_what_nobody_reads() -> None:
 def test_what_has_not_begun_cannot_end() -> None:
     for transfers in (), (OFFERED,):
         with pytest.raises(NotAllowed, match="has no transfer that could end"):
-            connector.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0", SPEC)
+            transfer_ends.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0", REFERENCE)
     unfinished = Transfer("r0", "telling", 0, ())
     with pytest.raises(NotAllowed, match="is not finished on P"):
-        connector.transfer_done(PAIR, both(None, ASKS, unfinished), "r0", SPEC)
+        transfer_ends.transfer_done(PAIR, both(None, ASKS, unfinished), "r0", REFERENCE)
 
 
 def test_only_who_is_sent_is_freed_on_p() -> None:
     begun = both(running(SENT), LOADS, READING)
-    assert statuses(connector.transfer_done(PAIR, begun, "r0", SPEC))["P"] == "running"
-    assert connector.producer_done(PAIR, both(), "r0", SPEC) == both()
+    assert statuses(transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE))["P"] == "running"
+    assert request_ends.producer_done(PAIR, both(), "r0", REFERENCE) == both()

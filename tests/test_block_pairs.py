@@ -1,125 +1,24 @@
-"""The connector's decisions: how much of a prompt P prefills, what is loaded beside a hit, which
-blocks are offered and asked for, and which of them are paired."""
+"""The blocks that P offers and D lacks, and which of them are paired."""
 
 import dataclasses
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.model.config import Cluster, Group
-from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import SPEC
-from kvproof.model.reference.transfers import connector
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.transfers import block_pairs
 from kvproof.model.state import NULL, Block, Transfer
-from tests.by_hand import FULL, MAMBA, WINDOW, both, config, on_decode, on_prefill, pair, request
-
-OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
-
-
-# How much of a prompt P prefills
-
-
-def test_p_leaves_a_token_to_d_where_a_state_is_handed_over() -> None:
-    submitted = on_prefill("abcd")
-    assert connector.truncated(config(FULL, MAMBA), submitted, SPEC).prompt == "abc"
-    assert connector.truncated(config(FULL), submitted, SPEC).prompt == "abcd"
-
-
-def test_a_prompt_is_shortened_once_and_on_p_only() -> None:
-    cfg = config(FULL, MAMBA)
-    once = connector.truncated(cfg, on_prefill("abcd"), SPEC)
-    assert connector.truncated(cfg, once, SPEC) == once
-    assert connector.truncated(cfg, on_decode("abcd"), SPEC) == on_decode("abcd")
-
-
-def test_the_connector_is_asked_again_about_who_was_preempted() -> None:
-    cfg = config(FULL, MAMBA)
-    assert connector.asked_again(cfg, on_prefill("abcd"), SPEC).prompt == "abcd"
-    assert connector.asked_again(cfg, on_prefill("abcd", preemptions=1), SPEC).prompt == "abc"
-
-
-def test_an_emptied_request_keeps_its_tokens_and_nothing_else() -> None:
-    full = request(
-        *("abcd", (1,)),
-        **{"output": ".", "computed": 5, "hit": 2, "external": 2, "drafts": 1},
-        **{"num_cached_blocks": (2,), "shared_prefix_boundary": 4, "states": (3,)},
-    )
-    assert connector.emptied(full) == request("abcd", output=".")
-
-
-# What is loaded beside a hit
-
-
-def test_what_p_offers_is_loadable_until_d_has_begun() -> None:
-    asked = on_decode("abcd")
-    hybrid = pair(FULL, MAMBA)
-    assert connector.loadable(pair(FULL), both(None, asked, OFFERED), asked, SPEC) == 4
-    assert connector.loadable(hybrid, both(None, asked, OFFERED), asked, SPEC) == 3
-    reading = OFFERED._replace(phase="reading")
-    assert connector.loadable(pair(FULL), both(None, asked, reading), asked, SPEC) == 0
-    assert connector.loadable(pair(FULL), both(None, asked), asked, SPEC) == 0
-    local = request("abcd")
-    assert connector.loadable(pair(FULL), both(None, local, OFFERED), local, SPEC) == 0
-
-
-def test_p_loads_for_follow_up_turns_only() -> None:
-    asked = on_prefill("abcd")
-    assert connector.loadable(pair(FULL), both(asked, None, OFFERED), asked, SPEC) == 0
-
-
-def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
-    asked = on_decode("abcd")
-    state = both(None, asked, OFFERED)
-    engine = state.engine("D")
-
-    def check(hit: int, external: int) -> None:
-        choice = Admit("r0", hit, external)
-        connector.check_external(pair(FULL), state, engine, asked, choice, SPEC)
-
-    check(0, 4)
-    check(2, 2)
-    for hit, external, rest in (0, 3, 4), (2, 4, 2), (0, 0, 4):
-        with pytest.raises(NotAllowed, match=f"loads {external} tokens where {rest} are offered"):
-            check(hit, external)
-
-
-def best(cluster: Cluster, cached: dict[tuple[int, str], int], prompt: str = "abcdef") -> Any:
-    """The hit and the external tokens of a request to which P offers its whole prompt."""
-    asked = on_decode(prompt)
-    state = both(None, asked, OFFERED)
-    engine = state.engine("D")._replace(cached=tuple((k, (b,)) for k, b in sorted(cached.items())))
-    return connector.best_admission(cluster, cluster.decode, state, engine, asked, SPEC)
-
-
-def test_a_hit_comes_first_and_a_load_brings_the_rest() -> None:
-    assert best(pair(FULL), {}) == (0, 6)
-    assert best(pair(FULL), {(0, "ab"): 1}) == (2, 4)
-    assert best(pair(FULL, prefix_caching=False), {(0, "ab"): 1}) == (0, 6)
-
-
-def test_before_a_load_full_attention_alone_needs_to_hit() -> None:
-    attention = {(0, "ab"): 1, (0, "abcd"): 2}
-    assert best(pair(FULL, MAMBA), attention) == (4, 1)
-    assert best(pair(FULL, MAMBA), attention | {(1, "ab"): 3}) == (4, 1)
-
-
-def test_a_token_at_least_is_left_to_the_load_for_the_states_come_with_it() -> None:
-    attention = {(0, "ab"): 1, (0, "abcd"): 2}
-    assert best(pair(FULL, MAMBA), attention, "abcde") == (2, 2)
-    held = attention | {(1, "abcd"): 3}
-    assert best(pair(FULL, MAMBA), held, "abcde") == (4, 0)
-
+from tests.by_hand import FULL, MAMBA, WINDOW, both, config, on_decode, on_prefill, pair
 
 # The blocks that P offers
 
 
 def offered(*groups: Group, tables: tuple[tuple[int, ...], ...], computed: int = 6, **options: Any):
     held = on_prefill("abcdef", *tables, computed=computed)
-    return connector.offered_lists(config(*groups, **options), held, SPEC)
+    return block_pairs.offered_lists(config(*groups, **options), held, REFERENCE)
 
 
 def test_attention_is_offered_up_to_the_computed_tokens() -> None:
@@ -149,7 +48,7 @@ def fresh(*groups: Group, tables: tuple[tuple[int, ...], ...], external: int = 2
     held = on_decode("abcdefgh", *tables, external=external)
     engine = both(None, held).engine("D")
     engine = pool.with_blocks(engine, {1: Block(1, (0, "ab"))})
-    return connector.fresh_lists(config(*groups, **options), engine, held, SPEC)
+    return block_pairs.fresh_lists(config(*groups, **options), engine, held, REFERENCE)
 
 
 def test_blocks_that_are_hit_and_null_are_not_filled() -> None:
@@ -170,7 +69,7 @@ def test_of_a_window_the_tail_and_of_a_state_its_slot_are_filled() -> None:
 def pairs(cluster: Cluster, table: tuple[int, ...], local: Any, remote: Any, tokens: int) -> Any:
     held = on_decode("abcdefgh", *(table,) * len(cluster.decode.groups), external=2)
     transfer = Transfer("r0", "reading", tokens, remote, local)
-    return connector.paired(cluster, held, transfer, SPEC).pairs
+    return block_pairs.paired(cluster, held, transfer, REFERENCE).pairs
 
 
 def test_what_d_lacks_is_paired_with_the_same_positions_of_p() -> None:
