@@ -35,10 +35,12 @@ def test_of_a_window_the_tail_is_offered() -> None:
 
 
 def test_of_a_state_the_slot_is_offered_that_holds_it() -> None:
-    assert offered(FULL, MAMBA, tables=((), (NULL, 5, 6)))[1] == (6,)
+    assert offered(FULL, MAMBA, tables=((), (NULL, 5, 6))) == ((), (6,))
     wide = Group("mamba", 4)
     scratch = offered(Group("full", 4), wide, tables=((), (NULL, 5, 6, 7)), drafts=2)
     assert scratch[1] == (5,)
+    short = offered(Group("full", 4), wide, tables=((), (5, 6)), drafts=2)
+    assert short[1] == (5,)
 
 
 # The blocks that a load is to fill
@@ -84,8 +86,8 @@ def test_the_longer_list_is_trimmed_at_both_ends() -> None:
 
 def test_a_state_is_paired_with_the_slot_that_holds_it() -> None:
     hybrid = pair(FULL, MAMBA)
-    assert pairs(hybrid, (1, 2), ((), (2,)), ((), (4, 5)), 4)[1] == ((2,), (5,))
-    assert pairs(hybrid, (1, 2), ((), ()), ((), (4, 5)), 4)[1] == ((), ())
+    assert pairs(hybrid, (1, 2), ((), (2,)), ((), (4, 5)), 4) == (((), ()), ((2,), (5,)))
+    assert pairs(hybrid, (1, 2), ((), ()), ((), (4, 5)), 4) == (((), ()), ((), ()))
 
 
 def unequal(prefill: int, decode: int) -> Cluster:

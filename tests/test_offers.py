@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers import offers
-from kvproof.model.state import Transfer
-from tests.by_hand import FULL, MAMBA, both, config, on_decode, on_prefill, pair, request
+from kvproof.model.state import State, Transfer
+from tests.by_hand import FULL, MAMBA, both, config, on_decode, on_prefill, pair, request, serving
+from tests.by_hand import cluster as one
 
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 
@@ -68,9 +70,46 @@ def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
 
     check(0, 4)
     check(2, 2)
+    check(4, 0)
     for hit, external, rest in (0, 3, 4), (2, 4, 2), (0, 0, 4):
         with pytest.raises(NotAllowed, match=f"loads {external} tokens where {rest} are offered"):
             check(hit, external)
+
+
+def test_a_store_offers_what_it_has_kept() -> None:
+    asked, cfg = request("abcde"), config(FULL, store=True)
+    state = State((serving(asked, stored=("ab", "abcd")),))
+    assert offers.loadable(one(cfg), state, asked, REFERENCE) == 4
+
+
+def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
+    asked = on_prefill("abc.e", name="r1")
+    jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
+    turns = pair(FULL, jobs=jobs, follow_up_turns=True)
+    kept = Transfer(follow_up_turns.back("r0"), "offered", 4, ((3, 4),))
+    assert offers.loadable(turns, both(asked, None, kept), asked, REFERENCE) == 4
+
+
+def test_what_may_be_left_of_an_offer_is_a_rule_and_a_store_has_none() -> None:
+    less = REFERENCE.with_rule("offered_beside_hit", lambda offered, _full: offered - 1)
+    asked, cached = on_decode("abcd"), Admit("r0", 2, 1)
+    state = both(None, asked, OFFERED)
+    offers.check_external(pair(FULL), state, state.engine("D"), asked, cached, less)
+    offers.check_external(pair(FULL), state, state.engine("D"), asked, Admit("r0", 4, 0), less)
+    asked, cfg = request("abcd"), config(FULL, store=True)
+    state = State((serving(asked, stored=("ab",)),))
+    with pytest.raises(NotAllowed, match="loads 1 tokens where 2 are offered"):
+        offers.check_external(one(cfg), state, state.engines[0], asked, Admit("r0", 0, 1), less)
+
+
+def test_a_preempted_request_of_p_is_shortened_before_it_hits() -> None:
+    asked = on_prefill("abcde", preemptions=1)
+    state = both(asked)
+    keys = {(0, "ab"): 1, (0, "abcd"): 2, (1, "ab"): 3, (1, "abcd"): 4}
+    engine = serving(asked, name="P", cached=keys)
+    hybrid = pair(FULL, MAMBA)
+    found = offers.best_admission(hybrid, hybrid.prefill, state, engine, asked, REFERENCE)
+    assert found == (2, 0)
 
 
 def best(cluster: Cluster, cached: dict[tuple[int, str], int], prompt: str = "abcdef") -> Any:

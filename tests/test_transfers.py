@@ -1,12 +1,15 @@
 """The life of a transfer: from P's offer over D's load to its end, and every way in which that goes
 wrong. Whoever frees blocks does it once, and not while somebody writes into them."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from kvproof.model.config import Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers import loads, request_ends, transfer_ends
 from kvproof.model.state import COUNTS, VOID, Content, Engine, Flight, Request, State, Transfer
 from tests.by_hand import EAGLE, FULL, WINDOW, both, on_decode, on_prefill, pair
@@ -61,6 +64,30 @@ def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(long: int, die
     assert state.engine("D").dead == ("lists of 2 and 2 blocks do not pair" if dies else "")
 
 
+def test_lists_are_compared_by_their_kernel_blocks() -> None:
+    """D's list of 2 blocks is 2 kernel blocks long, and P's of 2 is 4."""
+    p, d = PAIR.engines
+    wide = dataclasses.replace(p, groups=(Group("full", 4),), physical_per_logical=2)
+    cluster = dataclasses.replace(PAIR, engines=(wide, d))
+    rules = REFERENCE.with_rule("longest_local_list", lambda *slots: slots[1] - slots[2])
+    state = loads.start_load(cluster, both(SENT, ASKS, OFFERED), "r0", rules)
+    assert not state.engine("D").dead
+    none = REFERENCE.with_rule("longest_local_list", lambda local, *_: local - 1)
+    state = loads.start_load(cluster, both(SENT, ASKS, OFFERED), "r0", none)
+    assert state.engine("D").dead == "lists of 2 and 4 blocks do not pair"
+
+
+@pytest.mark.parametrize(("held", "asked"), [("offered", "reading"), ("expired", "refused")])
+def test_p_asks_for_what_d_keeps_though_its_lease_may_have_ended(held: str, asked: str) -> None:
+    jobs = (Job("r0", "abcd"), Job("r1", "abcd.e", follows="r0"))
+    turns = pair(FULL, jobs=jobs, follow_up_turns=True)
+    back = follow_up_turns.back("r0")
+    asks = on_prefill("abcd.e", (1, 2), name="r1", external=4, computed=4)
+    kept = Transfer(back, held, 4, ((3, 4),) if held == "offered" else ())
+    state = loads.start_load(turns, both(asks, None, kept), back, REFERENCE)
+    assert (phase(state, back), statuses(state)) == (asked, {"P": "loading"})
+
+
 # D needs nothing
 
 
@@ -76,7 +103,8 @@ def test_p_is_only_told_where_nothing_is_loaded() -> None:
 
 
 def test_where_p_pushes_it_gets_a_report() -> None:
-    state = declined(both(SENT, None, OFFERED), pair(FULL, transfer="push"))
+    hits = ASKS._replace(external=0)
+    state = declined(both(SENT, hits, OFFERED), pair(FULL, transfer="push"))
     assert state.transfer("r0") == OFFERED._replace(phase="telling")
 
 
@@ -121,15 +149,11 @@ def test_a_window_keeps_what_the_token_needs_at_which_d_resumes() -> None:
 
 
 def test_drafts_and_their_states_are_not_handed_over() -> None:
-    held = running(SENT)._replace(drafts=1, states=(0,), output="..", computed=7)
-    state = finished(pair(EAGLE, drafts=1), both(held), "P")
-    assert (state.engine("P").request("r0").drafts, state.engine("P").request("r0").states) == (
-        0,
-        (),
-    )
-    offer = state.transfer("r0")
-    assert offer is not None
-    assert offer.tokens == 6
+    begun = {"drafts": 1, "states": (0,), "output": "..", "computed": 7, "tables": ((1, 2, 3, 4),)}
+    state = finished(pair(EAGLE, drafts=1), both(running(SENT)._replace(**begun)), "P")
+    kept = state.engine("P").request("r0")
+    assert (kept.drafts, kept.states) == (0, ())
+    assert state.transfer("r0") == Transfer("r0", "offered", 6, ((1, 2, 3),))
 
 
 def test_d_was_first_and_has_registered() -> None:
@@ -153,6 +177,15 @@ def test_on_d_it_stays_for_the_next_turn() -> None:
     state = finished(PAIR, both(None, answered), "D", keeps=True)
     assert state.transfer("r0 back") == Transfer("r0 back", "offered", 5, ((3, 4, 5),))
     assert statuses(state) == {"D": "sending"}
+
+
+def test_of_a_window_d_keeps_what_the_tokens_handed_over_need() -> None:
+    """A draft beyond the answer was computed, and the fourth token is needed without it."""
+    held = on_decode("abcd", (1, 2, 3), (4, 5, 6), output=".", computed=6)
+    state = finished(pair(FULL, WINDOW), both(None, running(held)), "D", keeps=True)
+    assert state.engine("D").request("r0").tables == ((1, 2, 3), (0, 5, 6))
+    gone = finished(pair(FULL, WINDOW), both(None, running(held)), "D")
+    assert gone.engine("D").free == (6, 3, 2, 1, 5, 4, 7)
 
 
 def in_flight(state: State, name: str) -> State:
@@ -193,6 +226,14 @@ def test_who_waits_on_d_lets_go_and_p_is_told() -> None:
     assert statuses(state) == {"P": "sending"}
     assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
     assert phase(state) == "telling"
+
+
+def test_what_is_left_behind_comes_free_first_and_nothing_under_a_load() -> None:
+    held = on_decode("abcdef", (1, 2, 3), (4, 5, 6), computed=6)
+    windowed = pair(FULL, WINDOW)
+    assert left(both(None, held), cluster=windowed).engine("D").free == (6, 3, 2, 1, 5, 4, 7)
+    loading = left(both(None, held._replace(status="loading")), cluster=windowed)
+    assert loading.engine("D").request("r0").tables == held.tables
 
 
 def test_who_leaves_p_tells_nobody() -> None:
