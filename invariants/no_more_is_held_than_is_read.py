@@ -17,7 +17,7 @@ from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster, Group
 from kvproof.model.config import Engine as Config
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, Engine
+from kvproof.model.state import NULL, Engine, State
 
 
 def most(cfg: Config, group: Group) -> int:
@@ -29,23 +29,37 @@ def most(cfg: Config, group: Group) -> int:
     return 1 + cfg.steps_in_flight + cfg.drafts
 
 
-def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """No request holds more blocks of a window or of states than its layers may still read."""
+def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int]]:
+    """Of each request and group that frees blocks: the request, the group, the blocks that it holds
+    and how many it may."""
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
         for index, table in enumerate(request.tables):
             group = cfg.groups[index]
-            held = len(table) - table.count(NULL)
-            frees = group.kind == "window" or group.aligned
-            if frees and held > most(cfg, group):
-                yield because(
-                    f"the layers of group {index} ({group.kind}) read at most {most(cfg, group)} "
-                    f"blocks of {request.id} on {engine.name}",
-                    f"it holds {held}",
-                    engine=engine.name,
-                    request=request.id,
-                    group=index,
-                )
+            if group.kind == "window" or group.aligned:
+                yield request.id, index, len(table) - table.count(NULL), most(cfg, group)
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
+    """No request holds more blocks of a window or of states than its layers may still read."""
+    for request, index, held, may in _held(cluster, engine):
+        if held > may:
+            kind = cluster.engine(engine.name).groups[index].kind
+            yield because(
+                f"the layers of group {index} ({kind}) read at most {may} blocks of {request} on "
+                f"{engine.name}",
+                f"it holds {held}",
+                engine=engine.name,
+                request=request,
+                group=index,
+            )
+
+
+def margin(cluster: Cluster, state: State) -> int | None:
+    """Blocks that a request could still take and hold no more than it may."""
+    return min(
+        (may - held for e in state.engines for _, _, held, may in _held(cluster, e)), default=None
+    )
 
 
 INVARIANT = Invariant(
@@ -54,5 +68,6 @@ INVARIANT = Invariant(
     origin="vllm#39734",
     severity=Severity.LEAK,
     check=EachEngine(check),
+    margin=margin,
     killed_by="old_states_are_kept",
 )

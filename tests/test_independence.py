@@ -76,7 +76,7 @@ def test_the_files_are_those_of_the_invariants() -> None:
     from kvproof.invariants.registry import INVARIANTS
 
     names = {path.stem for path in FILES if room_of(path) == "invariants"}
-    assert set(INVARIANTS) | {"arithmetic", "hits", "parties", "sometimes"} <= names
+    assert set(INVARIANTS) | {"arithmetic", "hits", "parties", "goal"} <= names
 
 
 @pytest.mark.parametrize(

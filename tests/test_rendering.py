@@ -76,8 +76,13 @@ def test_every_event_and_reason_is_shown_and_the_breaking_one_is_marked() -> Non
     assert all(reason in text for reason in trace.finding.reasons)
     assert "kvproof replay 'a b.jsonl' --machine model" in text
     assert "seed 7" in text
-    long = [line for line in text.splitlines() if len(line) > WIDTH]
-    assert all(line.lstrip("> 0123456789").startswith("Schedule") for line in long)
+
+
+def test_only_a_step_of_many_choices_is_wider_than_a_page() -> None:
+    text = render(trace_of("removal_of_one_copy_reported"))
+    wide = [line for line in text.splitlines() if len(line) > WIDTH]
+    assert wide
+    assert all(line.lstrip("> 0123456789").startswith("Schedule") for line in wide)
 
 
 def test_no_colour_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvproof.invariants.goals.registry import goals_of
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.invariants.sometimes import SOMETIMES
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
@@ -99,7 +99,7 @@ def explored(
             finding, events = blocked[0], blocked[1].prefix
             reached.finding, reached.events = finding, events
     seconds = time.perf_counter() - start
-    coverage = _coverage(reached, whole)
+    coverage = _coverage(cluster, reached, whole)
     if whole is not None:
         coverage["renamings"] = whole.size
     if finding is not None:
@@ -175,7 +175,9 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _coverage(reached: SearchGraph, whole: ExpandedOrbits | None) -> dict[str, Any]:
+def _coverage(
+    cluster: Cluster, reached: SearchGraph, whole: ExpandedOrbits | None
+) -> dict[str, Any]:
     """What a search has looked at. `margins` tells how close an invariant came to being broken,
     after how many events, and after which; `goals` after how many events each was first reached."""
 
@@ -194,5 +196,5 @@ def _coverage(reached: SearchGraph, whole: ExpandedOrbits | None) -> dict[str, A
             for name, (smallest, at) in sorted(reached.margins.items())
         },
         "goals": {g: reached.depths[at] + 1 for g, at in sorted(reached.goals.items())},
-        "goals_not_reached": [g for g in SOMETIMES if g not in reached.goals],
+        "goals_not_reached": [g.id for g in goals_of(cluster) if g.id not in reached.goals],
     }

@@ -9,8 +9,8 @@ check of a step that asks for more.
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from kvproof.invariants.goals.registry import OpenGoals
 from kvproof.invariants.invariant import Invariant, broken
-from kvproof.invariants.sometimes import reached_goals
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
@@ -44,7 +44,7 @@ class Absent:
 class Local(NamedTuple):
     """A step of one engine: the number of the engine after it, those of what is between the
     engines, and the checks that must see the whole step. `breaks`: some check fails. `goals`: what
-    it reaches (see `sometimes`), None where that too needs the whole step."""
+    it reaches (see `goals`), None where that too needs the whole step."""
 
     event: Event
     bare: Event
@@ -67,13 +67,20 @@ class Taken(NamedTuple):
 
 
 class LocalSteps:
-    """Takes steps from numbered states. `of_step` are the invariants to ask of every step."""
+    """Takes steps from numbered states. `of_step` are the invariants to ask of every step,
+    and `goals` those that are still to be met."""
 
     def __init__(
-        self, cluster: Cluster, rules: Rules, of_step: Sequence[Invariant], collapse: Collapse
+        self,
+        cluster: Cluster,
+        rules: Rules,
+        of_step: Sequence[Invariant],
+        collapse: Collapse,
+        goals: OpenGoals,
     ) -> None:
         self.cluster, self.rules, self.of_step = cluster, rules, of_step
         self.collapse = collapse
+        self.goals = goals
         self.places = {engine.name: place for place, engine in enumerate(cluster.engines)}
         self.absent = tuple(Absent(engine.name) for engine in cluster.engines)
         self._known: dict[Any, Local | None] = {}
@@ -85,7 +92,7 @@ class LocalSteps:
         if local is None or place is None:
             step = model.apply(self.cluster, self.collapse.state(parts), event, self.rules)
             breaks = next(broken(self.cluster, step, self.of_step), None) is not None
-            goals = tuple(reached_goals(self.cluster, step))
+            goals = tuple(self.goals.met(step))
             return Taken(bare(step.event), self.collapse.parts(step.after), breaks, goals)
         count = self.collapse.engines
         after = (*parts[:place], local.engine, *parts[place + 1 : count], *local.between)
@@ -95,7 +102,7 @@ class LocalSteps:
             states = self.collapse.state(parts), self.collapse.state(after)
             step = Step(states[0], local.event, local.effects, states[1])
             breaks = breaks or next(broken(self.cluster, step, local.whole), None) is not None
-            goals = tuple(reached_goals(self.cluster, step))
+            goals = tuple(self.goals.met(step))
         return Taken(local.bare, after, breaks, goals)
 
     def _local(self, parts: Parts, event: Event, place: int) -> Local | None:
@@ -123,7 +130,7 @@ class LocalSteps:
             except Unseen:
                 unsure.append(invariant)
         try:
-            goals = tuple(reached_goals(self.cluster, step))
+            goals = tuple(self.goals.met(step))
         except Unseen:
             goals = None
         return Local(

@@ -11,6 +11,7 @@ and the graph of all states back.
 
 from collections.abc import Iterable, Sequence
 
+from kvproof.invariants.goals.registry import OpenGoals
 from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
@@ -59,7 +60,8 @@ class PackedSearch:
         self.reached = SearchGraph(cluster) if reached is None else reached
         self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
-        self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse)
+        goals = OpenGoals(cluster, self.reached.goals)
+        self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse, goals)
         self.judge = Judge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
         if reached is None:
@@ -99,7 +101,9 @@ class PackedSearch:
                 reached.new[kind] += 1
                 self._measure(target)
             for goal in taken.goals:
-                reached.goals.setdefault(goal, origin)
+                if goal not in reached.goals:
+                    reached.goals[goal] = origin
+                    self.steps.goals.drop(goal)
             reached.join(origin, target, by, turn)
         reached.expanded += 1
 

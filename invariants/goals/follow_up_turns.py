@@ -1,0 +1,36 @@
+"""Follow-up turns: P loads what D keeps of the turn before."""
+
+from kvproof.invariants.goals.goal import Goal
+from kvproof.invariants.parties import coming_to, goes_back
+from kvproof.model.config import Cluster
+from kvproof.model.events import LeaseExpire, Schedule
+from kvproof.model.step import Step
+
+
+def _loads_back(cluster: Cluster, step: Step, _event: Schedule) -> bool:
+    return any(
+        a.external and goes_back(coming_to(cluster, a.engine, a.request))
+        for a in step.effects.admissions
+    )
+
+
+def _expires(_cluster: Cluster, _step: Step, event: LeaseExpire) -> bool:
+    return goes_back(event.request)
+
+
+def _turns(cluster: Cluster) -> bool:
+    return cluster.follow_up_turns
+
+
+GOALS = (
+    Goal(
+        "loaded_from_decode",
+        "P loads what D keeps of the turn before",
+        *(Schedule, _loads_back, "turns", "pd-full", _turns),
+    ),
+    Goal(
+        "kept_until_lease_end",
+        "D gives up keeping blocks for the next turn",
+        *(LeaseExpire, _expires, "turns", "pd-losing", _turns),
+    ),
+)

@@ -1,0 +1,46 @@
+"""Service by priority."""
+
+from kvproof.invariants.goals.goal import Goal
+from kvproof.model.config import Cluster
+from kvproof.model.events import Compute, Preempt, Schedule
+from kvproof.model.state import WAITING
+from kvproof.model.step import Step
+
+
+def _overtakes(_cluster: Cluster, step: Step, event: Schedule) -> bool:
+    """A request is admitted, and one that came before it waits on without blocks."""
+    admitted = {admission.request for admission in step.effects.admissions}
+    waits = False
+    for request in step.after.engine(event.engine).requests:
+        if request.id in admitted and waits:
+            return True
+        waits = waits or (request.status == WAITING and not request.tables)
+    return False
+
+
+def _unscheduled(_cluster: Cluster, _step: Step, event: Schedule) -> bool:
+    scheduled = set()
+    for choice in event.chose or ():
+        if isinstance(choice, Compute):
+            scheduled.add(choice.request)
+        if isinstance(choice, Preempt) and choice.request in scheduled:
+            return True
+    return False
+
+
+def _by_priority(cluster: Cluster) -> bool:
+    return cluster.by_priority
+
+
+GOALS = (
+    Goal(
+        "overtaken",
+        "a request is admitted before one that came first and still waits",
+        *(Schedule, _overtakes, "priority", "full", _by_priority),
+    ),
+    Goal(
+        "taken_out_of_step",
+        "a request is preempted that this step had scheduled already",
+        *(Schedule, _unscheduled, "priority", "window", _by_priority),
+    ),
+)

@@ -1,0 +1,13 @@
+"""Reports of a connector's worker that nobody waits for."""
+
+from kvproof.invariants.goals.goal import Goal, happens
+from kvproof.model.events import StrayReport
+
+GOALS = (
+    Goal(
+        "stray_report",
+        "a worker reports a transfer once more, or one of a request that is gone",
+        *(StrayReport, happens, "pd-stray", "pd-full"),
+        possible=lambda cluster: cluster.stray and cluster.disaggregated,
+    ),
+)

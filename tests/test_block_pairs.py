@@ -1,0 +1,120 @@
+"""The blocks that P offers and D lacks, and which of them are paired."""
+
+import dataclasses
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.model.config import Cluster, Group
+from kvproof.model.reference.blocks import pool
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.transfers import block_pairs
+from kvproof.model.state import NULL, Block, Transfer
+from tests.by_hand import FULL, MAMBA, WINDOW, both, config, on_decode, on_prefill, pair
+
+# The blocks that P offers
+
+
+def offered(*groups: Group, tables: tuple[tuple[int, ...], ...], computed: int = 6, **options: Any):
+    held = on_prefill("abcdef", *tables, computed=computed)
+    return block_pairs.offered_lists(config(*groups, **options), held, REFERENCE)
+
+
+def test_attention_is_offered_up_to_the_computed_tokens() -> None:
+    assert offered(FULL, tables=((1, 2, 3, 4),)) == ((1, 2, 3),)
+    assert offered(FULL, tables=((1, 2, 3, 4),), computed=5) == ((1, 2, 3),)
+    assert offered(FULL, tables=((1, 2, 3, 4),), computed=4) == ((1, 2),)
+
+
+def test_of_a_window_the_tail_is_offered() -> None:
+    """A window of 3 tokens is two blocks, and one for its unaligned start."""
+    table = (NULL, 2, 3, 4, 5)
+    assert offered(FULL, WINDOW, tables=((), table), computed=10)[1] == (3, 4, 5)
+    assert offered(FULL, WINDOW, tables=((), table), computed=6)[1] == (NULL, 2, 3)
+
+
+def test_of_a_state_the_slot_is_offered_that_holds_it() -> None:
+    assert offered(FULL, MAMBA, tables=((), (NULL, 5, 6))) == ((), (6,))
+    wide = Group("mamba", 4)
+    scratch = offered(Group("full", 4), wide, tables=((), (NULL, 5, 6, 7)), drafts=2)
+    assert scratch[1] == (5,)
+    short = offered(Group("full", 4), wide, tables=((), (5, 6)), drafts=2)
+    assert short[1] == (5,)
+
+
+# The blocks that a load is to fill
+
+
+def fresh(*groups: Group, tables: tuple[tuple[int, ...], ...], external: int = 2, **options: Any):
+    held = on_decode("abcdefgh", *tables, external=external)
+    engine = both(None, held).engine("D")
+    engine = pool.with_blocks(engine, {1: Block(1, (0, "ab"))})
+    return block_pairs.fresh_lists(config(*groups, **options), engine, held, REFERENCE)
+
+
+def test_blocks_that_are_hit_and_null_are_not_filled() -> None:
+    assert fresh(FULL, tables=((NULL, 1, 2, 3),)) == ((2, 3),)
+    assert fresh(FULL, tables=((NULL, 1, 2, 3),), external=0) == ((),)
+
+
+def test_of_a_window_the_tail_and_of_a_state_its_slot_are_filled() -> None:
+    assert fresh(WINDOW, tables=((2, 3, 4, 5),)) == ((3, 4, 5),)
+    assert fresh(MAMBA, tables=((NULL, 2, 3),)) == ((3,),)
+    assert fresh(Group("mamba", 4), tables=((2, 3, 4),), drafts=1) == ((3,),)
+    assert fresh(MAMBA, tables=((NULL, 1),)) == ((),)
+
+
+# Pairs
+
+
+def pairs(cluster: Cluster, table: tuple[int, ...], local: Any, remote: Any, tokens: int) -> Any:
+    held = on_decode("abcdefgh", *(table,) * len(cluster.decode.groups), external=2)
+    transfer = Transfer("r0", "reading", tokens, remote, local)
+    return block_pairs.paired(cluster, held, transfer, REFERENCE).pairs
+
+
+def test_what_d_lacks_is_paired_with_the_same_positions_of_p() -> None:
+    assert pairs(pair(FULL), (1, 2, 3), ((1, 2, 3),), ((4, 5, 6),), 6) == (((1, 2, 3), (4, 5, 6)),)
+    assert pairs(pair(FULL), (1, 2, 3), ((3,),), ((4, 5, 6),), 6) == (((3,), (6,)),)
+
+
+def test_the_longer_list_is_trimmed_at_both_ends() -> None:
+    assert pairs(pair(FULL), (1, 2, 3), ((2, 3),), ((4, 5),), 4) == (((2,), (5,)),)
+    assert pairs(pair(WINDOW), (1, 2, 3), ((1, 2, 3),), ((5, 6),), 6) == (((2, 3), (5, 6)),)
+
+
+def test_a_state_is_paired_with_the_slot_that_holds_it() -> None:
+    hybrid = pair(FULL, MAMBA)
+    assert pairs(hybrid, (1, 2), ((), (2,)), ((), (4, 5)), 4) == (((), ()), ((2,), (5,)))
+    assert pairs(hybrid, (1, 2), ((), ()), ((), (4, 5)), 4) == (((), ()), ((), ()))
+
+
+def unequal(prefill: int, decode: int) -> Cluster:
+    """P and D with kernel blocks of 2 tokens, so many of them to a block."""
+    made = pair(FULL)
+    p, d = (
+        dataclasses.replace(e, groups=(Group("full", 2 * n),), physical_per_logical=n)
+        for e, n in zip(made.engines, (prefill, decode), strict=True)
+    )
+    return dataclasses.replace(made, engines=(p, d))
+
+
+def test_blocks_of_other_sizes_are_paired_kernel_block_by_kernel_block() -> None:
+    assert pairs(unequal(2, 1), (1, 2, 3), ((1, 2, 3),), ((4, 5),), 6) == (((1, 2, 3), (8, 9, 10)),)
+    assert pairs(unequal(1, 2), (1, 2), ((1, 2),), ((4, 5, 6),), 6) == (((2, 3, 4), (4, 5, 6)),)
+    assert pairs(unequal(2, 1), (1, 2, 3), ((3,),), ((4, 5),), 6) == (((3,), (10,)),)
+
+
+@given(st.integers(1, 8), st.integers(0, 4), st.integers(1, 2), st.integers(1, 2))
+def test_pairs_are_equally_long_and_at_equal_positions(
+    tokens: int, hit: int, prefill: int, decode: int
+) -> None:
+    cluster = unequal(prefill, decode)
+    table = tuple(range(1, -(-tokens // (2 * decode)) + 1))
+    remote = tuple(range(11, 11 + -(-tokens // (2 * prefill))))
+    ((ours, theirs),) = pairs(cluster, table, (table[hit:],), (remote,), tokens)
+    places = [table.index(b // decode) * decode + b % decode for b in ours]
+    assert places == [remote.index(b // prefill) * prefill + b % prefill for b in theirs]
+    lacking = range(len(table[:hit]) * decode, -(-tokens // 2))
+    assert set(lacking) <= set(places)

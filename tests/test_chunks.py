@@ -1,0 +1,135 @@
+"""How many tokens of a request a step may compute, and where a chunk ends beside a Mamba group."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.model.config import Engine, Group
+from kvproof.model.events import Admit, Compute
+from kvproof.model.reference.blocks.prefix_hits import Hit
+from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference.scheduling.scheduler import take_choice
+from kvproof.model.state import Flight
+from tests.by_hand import EAGLE, FULL, MAMBA, config, refused, request, running, step
+
+WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
+LONG = config(FULL, MAMBA, num_blocks=30, chunk_tokens=30)
+INSIDE = config(WIDE, WIDE_STATE, match_unit=2, num_blocks=30, chunk_tokens=30)
+
+
+# Tokens that may be computed
+
+
+def test_known_tokens_and_drafts_within_the_budget() -> None:
+    held = running("abcdef", (1,), computed=2, drafts=1)
+    for budget, most in (8, 5), (3, 3):
+        work = step(config(EAGLE, drafts=1, chunk_tokens=budget), held)
+        assert computable_tokens(work, held, 2, False) == most
+
+
+def test_who_is_admitted_with_one_token_left_may_be_filled_up() -> None:
+    asked = request("abc")
+    work = step(config(EAGLE, drafts=2, num_blocks=12), asked)
+    assert computable_tokens(work, asked, 2, True) == 3
+    assert computable_tokens(work, asked, 2, False) == 1
+    assert computable_tokens(work, asked, 1, True) == 2
+
+
+def test_a_token_that_a_step_in_flight_samples_may_be_counted_on() -> None:
+    held = running("abcd", (1, 2), computed=4, max_tokens=3)
+    flying = {"steps": ((Flight("r0", 4, True),),), "pending": (("r0", 1),)}
+    work = step(config(FULL, steps_in_flight=2), held, **flying)
+    assert computable_tokens(work, held, 4, False) == 1
+
+
+def test_nothing_is_computed_for_an_answer_that_is_all_under_way() -> None:
+    last = running("abcd", (1, 2), computed=4, max_tokens=1)
+    flying = {"steps": ((Flight("r0", 4, True),),), "pending": (("r0", 1),)}
+    work = step(config(FULL, steps_in_flight=2), last, **flying)
+    assert computable_tokens(work, last, 4, False) == 0
+    waits = last._replace(status="waiting")
+    assert computable_tokens(work, waits, 4, False) == 1
+
+
+# Where chunks end
+
+
+def chunk(
+    cfg: Engine, prompt: str, start: int, tokens: int, boundary: int = 0, output: str = ""
+) -> int:
+    """The tokens of a chunk of a request that goes on."""
+    held = running(prompt, computed=start, output=output, shared_prefix_boundary=boundary)
+    return aligned_chunk(step(cfg, held), held, start, tokens, None)
+
+
+def test_attention_alone_is_cut_nowhere() -> None:
+    assert chunk(config(FULL), "abcdefg", 0, 5) == 5
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(3, 2), (4, 4), (5, 4), (6, 6), (7, 6)])
+def test_a_chunk_ends_on_a_block_and_at_the_last_one_of_the_prompt(tokens: int, left: int) -> None:
+    assert chunk(LONG, "abcdefg", 0, tokens) == left
+
+
+def test_the_rest_of_a_prompt_ends_where_it_ends() -> None:
+    assert chunk(LONG, "abcdefg", 6, 1) == 1
+    assert chunk(LONG, "abcdefg", 7, 1, output=".") == 1
+
+
+def test_what_was_answered_before_a_preemption_is_prefilled_but_for_the_last_token() -> None:
+    assert chunk(LONG, "abc", 0, 6, output="...") == 4
+    assert chunk(LONG, "abc", 4, 2, output="...") == 2
+
+
+def test_a_chunk_ends_where_prompts_part() -> None:
+    assert chunk(LONG, "abcdefg", 0, 7, boundary=2) == 2
+    held = request("abcdefg")
+    assert aligned_chunk(step(LONG, held), held, 0, 7, Hit(0, (0, 0), 4)) == 4
+
+
+def test_a_chunk_with_a_drafter_ends_a_block_earlier() -> None:
+    cfg = config(EAGLE, MAMBA, drafts=1, num_blocks=30, chunk_tokens=30)
+    assert chunk(cfg, "abcdefg", 0, 7) == 4
+
+
+def test_a_chunk_ends_at_the_last_prefix_with_a_hash() -> None:
+    assert chunk(INSIDE, "abcdefg", 0, 7) == 4
+    assert chunk(INSIDE, "abcdefg", 4, 3) == 2
+    assert chunk(INSIDE, "abcdefg", 4, 2) == 2
+    assert chunk(INSIDE, "abcdefg", 6, 1) == 1
+    assert chunk(INSIDE, "abcde", 0, 5) == 4
+
+
+def test_where_prompts_part_inside_a_block_the_state_of_the_block_before_is_kept() -> None:
+    assert chunk(INSIDE, "abcdefghijk", 0, 11, boundary=6) == 4
+
+
+def test_the_budget_may_be_too_small_for_a_block() -> None:
+    narrow = config(WIDE, WIDE_STATE, chunk_tokens=3)
+    assert chunk(narrow, "abcdefg", 0, 3) == 3
+    assert chunk(narrow, "abcdefg", 3, 3) == 1
+    exact = config(WIDE, WIDE_STATE, chunk_tokens=4)
+    assert chunk(exact, "abcdefg", 0, 3) == 0
+
+
+def test_a_chunk_that_would_be_cut_is_refused() -> None:
+    work = step(LONG, request("abcdefg"))
+    take_choice(work, Admit("r0", 0, 0))
+    refused(work, Compute("r0", 5), "r0 gets a chunk that the align split would cut")
+    take_choice(work, Compute("r0", 6))
+
+
+@given(st.integers(1, 12), st.integers(1, 9))
+def test_chunks_lead_to_the_end_and_pass_the_last_block_that_a_hit_can_end_at(
+    length: int, budget: int
+) -> None:
+    cfg = config(WIDE, WIDE_STATE, num_blocks=30, chunk_tokens=budget)
+    held = running("abcdefghijkl"[:length], computed=0)
+    work, ends = step(cfg, held), [0]
+    while ends[-1] < length:
+        tokens = aligned_chunk(work, held, ends[-1], min(length - ends[-1], budget), None)
+        assert 0 < tokens <= budget
+        ends.append(ends[-1] + tokens)
+    assert (length - 1) // 4 * 4 in ends
+    if budget <= 4:
+        assert set(range(0, length, 4)) <= set(ends)

@@ -1,0 +1,158 @@
+"""Coverage goals: each is met in the preset that it names, and not where its feature is missing."""
+
+import functools
+
+import pytest
+
+from kvproof.invariants.goals.goal import Goal
+from kvproof.invariants.goals.registry import GOALS, OpenGoals, goals_of
+from kvproof.model.arithmetic import counts
+from kvproof.model.events import EVENTS, Submit
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
+from kvproof.model.step import Step
+from kvproof.strategies.explorer.exhaustive import search
+from kvproof.strategies.explorer.explorer import explore
+
+pytestmark = pytest.mark.exhaustive
+
+MET = {
+    "full": {"full_hit", "pool_filled"},
+    "full-evicting": {"eviction"},
+    "window": {"preemption", "partial_hit", "full_hit", "eviction", "pool_filled", "left_behind"},
+    "state": {"preemption", "pool_filled", "chunked_prefill"},
+    "ngram-drafts": {
+        *("draft_accepted", "draft_rejected", "partial_hit", "full_hit"),
+        *("pool_filled", "preemption"),
+    },
+    "pd-full": {"full_hit", "trimmed_transfer"},
+    "pd-stray": {"aborted_load", "stray_report"},
+}
+"""What happens in a preset, and nothing else does."""
+
+
+@functools.cache
+def met(name: str, rules: Rules = REFERENCE) -> frozenset[str]:
+    """The ids of all goals that happen in a preset, those included that are said to be impossible
+    there."""
+    cluster = CLUSTERS[name]
+    found: set[str] = set()
+
+    def note(step: Step) -> None:
+        for goal in GOALS.values():
+            if goal.kind is type(step.event) and goal.seen(cluster, step, step.event):
+                found.add(goal.id)
+
+    assert not search(cluster, rules, [], 100_000, on_step=note).cut
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("goal", GOALS.values(), ids=list(GOALS))
+def test_a_goal_is_met_where_its_feature_is_and_not_where_it_is_missing(goal: Goal) -> None:
+    assert goal.id in met(goal.met_in)
+    assert goal in goals_of(CLUSTERS[goal.met_in])
+    assert goal.id not in met(goal.not_met_in)
+
+
+PRESETS = sorted({name for goal in GOALS.values() for name in (goal.met_in, goal.not_met_in)})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_nothing_happens_that_is_said_to_be_impossible(name: str) -> None:
+    assert met(name) <= {goal.id for goal in goals_of(CLUSTERS[name])}
+
+
+@pytest.mark.parametrize("name", MET)
+def test_what_a_preset_meets(name: str) -> None:
+    assert met(name) == MET[name]
+
+
+def untrimmed(_local_first: int, local: int, _remote_first: int, remote: int, *_: bool):
+    """The slices of two lists that are paired as they are."""
+    return 0, local, 0, remote
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "function", "lost"),
+    [
+        ("pd-embeds", "prompt_after_truncation", lambda prompt, *_: prompt, "truncation"),
+        (
+            *("hybrid-siblings", "shared_prefix_boundary"),
+            *(lambda *_: 0, "shared_prefix_boundary_kept"),
+        ),
+        ("pd-full", "trim", untrimmed, "trimmed_transfer"),
+        ("window", "hit_holds", lambda _: False, "full_hit"),
+        ("partial-tight", "is_copied_first", lambda _: False, "cached_state_copied"),
+        ("events-sparse", "is_retained", lambda *_: True, "block_not_retained"),
+    ],
+)
+def test_what_the_rules_no_longer_do_is_missed(name, rule, function, lost) -> None:
+    assert lost in met(name)
+    assert lost not in met(name, REFERENCE.with_rule(rule, function))
+
+
+def test_every_feature_of_a_cluster_has_a_goal() -> None:
+    """Those of the presets that an option switches on: without it some goal is impossible."""
+    plain = set(goals_of(CLUSTERS["full"]))
+    switched = (
+        *("drafts", "async", "push", "turns", "sessions", "partial", "store", "events"),
+        *("resetting", "priority", "sparse-window", "pd-stray", "oversized", "pd-failing"),
+        *("pd-losing", "pd-aborting", "pd-ratio", "window", "hybrid"),
+    )
+    for name in switched:
+        assert set(goals_of(CLUSTERS[name])) - plain, name
+
+
+def test_every_goal_is_about_an_event_and_says_what() -> None:
+    assert len(GOALS) > 30
+    for name, goal in GOALS.items():
+        assert goal.id == name
+        assert goal.kind in EVENTS.values()
+        assert " " in goal.name
+
+
+def test_a_search_reports_only_possible_goals_as_missed() -> None:
+    coverage = explore(CLUSTERS["window"]).coverage
+    assert set(coverage["goals"]) == met("window")
+    assert coverage["goals_not_reached"] == ["chunked_prefill"]
+
+
+def test_a_goal_that_is_met_is_asked_for_no_more() -> None:
+    cluster = CLUSTERS["window"]
+    steps: list[Step] = []
+    search(cluster, REFERENCE, [], 10_000, on_step=steps.append)
+    goals, found = OpenGoals(cluster), list[str]()
+    for step in steps:
+        for name in [*goals.met(step)]:
+            goals.drop(name)
+            found.append(name)
+    assert sorted(found) == sorted(met("window"))
+    assert not any([*OpenGoals(cluster, found).met(step)] for step in steps)
+
+
+def test_a_hit_is_partial_or_full_by_what_leaves_a_token() -> None:
+    cluster = CLUSTERS["window"]
+    seen: set[str] = set()
+
+    def ask(step: Step) -> None:
+        ids = {*OpenGoals(cluster).met(step)} & {"partial_hit", "full_hit"}
+        longest = {
+            a.hit == counts.longest_hit_tokens(len(a.tokens), 2)
+            for a in step.effects.admissions
+            if a.hit
+        }
+        assert ids == {"full_hit" if whole else "partial_hit" for whole in longest}
+        seen.update(ids)
+
+    search(cluster, REFERENCE, [], 10_000, on_step=ask)
+    assert seen == {"partial_hit", "full_hit"}
+
+
+def test_every_step_is_shown_once() -> None:
+    events = []
+    reached = search(
+        CLUSTERS["pd"], REFERENCE, [], 10_000, on_step=lambda step: events.append(step.event)
+    )
+    assert len(events) == reached.generated == len(reached.edges) + len(reached.self_loops)
+    assert any(isinstance(event, Submit) for event in events)

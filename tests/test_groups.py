@@ -1,0 +1,282 @@
+"""Cache groups: what each kind keeps, what it needs for a hit, and how far its table grows."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.model.config import Engine, Group
+from kvproof.model.reference.blocks import groups
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.state import NULL, Table
+from tests.by_hand import EAGLE, FULL, MAMBA, STATE, WINDOW, config, pool_of, request
+
+WIDE = Group("full", 4)
+WIDE_STATE = Group("mamba", 4)
+DRAFTED = Group("window", 2, window=3, eagle=True)
+KINDS = {"full": FULL, "window": WINDOW, "mamba": MAMBA}
+
+
+# What is left behind
+
+
+@pytest.mark.parametrize(
+    ("kind", "skipped"),
+    [
+        ("full", [0, 0, 0, 0, 0, 0, 0]),
+        ("window", [0, 0, 0, 1, 2, 3, 4]),
+        ("mamba", [0, 0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_leading_tokens_that_are_needed_no_more(kind: str, skipped: list[int]) -> None:
+    """A window of 3 tokens sees the next token and two before it; a state is that of the last."""
+    assert [groups.skipped_tokens(KINDS[kind], n, REFERENCE) for n in range(7)] == skipped
+
+
+def test_a_block_is_left_behind_with_its_last_token() -> None:
+    assert [groups.skipped_blocks(WINDOW, n, REFERENCE) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
+    assert [groups.skipped_blocks(MAMBA, n, REFERENCE) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
+
+
+# What a hit needs
+
+
+@pytest.mark.parametrize(
+    ("group", "length", "needed"),
+    [
+        (FULL, 0, []),
+        (FULL, 6, [0, 1, 2]),
+        (FULL, 5, [0, 1, 2]),
+        (WINDOW, 2, [0]),
+        (WINDOW, 6, [2]),
+        (Group("window", 2, window=4), 6, [1, 2]),
+        (Group("window", 2, window=9), 4, [0, 1]),
+        (MAMBA, 0, []),
+        (MAMBA, 2, [0]),
+        (MAMBA, 6, [2]),
+    ],
+)
+def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[int]) -> None:
+    assert list(groups.blocks_needed(group, length, REFERENCE)) == needed
+
+
+def test_a_drafters_group_must_match_one_block_more() -> None:
+    assert groups.blocks_matched(FULL, 4, REFERENCE) == (0, 1)
+    assert groups.blocks_matched(EAGLE, 4, REFERENCE) == (0, 1, 2)
+    assert groups.blocks_matched(EAGLE, 0, REFERENCE) == ()
+
+
+def test_a_whole_block_is_looked_for_under_the_prefix_up_to_its_end() -> None:
+    assert groups.prefixes_for(WIDE, "abcdefgh", 4, 0) == ("abcd",)
+    assert groups.prefixes_for(WIDE, "abcdefgh", 6, 0) == ("abcd",)
+
+
+def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too() -> None:
+    assert groups.prefixes_for(WIDE, "abcdefghij", 6, 1) == ("abcdefgh", "abcdefg", "abcdef")
+    assert groups.prefixes_for(WIDE, "abcdefgh", 6, 1) == ("abcdefg", "abcdef")
+    assert groups.prefixes_for(WIDE_STATE, "abcdefgh", 6, 1) == ("abcdef",)
+
+
+def test_the_oldest_block_under_the_longest_prefix_serves() -> None:
+    cached = {(0, "abcdef"): 1, (0, "abcdefg"): (3, 2), (1, "abcdefgh"): 4}
+    engine = pool_of(cached=cached)
+    assert groups.block_at(WIDE, 0, engine, "abcdefghij", 6, 1) == 3
+    assert groups.block_at(WIDE, 0, engine, "abcdefghij", 6, 0) == NULL
+
+
+def held(*prefixes: str):
+    """An engine whose group 0 has these prefixes cached."""
+    return pool_of(9, cached={(0, prefix): n for n, prefix in enumerate(prefixes, 1)})
+
+
+@pytest.mark.parametrize(
+    ("group", "prefixes", "length", "serves"),
+    [
+        (FULL, ("ab", "abcd"), 4, True),
+        (FULL, ("abcd",), 4, False),
+        (FULL, ("ab",), 4, False),
+        (WINDOW, ("abcd",), 4, True),
+        (WINDOW, ("ab",), 4, False),
+        (MAMBA, ("abcd",), 4, True),
+        (MAMBA, ("ab",), 4, False),
+        (STATE, ("abcd",), 4, False),
+        (STATE, (), 0, True),
+        (EAGLE, ("ab", "abcd"), 2, True),
+        (EAGLE, ("ab", "abcd"), 4, False),
+    ],
+)
+def test_what_a_group_alone_can_serve(
+    group: Group, prefixes: tuple[str, ...], length: int, serves: bool
+) -> None:
+    assert groups.resident(group, 0, held(*prefixes), "abcdef", length, REFERENCE) is serves
+
+
+def test_a_hit_inside_a_block_is_served_by_the_first_of_several_prefixes() -> None:
+    assert groups.resident(WIDE, 0, held("abcd", "abcdef"), "abcdefgh", 6, REFERENCE)
+    assert groups.resident(WIDE, 0, held("abcd", "abcdefg"), "abcdefgh", 6, REFERENCE)
+    assert not groups.resident(WIDE, 0, held("abcd", "abcdefgh"), "abcdefgh", 6, REFERENCE)
+
+
+def test_another_groups_blocks_serve_nothing() -> None:
+    engine = held("ab", "abcd")
+    assert groups.resident(FULL, 0, engine, "abcdef", 4, REFERENCE)
+    assert not groups.resident(FULL, 1, engine, "abcdef", 4, REFERENCE)
+
+
+def test_the_table_of_a_hit_has_null_where_nothing_is_needed() -> None:
+    engine = held("ab", "abcd", "abcdef")
+    assert groups.hit_blocks(FULL, 0, engine, "abcdefgh", 6, REFERENCE) == (1, 2, 3)
+    assert groups.hit_blocks(WINDOW, 0, engine, "abcdefgh", 6, REFERENCE) == (NULL, NULL, 3)
+    assert groups.hit_blocks(MAMBA, 0, engine, "abcdefgh", 4, REFERENCE) == (NULL, 2)
+    assert groups.hit_blocks(FULL, 0, engine, "abcdefgh", 0, REFERENCE) == ()
+
+
+# What is cached
+
+
+def cached_positions(
+    full: Group, group: Group, prompt: str = "abcdefgh", boundary: int = 0, **options: Any
+) -> list[int]:
+    """The positions, of the first eight blocks, at which a block of a group is cached beside one of
+    full attention."""
+    cfg = config(full, group, **options)
+    asked = request(prompt, shared_prefix_boundary=boundary)
+    return [p for p in range(8) if groups.worth_caching(cfg, group, p, asked, REFERENCE)]
+
+
+@pytest.mark.parametrize("retention", [None, 0])
+def test_full_attention_caches_every_block(retention: int | None) -> None:
+    assert cached_positions(WIDE, FULL, retention=retention) == list(range(8))
+
+
+def test_every_state_is_cached_where_nothing_is_retained_less() -> None:
+    assert cached_positions(FULL, MAMBA) == list(range(8))
+
+
+def test_of_a_window_blocks_are_cached_that_a_hit_at_some_unit_needs() -> None:
+    """Hits end at multiples of 4 tokens, the block of full attention: a window of 3 needs one block
+    of 2 tokens before each. With a drafter's layers it must match one more."""
+    assert cached_positions(WIDE, WINDOW) == [1, 3, 5, 7]
+    assert cached_positions(Group("full", 8), DRAFTED, drafts=1) == [3, 4, 7]
+
+
+def test_retention_keeps_what_the_prompt_sent_again_needs() -> None:
+    assert cached_positions(WIDE, WINDOW, retention=0) == [1]
+    assert cached_positions(WIDE, WINDOW, "abcdefghi", retention=0) == [3]
+    assert cached_positions(FULL, MAMBA, retention=0) == [2]
+    assert cached_positions(FULL, MAMBA, "abcdefghi", retention=0) == [3]
+
+
+def test_a_prompt_with_drafts_resumes_a_block_earlier_from_its_end_or_its_last_token() -> None:
+    assert cached_positions(EAGLE, DRAFTED, drafts=1, retention=0) == [1, 2, 3]
+    assert cached_positions(EAGLE, MAMBA, drafts=1, retention=0) == [1, 2]
+
+
+def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part() -> None:
+    assert cached_positions(FULL, MAMBA, retention=8) == [2, 3, 7]
+    assert cached_positions(FULL, MAMBA, "ab", retention=0, boundary=8) == [3]
+    assert cached_positions(FULL, WINDOW, "ab", retention=0, boundary=8) == [3]
+
+
+# How tables grow
+
+
+def grown(
+    cfg: Engine, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
+) -> int:
+    return groups.grown(cfg, group, table, end, ahead, REFERENCE, fresh)
+
+
+def test_attention_takes_what_its_tokens_lack() -> None:
+    cfg = config(FULL)
+    assert [grown(cfg, FULL, (1,), end) for end in range(6)] == [0, 0, 0, 1, 1, 2]
+
+
+def test_attention_takes_the_slots_ahead_too_in_which_a_drafter_writes() -> None:
+    cfg = config(EAGLE, drafts=2)
+    assert grown(cfg, EAGLE, (1,), 2, ahead=2) == 1
+    assert grown(cfg, EAGLE, (1,), 2) == 0
+
+
+def test_a_state_takes_one_block_where_the_table_must_grow() -> None:
+    cfg = config(FULL, MAMBA)
+    assert [grown(cfg, MAMBA, (1,), end) for end in (2, 3, 4, 5, 8)] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+    ]
+
+
+def test_the_first_states_of_a_drafting_request_take_scratch_blocks() -> None:
+    cfg = config(WIDE, WIDE_STATE, drafts=2, num_blocks=20)
+    assert grown(cfg, WIDE_STATE, (), 8, fresh=True) == 3
+    assert grown(cfg, WIDE_STATE, (1, 2, 3), 8) == 1
+    assert grown(cfg, WIDE_STATE, (1, 2, 3), 4) == 0
+    assert grown(cfg, WIDE_STATE, (), 4) == 1
+
+
+def test_a_state_that_is_not_cached_has_a_block_for_each_draft() -> None:
+    cfg = config(FULL, STATE, drafts=3, prefix_caching=False, num_blocks=20)
+    assert groups.slots_for_states(cfg, STATE) == 6
+    assert groups.slots_for_states(cfg, FULL) == 0
+    assert grown(cfg, STATE, (), 2) == 4
+
+
+def test_a_state_table_is_padded_up_to_the_running_state() -> None:
+    cfg = config(FULL, MAMBA)
+    assert groups.padded(cfg, MAMBA, (), 2) == ()
+    assert groups.padded(cfg, MAMBA, (1,), 6) == (1, NULL)
+    assert groups.padded(cfg, MAMBA, (1,), 5) == (1, NULL)
+    assert groups.padded(cfg, MAMBA, (1,), 4) == (1,)
+    assert groups.padded(cfg, FULL, (1,), 6) == (1,)
+
+
+def test_scratch_blocks_of_drafts_go_behind_the_running_state() -> None:
+    cfg = config(FULL, MAMBA, drafts=1, num_blocks=20)
+    assert groups.padded(cfg, MAMBA, (1, 2), 4) == (1, 2)
+    assert groups.padded(cfg, MAMBA, (1, 2), 6) == (1, NULL, 2)
+    assert groups.padded(cfg, MAMBA, (1,), 6, fresh=True) == (1, NULL)
+    wide = config(WIDE, WIDE_STATE, drafts=2, num_blocks=20)
+    assert groups.padded(wide, WIDE_STATE, (1, 2, 3), 9) == (1, NULL, 3, 2)
+
+
+# Laws
+
+WORDS = st.text("ab", max_size=8)
+ENGINES = st.sets(st.text("ab", min_size=1, max_size=8).filter(lambda p: len(p) % 2 == 0))
+
+
+@given(ENGINES, WORDS)
+def test_full_attention_that_serves_a_hit_serves_every_shorter_one(
+    prefixes: set[str], tokens: str
+) -> None:
+    engine = pool_of(len(prefixes) + 1, cached={(0, p): n for n, p in enumerate(prefixes, 1)})
+    serves = [
+        groups.resident(FULL, 0, engine, tokens, n, REFERENCE) for n in range(0, len(tokens), 2)
+    ]
+    assert serves == sorted(serves, reverse=True)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.integers(0, 20), st.integers(1, 4))
+def test_a_hit_needs_nothing_that_its_tokens_have_left_behind(
+    kind: str, length: int, size: int
+) -> None:
+    group = Group(kind, size, window=5)
+    needed = groups.blocks_needed(group, length, REFERENCE)
+    assert all(position >= groups.skipped_blocks(group, length, REFERENCE) for position in needed)
+
+
+@given(st.integers(0, 8), st.integers(1, 20), st.integers(0, 3))
+def test_a_state_table_has_room_for_the_running_state_and_those_of_drafts(
+    held: int, end: int, drafts: int
+) -> None:
+    cfg = config(WIDE, WIDE_STATE, drafts=drafts, num_blocks=90)
+    table = tuple(range(1, held + drafts + 1)) if held else ()
+    taken = grown(cfg, WIDE_STATE, table, end, fresh=not held)
+    padded = groups.padded(cfg, WIDE_STATE, table, end, fresh=not held) if taken else table
+    running = -(-end // 4)
+    assert len(padded) + taken == max(len(table), running + drafts)
+    assert sorted(b for b in padded if b != NULL) == list(table)

@@ -1,0 +1,181 @@
+"""Reads that fail, ends that nobody reports, reports that nobody waits for, and leases that end."""
+
+from typing import Any
+
+import pytest
+
+from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.transfers import pull, transfer_ends
+from kvproof.model.state import State, Transfer
+from tests.by_hand import FULL, both, on_decode, on_prefill, pair
+
+PAIR = pair(FULL, failures=1)
+SENT = on_prefill("abcd", (1, 2), status="sending", output=".", computed=4)
+LOADS = on_decode("abcd", (3, 4), external=4, computed=4, status="loading")
+OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
+READING = OFFERED._replace(phase="reading", local=((3, 4),), pairs=(((3, 4), (1, 2)),))
+BACK = Transfer("r0 back", "offered", 4, ((3, 4),))
+KEPT = on_decode("abcd", (3, 4), status="sending", output=".", computed=4)
+
+
+def in_phase(phase: str) -> Transfer:
+    return OFFERED._replace(phase=phase)
+
+
+def statuses(state: State) -> dict[str, str]:
+    """The status of each request, by engine."""
+    return {engine.name: r.status for engine in state.engines for r in engine.requests}
+
+
+# A read fails
+
+
+def failed(state: State, name: str = "r0", **options: Any) -> State:
+    return pull.transfer_failed(pair(FULL, **options), state, name, REFERENCE)
+
+
+def test_by_policy_the_request_ends_and_p_does_not_know() -> None:
+    state = failed(both(SENT, LOADS, READING))
+    assert statuses(state) == {"P": "sending"}
+    assert state.transfer("r0") == in_phase("abandoned")
+    assert state.failures == 1
+    assert state.ended == (("D", "r0"),)
+
+
+def test_by_policy_it_computes_its_prompt_itself() -> None:
+    state = failed(both(SENT, LOADS, READING), load_failure="recompute")
+    again = state.engine("D").request("r0")
+    assert (again.status, again.computed, again.tables) == ("failed", 0, ((3, 4),))
+
+
+def test_an_aborted_reader_ends_whatever_the_policy() -> None:
+    aborted = LOADS._replace(status="aborted")
+    state = failed(both(SENT, aborted, READING), load_failure="recompute")
+    assert statuses(state) == {"P": "sending"}
+    assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
+
+
+def test_a_read_that_is_refused_is_no_failure_of_the_network() -> None:
+    refused = BACK._replace(phase="refused")
+    state = failed(both(None, None, refused), "r0 back")
+    assert state.transfer("r0 back") == Transfer("r0 back", "taken", 4, ())
+    assert state.failures == 0
+
+
+@pytest.mark.parametrize("transfers", [(), (OFFERED,), (in_phase("lost"),)])
+def test_only_a_read_can_fail(transfers: tuple[Transfer, ...]) -> None:
+    with pytest.raises(NotAllowed, match="r0 has no read that could fail"):
+        failed(both(SENT, LOADS, *transfers))
+
+
+def test_a_request_that_is_gone_needs_no_word() -> None:
+    state = both(SENT, None, READING)
+    assert transfer_ends.load_failed(PAIR, state, "r0", REFERENCE) == state
+
+
+# A report that nobody waits for
+
+
+@pytest.mark.parametrize(
+    ("status", "external", "before"),
+    [
+        ("running", 4, True),
+        ("loaded", 4, True),
+        ("running", 0, False),
+        ("loading", 4, False),
+        ("aborted", 4, False),
+        ("sending", 4, False),
+    ],
+)
+def test_a_transfer_was_reported_to_who_has_loaded_and_loads_no_more(
+    status: str, external: int, before: bool
+) -> None:
+    state = both(None, LOADS._replace(status=status, external=external))
+    assert transfer_ends.reported_before(state, state.engine("D"), "r0") is before
+
+
+def test_nobody_waits_for_a_report_about_who_has_ended() -> None:
+    state = both()
+    assert not transfer_ends.reported_before(state, state.engine("D"), "r0")
+    state = state.ending("D", "r0")
+    assert transfer_ends.reported_before(state, state.engine("D"), "r0")
+    assert not transfer_ends.reported_before(state, state.engine("P"), "r0")
+
+
+def test_such_a_report_changes_nothing() -> None:
+    state = both(None, LOADS._replace(status="running"))
+    assert transfer_ends.stray_report(state, "D", "r0", REFERENCE) == state
+    with pytest.raises(NotAllowed, match="no transfer of r0 on D was reported before"):
+        transfer_ends.stray_report(both(None, LOADS), "D", "r0", REFERENCE)
+
+
+# An end that nobody reports
+
+
+def test_a_read_may_be_lost() -> None:
+    state = pull.transfer_lost(both(SENT, LOADS, READING), "r0")
+    assert state == both(SENT, LOADS, READING._replace(phase="lost"))
+
+
+@pytest.mark.parametrize("transfers", [(), (OFFERED,)])
+def test_only_a_read_can_be_lost(transfers: tuple[Transfer, ...]) -> None:
+    with pytest.raises(NotAllowed, match="r0 has no read that could be lost"):
+        pull.transfer_lost(both(SENT, LOADS, *transfers), "r0")
+
+
+# Leases
+
+
+def expired(state: State, name: str = "r0", rules: Any = REFERENCE) -> State:
+    return pull.lease_expired(PAIR, state, name, rules)
+
+
+def test_p_gives_up_waiting_and_d_never_gets_the_request() -> None:
+    state = expired(both(SENT, None, OFFERED))
+    assert statuses(state) == {}
+    assert state.engine("P").free == (2, 1, 3, 4, 5, 6, 7)
+    assert (state.transfers, state.ended) == ((), (("D", "r0"),))
+
+
+def test_d_may_compute_what_it_could_not_read() -> None:
+    state = expired(both(SENT, LOADS._replace(status="failed"), in_phase("abandoned")))
+    assert statuses(state) == {"D": "failed"}
+    assert (state.transfers, state.ended) == ((), ())
+
+
+def test_a_lost_read_is_remembered_though_p_gives_up() -> None:
+    state = expired(both(SENT, LOADS, in_phase("lost")))
+    assert statuses(state) == {"D": "loading"}
+    assert state.transfers == (in_phase("lost"),)
+
+
+def test_who_reads_or_waits_on_d_renews_the_lease() -> None:
+    with pytest.raises(NotAllowed, match="r0 has no lease that could end"):
+        expired(both(SENT, LOADS, READING))
+    with pytest.raises(NotAllowed, match="r0 waits on D, which renews its lease"):
+        expired(both(SENT, LOADS._replace(status="waiting"), OFFERED))
+    assert pull.renewed(READING, REFERENCE)
+    assert not pull.renewed(OFFERED, REFERENCE)
+
+
+def test_where_nobody_renews_it_the_blocks_are_gone_under_the_reader() -> None:
+    never = REFERENCE.with_rule("renews_lease", lambda _: False)
+    state = expired(both(SENT, LOADS, READING), rules=never)
+    assert statuses(state) == {"D": "loading"}
+    assert state.transfers == (READING,)
+
+
+@pytest.mark.parametrize("transfers", [(), (in_phase("telling"),)])
+def test_only_what_is_leased_can_expire(transfers: tuple[Transfer, ...]) -> None:
+    with pytest.raises(NotAllowed, match="r0 has no lease that could end"):
+        expired(both(SENT, LOADS, *transfers))
+
+
+def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
+    state = expired(both(None, KEPT, BACK), "r0 back")
+    assert statuses(state) == {}
+    assert state.transfer("r0 back") == Transfer("r0 back", "expired", 4, ())
+    assert state.ended == ()
+    lost = expired(both(None, KEPT, BACK._replace(phase="lost")), "r0 back")
+    assert lost.transfer("r0 back") == Transfer("r0 back", "taken", 4, ())

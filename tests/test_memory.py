@@ -1,0 +1,281 @@
+"""Symbolic memory: which prefix each slot of each block holds, and what a step reads and writes.
+
+A slot of attention holds the prefix whose last token's keys and values it is; a Mamba block holds
+the prefix whose state it is.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.model import memory
+from kvproof.model.config import Group
+from kvproof.model.state import NULL, Content, Engine, Request
+from kvproof.model.step import Read
+from tests.by_hand import FULL, MAMBA, WINDOW, config, request, serving
+
+WIDE_STATE = Group("mamba", 4)
+
+
+def engine(*contents: tuple[int, tuple[str, ...]] | None, count: int = 8) -> Engine:
+    """An engine whose blocks from 1 on have these contents: a group, and its slots."""
+    held = [None if c is None else Content(*c) for c in contents]
+    empty = [None] * (count - 1 - len(held))
+    return serving(count=count)._replace(memory=(None, *held, *empty))
+
+
+def computing(prompt: str, *tables: tuple[int, ...], end: int, **fields: Any) -> Request:
+    """A request whose step ends at `end` tokens."""
+    return request(prompt, *tables, status="running", computed=end, **fields)
+
+
+# Blocks and slots
+
+
+def test_slots_are_written_one_by_one() -> None:
+    held: memory.Memory = [None, None]
+    memory.write(held, 1, 0, 2, {1: "ab"})
+    assert held[1] == Content(0, ("", "ab"))
+    memory.write(held, 1, 0, 2, {0: "a"})
+    assert held[1] == Content(0, ("a", "ab"))
+
+
+def test_a_block_of_another_group_is_wiped_first() -> None:
+    held: memory.Memory = [None, Content(0, ("a", "ab"))]
+    memory.write(held, 1, 1, 1, {0: "xyz"})
+    assert held[1] == Content(1, ("xyz",))
+
+
+def test_a_slot_is_told_apart_that_was_never_written_or_is_of_another_group() -> None:
+    held = [None, Content(0, ("a",))]
+    assert memory.slot(held, 1, 0, 0) == "a"
+    assert memory.slot(held, 1, 0, 1) == ""
+    assert memory.slot(held, 1, 1, 0) is None
+    assert memory.slot(held, 0, 0, 0) is None
+
+
+def test_beyond_its_end_a_table_is_padded_with_the_null_block() -> None:
+    assert [memory.entry((4, 5), position) for position in range(4)] == [4, 5, NULL, NULL]
+
+
+def test_a_window_is_so_many_tokens_with_its_own() -> None:
+    assert [memory.first_seen(at, 3) for at in range(6)] == [0, 0, 0, 1, 2, 3]
+
+
+# Attention
+
+
+def test_attention_writes_what_it_computes_and_reads_all_it_sees() -> None:
+    begun = engine((0, ("a", "ab")))
+    after, reads = memory.run(config(FULL), begun, [(computing("abc", (1, 2), end=3), 1)])
+    assert after.memory[1:3] == (Content(0, ("a", "ab")), Content(0, ("abc", "")))
+    assert reads == (
+        Read("E", "r0", 0, 1, 0, "a", "a"),
+        Read("E", "r0", 0, 1, 1, "ab", "ab"),
+        Read("E", "r0", 0, 2, 0, "abc", "abc"),
+    )
+
+
+def test_what_somebody_else_has_written_is_read_as_it_is() -> None:
+    begun = engine((0, ("x", "xy")), (1, ("ab",)))
+    _, reads = memory.run(config(FULL), begun, [(computing("abcde", (1, 2, 3), end=5), 1)])
+    assert [(read.expected, read.found) for read in reads] == [
+        ("a", "x"),
+        ("ab", "xy"),
+        ("abc", None),
+        ("abcd", None),
+        ("abcde", "abcde"),
+    ]
+
+
+def test_a_token_sees_what_others_of_its_step_write() -> None:
+    one = computing("ab", (1,), end=2)
+    other = computing("abc", (1, 2), end=3)._replace(id="r1")
+    _, reads = memory.run(config(FULL), engine(), [(other, 1), (one, 2)])
+    assert all(read.found == read.expected for read in reads)
+    assert [read.request for read in reads] == ["r1"] * 3 + ["r0"] * 2
+
+
+def test_a_window_reads_its_last_tokens_only() -> None:
+    _, reads = memory.run(
+        config(FULL, WINDOW), engine(), [(computing("abcde", (1, 2, 3), (4, 5, 6), end=5), 1)]
+    )
+    assert [read.expected for read in reads if read.group == 1] == ["abc", "abcd", "abcde"]
+
+
+def test_what_has_no_block_is_written_into_the_null_block() -> None:
+    after, _ = memory.run(config(FULL), engine(), [(computing("abc", (1,), end=3), 3)])
+    assert after.memory[NULL] == Content(0, ("abc", ""))
+
+
+# States
+
+
+def test_a_state_is_read_where_the_tokens_before_end_and_written_where_the_step_ends() -> None:
+    begun = engine((1, ("ab",)))
+    held = computing("abcd", (3, 4), (1, 2), end=4)
+    after, reads = memory.run(config(FULL, MAMBA), begun, [(held, 2)])
+    assert [r for r in reads if r.group == 1] == [Read("E", "r0", 1, 1, 0, "ab", "ab")]
+    assert after.memory[1:3] == (Content(1, ("ab",)), Content(1, ("abcd",)))
+
+
+def test_a_first_step_reads_no_state() -> None:
+    held = computing("ab", (3,), (1,), end=2)
+    _, reads = memory.run(config(FULL, MAMBA), engine(), [(held, 2)])
+    assert {read.group for read in reads} == {0}
+
+
+def test_all_states_are_read_before_any_is_written() -> None:
+    """Two requests share a state by mistake: both read what was there before the step."""
+    one = computing("ab", (3,), (1,), end=2)
+    other = computing("ab", (4,), (1,), end=2)._replace(id="r1")
+    begun = engine((1, ("a",)))
+    _, reads = memory.run(config(FULL, MAMBA), begun, [(one, 1), (other, 1)])
+    assert [read.found for read in reads if read.group == 1] == ["a", "a"]
+
+
+def test_a_state_is_read_from_the_block_that_the_last_step_named() -> None:
+    held = computing("abc", (3, 4), (1, 2), end=3, states=(NULL, 5))
+    begun = engine(None, None, None, None, (1, ("ab",)))
+    _, reads = memory.run(config(FULL, MAMBA), begun, [(held, 1)])
+    assert [(r.block, r.found) for r in reads if r.group == 1] == [(5, "ab")]
+
+
+# Drafts
+
+
+def test_each_draft_leaves_a_state_behind_the_running_one() -> None:
+    cfg = config(Group("full", 4), WIDE_STATE, drafts=2, num_blocks=12)
+    held = computing("abcde", (1, 2), (3, 4, 5, 6), end=7)
+    after, _ = memory.run(cfg, engine(count=12), [(held, 7)])
+    assert after.memory[4:7] == tuple(Content(1, (s,)) for s in ("abcde", "abcde?", "abcde??"))
+    assert after.memory[3] is None
+
+
+def test_a_boundary_that_drafts_pass_has_its_state_in_its_own_block() -> None:
+    cfg = config(Group("full", 4), WIDE_STATE, drafts=2, num_blocks=12)
+    held = computing("abcd", (1, 2), (3, 4, 5, 6), end=6)
+    after, _ = memory.run(cfg, engine(count=12), [(held, 6)])
+    assert after.memory[3:7] == tuple(Content(1, (s,)) for s in ("abcd", "abcd", "abcd?", "abcd??"))
+
+
+def test_drafts_are_written_as_such_and_a_drafter_with_layers_writes_on() -> None:
+    held = computing("abc", (1, 2, 3), end=4)
+    for eagle, slots in (False, (("abc", "abc?"), None)), (True, (("abc", "abc?"), ("abc??", ""))):
+        cfg = config(Group("full", 2, eagle=eagle), drafts=1)
+        after, reads = memory.run(cfg, engine(), [(held, 4)])
+        assert after.memory[2] == Content(0, slots[0])
+        assert after.memory[3] == (None if slots[1] is None else Content(0, slots[1]))
+        assert len(reads) == 4
+
+
+def test_where_steps_overlap_unknown_tokens_were_sampled() -> None:
+    cfg = config(FULL, steps_in_flight=2)
+    after, _ = memory.run(cfg, engine(), [(computing("abc", (1, 2), end=4), 1)])
+    assert after.memory[2] == Content(0, ("", "abc."))
+    with_drafter = config(FULL, steps_in_flight=2, drafts=1)
+    after, _ = memory.run(with_drafter, engine(), [(computing("abc", (1, 2), end=4), 1)])
+    assert after.memory[2] == Content(0, ("", "abc?"))
+
+
+# The blocks that a step uses
+
+
+@pytest.mark.parametrize(
+    ("group", "end", "tokens", "blocks"),
+    [
+        (FULL, 5, 1, (1, 2, 3)),
+        (FULL, 4, 2, (1, 2)),
+        (WINDOW, 5, 1, (2, 3)),
+        (WINDOW, 8, 1, (3, 4)),
+        (WINDOW, 7, 1, (3, 4)),
+        (MAMBA, 5, 1, (2, 3)),
+        (MAMBA, 6, 1, (3,)),
+        (MAMBA, 8, 6, (1, 4)),
+        (MAMBA, 2, 2, (1,)),
+    ],
+)
+def test_blocks_that_a_step_reads_or_writes(
+    group: Group, end: int, tokens: int, blocks: tuple[int, ...]
+) -> None:
+    held = computing("abcdefgh", (1, 2, 3, 4), end=end)
+    assert memory.used(config(group), held, tokens) == blocks
+
+
+def test_with_drafts_any_state_from_the_one_before_on_may_be_used() -> None:
+    cfg = config(WIDE_STATE, drafts=1, num_blocks=12)
+    held = computing("abcdefgh", (1, 2, 3, 4), end=8)
+    assert memory.used(cfg, held, 3) == (2, 3)
+    assert memory.used(cfg, held, 4) == (1, 2, 3)
+
+
+def test_the_null_block_is_used_by_nobody() -> None:
+    held = computing("abcd", (NULL, 2), end=4)
+    assert memory.used(config(FULL), held, 1) == (2,)
+
+
+# Loads and copies
+
+
+def test_a_store_fills_what_an_admission_brings() -> None:
+    held = computing("abcdefg", (1, 2, 3), (NULL, 4, 5), end=7, hit=2, external=4)
+    after = memory.load(config(FULL, MAMBA), engine(), held)
+    assert after.memory[1:6] == (
+        None,
+        Content(0, ("abc", "abcd")),
+        Content(0, ("abcde", "abcdef")),
+        None,
+        Content(1, ("abcdef",)),
+    )
+    assert after.memory[NULL] is None
+
+
+def test_blocks_are_wiped_and_others_stay() -> None:
+    after = memory.wiped(engine((0, ("a",)), (0, ("b",))), [1])
+    assert after.memory[1:3] == (None, Content(0, ("b",)))
+
+
+def test_copies_are_made_all_at_once() -> None:
+    begun = engine((0, ("a",)), (0, ("b",)))
+    assert memory.copied(begun, [(1, 2), (2, 3)]).memory[1:4] == (
+        Content(0, ("a",)),
+        Content(0, ("a",)),
+        Content(0, ("b",)),
+    )
+
+
+def test_a_transfer_fills_kernel_block_by_kernel_block() -> None:
+    """P has two kernel blocks of 2 tokens to a block, D one: D's blocks 3 and 4 are P's block 1."""
+    p = config(Group("full", 4), physical_per_logical=2)
+    source = engine((0, ("a", "ab", "abc", "abcd")))
+    sink = memory.copy(source, engine(), p, config(FULL), [((3, 4), (2, 3))])
+    assert sink.memory[3:5] == (Content(0, ("a", "ab")), Content(0, ("abc", "abcd")))
+    back = memory.copy(sink, engine(), config(FULL), p, [((2, 3), (3, 4))])
+    assert back.memory[1] == source.memory[1]
+
+
+def test_a_transfer_fills_states_whole_and_what_is_missing_with_nothing() -> None:
+    cfg = config(FULL, MAMBA)
+    source = engine((1, ("abcd",)), (0, ("a", "ab")))
+    sink = memory.copy(source, engine(), cfg, cfg, [((), ()), ((5, 6), (1, 2))])
+    assert sink.memory[5:7] == (Content(1, ("abcd",)), Content(1, ("",)))
+    sink = memory.copy(source, engine(), cfg, cfg, [((5,), (1,)), ((), ())])
+    assert sink.memory[5] == Content(0, ("", ""))
+
+
+@given(st.integers(1, 8), st.lists(st.integers(1, 4), max_size=8))
+def test_who_computes_a_prompt_in_any_chunks_reads_what_it_wrote(
+    length: int, chunks: list[int]
+) -> None:
+    cfg, held = config(FULL, WINDOW, MAMBA), engine(count=13)
+    tables = ((1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12))
+    end = 0
+    for chunk in [*chunks, length]:
+        start, end = end, min(end + chunk, length)
+        if end > start:
+            step = [(computing("abcdefgh"[:length], *tables, end=end), end - start)]
+            held, reads = memory.run(cfg, held, step)
+            assert len(reads) >= end
+            assert all(read.found == read.expected for read in reads)

@@ -1,0 +1,119 @@
+"""The blocks of a scheduler's choice: for loads and for computing, those that come first or those
+that a recorded choice took. An engine whose blocks were predicted wrongly dies."""
+
+from typing import Any
+
+from kvproof.model.events import Admit, Compute
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.scheduling.scheduler import take_choice
+from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
+from kvproof.model.state import Request, Transfer
+from kvproof.model.step import Allocation
+from tests.by_hand import (
+    FULL,
+    MAMBA,
+    both,
+    config,
+    on_decode,
+    on_prefill,
+    pair,
+    refused,
+    request,
+    running,
+    step,
+)
+
+# Loads
+
+
+def decoding(asked: Request, *transfers: Transfer, **options: Any) -> SchedulerStep:
+    cluster = pair(FULL, **options)
+    return SchedulerStep(cluster, REFERENCE, both(None, asked, *transfers), "D")
+
+
+OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
+
+
+def test_a_load_takes_its_blocks_and_computes_nothing() -> None:
+    work = decoding(on_decode("abcd"), OFFERED)
+    take_choice(work, Admit("r0", 0, 4))
+    loads = work.engine.request("r0")
+    assert (loads.status, loads.tables, loads.computed) == ("loading", ((1, 2),), 4)
+    assert work.chose == [Admit("r0", 0, 4, hit=((),), taken=((1, 2),))]
+    assert work.allocations == [Allocation("D", "r0", 2, 2)]
+    assert (work.scheduled, work.pending) == ([], None)
+    transfer = work.state.transfer("r0")
+    assert transfer is not None
+    assert transfer.phase == "reading"
+
+
+def test_all_that_is_offered_is_loaded() -> None:
+    refused(decoding(on_decode("abcd"), OFFERED), Admit("r0", 0, 3), "loads 3 tokens where 4")
+
+
+def test_a_load_that_has_no_room_is_refused() -> None:
+    refused(
+        decoding(on_decode("a" * 15), OFFERED._replace(tokens=15)),
+        Admit("r0", 0, 15),
+        "needs 8 blocks and 7 are free",
+    )
+
+
+def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
+    cluster = pair(FULL, MAMBA)
+    work = SchedulerStep(cluster, REFERENCE, both(on_prefill("abcd", preemptions=1)), "P")
+    take_choice(work, Admit("r0", 0, 0))
+    assert work.engine.request("r0").prompt == "abc"
+
+
+# Blocks that do not fit, or that somebody else has
+
+
+def test_who_does_not_fit_is_refused() -> None:
+    held = running("abcdef", (1,), computed=2)
+    refused(
+        step(config(FULL, num_blocks=3), held), Compute("r0", 4), "needs 2 blocks and 1 are free"
+    )
+    take_choice(step(config(FULL, num_blocks=4), held), Compute("r0", 4))
+
+
+def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step() -> None:
+    """A hit that is free costs a block. Where nobody counts it, the last block is not there."""
+    uncounted = REFERENCE.with_rule("evictable_hit_blocks", lambda _: 0)
+    cached, cfg = {(0, "ab"): 1}, config(FULL, num_blocks=4)
+    other = running("x", (3,), computed=0, name="r1")
+    work = step(cfg, request("abcdef"), other, cached=cached, rules=uncounted)
+    take_choice(work, Compute("r1", 1))
+    take_choice(work, Admit("r0", 2, 0))
+    take_choice(work, Compute("r0", 4))
+    assert work.engine == work.begun._replace(dead="2 blocks are taken and 1 are free")
+    assert (work.scheduled, work.admissions, work.allocations, work.pending) == ([], [], [], None)
+    assert work.chose[-1] == Compute("r0", 4)
+
+
+def test_an_engine_that_hashes_a_block_twice_dies() -> None:
+    held = running("abcd", (1, 2), computed=2)
+    work = step(config(FULL), held, cached={(0, "ab"): 1})
+    take_choice(work, Compute("r0", 2))
+    assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
+    assert work.scheduled == []
+
+
+def test_a_recorded_choice_gets_the_blocks_that_it_says() -> None:
+    held = running("abcd", (1,), computed=2, num_cached_blocks=(1,))
+    work = step(config(FULL), held)
+    take_choice(work, Compute("r0", 2, taken=((5,),)))
+    assert work.engine.request("r0").tables == ((1, 5),)
+    refused(step(config(FULL), held), Compute("r0", 2, taken=((1,),)), "which is not free")
+    refused(step(config(FULL), held), Compute("r0", 2, taken=((5,), ())), "blocks in 2 groups")
+
+
+def test_what_is_hit_and_what_is_taken_may_both_be_said() -> None:
+    work = step(
+        config(FULL, store=True), request("abcdef"), stored=("abcd",), cached={(0, "ab"): 1}
+    )
+    take_choice(work, Admit("r0", 2, 2, hit=((1,),), taken=((6,),)))
+    take_choice(work, Compute("r0", 2, taken=((7,),)))
+    assert work.engine.request("r0").tables == ((1, 6, 7),)
+    assert work.brought == ["r0"]
+    assert work.chose[0] == Admit("r0", 2, 2, hit=((1,),), taken=((6,),))
