@@ -209,8 +209,8 @@ def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.Monke
 
 
 def test_rules_that_a_system_does_not_use_make_no_difference() -> None:
-    assert "trim" in rules_used("handover of full")
+    assert "trim" in rules_used("transfer of full")
     assert "trim" not in rules_used("full")
     assert relevant("full", rules_with([FAULTS["front_trim"]])) == REFERENCE
-    assert relevant("handover of full", rules_with([FAULTS["front_trim"]])) != REFERENCE
+    assert relevant("transfer of full", rules_with([FAULTS["front_trim"]])) != REFERENCE
     assert registry.systems(REFERENCE).keys() == MAKERS.keys()

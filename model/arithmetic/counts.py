@@ -270,7 +270,7 @@ def state_slots_moved(slots: Num) -> Num:
     return min_(slots, 1)
 
 
-def tokens_handed_over(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG001
+def tokens_offered(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG001
     """Tokens whose KV a finished request hands over: those that were computed and are its own. A
     step in flight may still compute, and of accepted drafts the last may have been cut off."""
     return min_(settled, known)

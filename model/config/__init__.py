@@ -14,8 +14,8 @@ from kvproof.model.config.limits import within
 from kvproof.model.errors import UsageError, unknown
 
 KINDS = ("full", "window", "mamba")
-BACK = " back"
-"""The end of the name of a reverse transfer (D to P) (see `follow_up_turns`)."""
+REVERSE = " reverse"
+"""The end of the name of a reverse transfer, from D to P: the rest names the request on D."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ class Engine:
 
     @property
     def connected(self) -> bool:
-        """Whether the engine hands requests over, or takes them over."""
+        """Whether the engine has a part in KV transfers: it is a P or a D."""
         return self.role != "both"
 
     @property
     def has_connector(self) -> bool:
-        """Whether the engine has a KV connector: for hand-overs, or a store."""
+        """Whether the engine has a KV connector: for KV transfers, or a store."""
         return self.connected or self.store
 
     @property

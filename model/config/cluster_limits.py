@@ -127,9 +127,9 @@ def _check_turns(cluster: Cluster) -> None:
 
 
 def _check_turn(job: Job, before: tuple[Job, ...]) -> None:
-    if job.embeds or job.name.endswith(config.BACK):
+    if job.embeds or job.name.endswith(config.REVERSE):
         raise UsageError(
-            f"Job {job.name} is sent as embeddings, or its name ends with '{config.BACK}', in a "
+            f"Job {job.name} is sent as embeddings, or its name ends with '{config.REVERSE}', in a "
             "cluster with turns. Write embeds false, and another name."
         )
     if not job.follows:
