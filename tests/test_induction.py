@@ -160,7 +160,7 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
 
 
 def test_what_stands_on_a_false_claim_is_not_proved() -> None:
-    """P hands over what D loads only because it truncates once: that is found, with its run."""
+    """P offers what D loads only because it truncates once: that is found, with its run."""
     rules = rules_with([FAULTS["truncation_without_guard"]])
     (proof,) = prove(rules, ["full.delivered_is_counted"])
     assert proof.verdict is Verdict.VIOLATED

@@ -121,7 +121,7 @@ def test_blocks_are_paired_by_position_where_d_went_further() -> None:
     assert [theirs for _, theirs in reverse_transfer(run).pairs] == [remote[1:3]]
 
 
-def test_a_hand_back_is_asked_for_once() -> None:
+def test_a_reverse_transfer_is_asked_for_once() -> None:
     run = served_once(cluster(FULL, "abc", 2, "abc..d"))
     loaded(run)
     run.take(TransferFail(REVERSE))

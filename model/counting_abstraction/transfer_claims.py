@@ -22,7 +22,7 @@ READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
     """The sizes there are: P and D leave off at the same token (`same_backoff`), one before the end
-    where a Mamba state is handed over (vllm#37310)."""
+    where a Mamba state is transferred (vllm#37310)."""
     return all_of(
         *(n >= 1 for n in (sizes.kernel, sizes.p_ratio, sizes.d_ratio, sizes.window)),
         both(sizes.d_backoff >= 0, sizes.d_backoff <= 1),

@@ -1,5 +1,5 @@
 """What vLLM 0.32.0 does, found by kvproof on the live connector. D drafts, and its answer ends. It
-hands back all tokens it has computed: accepted drafts after the end of the answer, which are cut
+offers P all tokens it has computed: accepted drafts after the end of the answer, which are cut
 off, and what a step in flight is scheduled to compute. P takes them for tokens of the next turn,
 which has others there."""
 

@@ -202,7 +202,7 @@ def with_ids(engine: Engine, ids: Ids) -> Engine:
 def transfers_with_ids(
     cluster: Cluster, transfers: Sequence[Transfer], p: Ids, d: Ids
 ) -> tuple[Transfer, ...]:
-    """Hand-overs after the blocks of P and D have got new ids."""
+    """Transfers after the blocks of P and D have got new ids."""
 
     def many(lists: Lists, ids: Ids) -> Lists:
         return tuple(tuple(ids[b] for b in blocks) for blocks in lists)
