@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import State
 
@@ -17,7 +18,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
     if decode.dead:
         return
     for transfer in state.transfers:
-        if transfer.phase != "offered":
+        if transfer.phase != Phase.OFFERED:
             continue
         request = decode.find(transfer.request)
         served = request is not None and bool(request.tables)

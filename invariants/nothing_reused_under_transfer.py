@@ -7,8 +7,12 @@ from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver, taker
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
+
+WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
+"""Phases in which the receiver's blocks may be written."""
 
 
 def _held(
@@ -26,7 +30,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
     """While a transfer reads and writes, both requests keep its blocks. D keeps those it has
     registered too: P may begin to write them at any time."""
     for transfer in state.transfers:
-        if transfer.phase not in ("registered", "reading", "overdue"):
+        if transfer.phase not in WRITTEN:
             continue
         source, sent = giver(cluster, transfer.request)
         sink, taken = taker(cluster, transfer.request)

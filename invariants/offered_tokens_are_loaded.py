@@ -1,29 +1,30 @@
 """P has computed the prompt for D. When D computes it again instead of loading it, everything is
-right and the whole hand-over was for nothing; nothing but the latency tells."""
+right and the whole prefill was for nothing; only the latency shows it."""
 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.parties import coming_to, giver, goes_back, taker
+from kvproof.invariants.parties import coming_to, giver, is_reverse, taker
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster, Engine
+from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """D hits or loads every token that P hands over, and P those that D hands back for the next
-    turn and its groups can use."""
+    """D hits or loads every token that P offers, and P those that D offers for the next turn and
+    its groups can use."""
     for admission in step.effects.admissions:
         if admission.route == "local":
             continue
         name = coming_to(cluster, admission.engine, admission.request)
         transfer = step.before.transfer(name)
-        if transfer is None or transfer.phase != "offered":
+        if transfer is None or transfer.phase != Phase.OFFERED:
             continue
         (source, sent), sink = giver(cluster, name), taker(cluster, name).engine
         offered = transfer.tokens
-        if goes_back(name):
+        if is_reverse(name):
             offered = _usable(sink, offered, len(admission.tokens))
         if admission.hit + admission.external < offered:
             yield because(
@@ -45,7 +46,7 @@ def _usable(sink: Engine, offered: int, prompt: int) -> int:
 
 INVARIANT = Invariant(
     id="offered_tokens_are_loaded",
-    name="D hits or loads every token that P hands over",
+    name="D hits or loads every token that P offers",
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

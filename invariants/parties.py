@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.model.config import BACK, Cluster, Engine
+from kvproof.model.config import REVERSE, Cluster, Engine
 
 
 class Side(NamedTuple):
@@ -12,22 +12,22 @@ class Side(NamedTuple):
     request: str
 
 
-def goes_back(transfer: str) -> bool:
+def is_reverse(transfer: str) -> bool:
     """Whether a transfer of this name goes from D to P, for the next turn of a conversation."""
-    return transfer.endswith(BACK)
+    return transfer.endswith(REVERSE)
 
 
 def giver(cluster: Cluster, transfer: str) -> Side:
-    """The engine whose blocks are read: P, and of what goes back D."""
-    engine = cluster.decode if goes_back(transfer) else cluster.prefill
-    return Side(engine, transfer.removesuffix(BACK))
+    """The engine whose blocks are read: P, and of a reverse transfer D."""
+    engine = cluster.decode if is_reverse(transfer) else cluster.prefill
+    return Side(engine, transfer.removesuffix(REVERSE))
 
 
 def taker(cluster: Cluster, transfer: str) -> Side:
     """The engine whose blocks are written: D for the same request, or P for the one after it."""
-    if not goes_back(transfer):
+    if not is_reverse(transfer):
         return Side(cluster.decode, transfer)
-    earlier = transfer.removesuffix(BACK)
+    earlier = transfer.removesuffix(REVERSE)
     return Side(cluster.prefill, next((j.name for j in cluster.jobs if j.follows == earlier), ""))
 
 
@@ -37,4 +37,4 @@ def coming_to(cluster: Cluster, engine: str, request: str) -> str:
     if engine == cluster.decode.name:
         return request
     follows = cluster.job(request).follows
-    return follows + BACK if follows else ""
+    return follows + REVERSE if follows else ""

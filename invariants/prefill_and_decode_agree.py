@@ -4,18 +4,22 @@ loaded. One too many or too few on either side is a token applied twice or lost 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
-from kvproof.invariants.parties import giver, goes_back, taker
+from kvproof.invariants.parties import giver, is_reverse, taker
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import State
 
+WRITTEN = (Phase.READING, Phase.OVERDUE)
+"""Phases in which the receiver's blocks are being filled."""
+
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
-    """Tokens P has computed = tokens D counts as computed after the load. Of what D hands back P
-    may take a part, if the groups are all of full attention."""
+    """Tokens P has computed = tokens D counts as computed after the load. Of a reverse
+    transfer P may take a part, if the groups are all of full attention."""
     for transfer in state.transfers:
-        if transfer.phase not in ("reading", "overdue"):
+        if transfer.phase not in WRITTEN:
             continue
         source, sent = giver(cluster, transfer.request)
         sink, taken = taker(cluster, transfer.request)
@@ -23,10 +27,10 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         if request is None:
             continue
         loaded = request.hit + request.external
-        divisible = goes_back(transfer.request) and all(g.kind == "full" for g in sink.groups)
+        divisible = is_reverse(transfer.request) and all(g.kind == "full" for g in sink.groups)
         if loaded > transfer.tokens or (loaded < transfer.tokens and not divisible):
             yield because(
-                f"{source.name} hands over the KV and states of {transfer.tokens} tokens of {sent}",
+                f"{source.name} sends the KV and states of {transfer.tokens} tokens of {sent}",
                 f"{sink.name} counts {loaded} tokens as computed after the load",
                 engine=sink.name,
                 request=taken,

@@ -13,6 +13,7 @@ from kvproof.invariants.hits import eagle_drop_tokens, has_room, longest
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.step import Admission, Step
 
@@ -29,7 +30,7 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
         return 0  # what P loaded of an earlier turn it has not computed
     if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
-        if transfer is None or transfer.phase != "offered":
+        if transfer is None or transfer.phase != Phase.OFFERED:
             return 0  # D has not computed what it loaded: no states, and only the end of a window
         if any(g.kind == "window" for g in cfg.groups) or not admission.external:
             return 0

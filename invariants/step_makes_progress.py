@@ -1,7 +1,7 @@
 """A request that could never fit stood at the head of the queue: none running, one waiting, for
 ever, and those behind it with it (#39734). Nothing fails; every step schedules nothing.
 
-Asked of engines that hand nothing over: there nothing but the scheduler can set a waiting request
+Asked of engines that transfer nothing: there nothing but the scheduler can set a waiting request
 going. On P and D it may wait for the other side, and the question is one about whole runs
 (`every_request_can_finish`). So is it while a session waits for its user, with blocks.
 """

@@ -34,6 +34,7 @@ from kvproof.model.events import (
     stimulus,
 )
 from kvproof.model.kv_events import Report
+from kvproof.model.phases import Phase
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import ABORTED, SENDING, State, Transfer
@@ -52,7 +53,7 @@ class LiveMachine:
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
             self.push = Push(cluster, self.nodes) if cluster.pushes else None
-        self.handed_over: dict[str, dict[str, Any]] = {}
+        self.transfer_params: dict[str, dict[str, Any]] = {}
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
             Submit: self._submit,
@@ -154,10 +155,10 @@ class LiveMachine:
         if known.route == "to_decode":
             params = {"do_remote_decode": True, "do_remote_prefill": False}
             held = follow_up_turns.incoming(self.cluster, event.engine, event.request)
-            params = dict(self.handed_over.get(held, params))
+            params = dict(self.transfer_params.get(held, params))
         elif known.route == "from_prefill":
             push, name = self.push, event.request
-            params = push.params(name) if push is not None else dict(self.handed_over[name])
+            params = push.params(name) if push is not None else dict(self.transfer_params[name])
         self.nodes[event.engine].add(known, params, self.cluster.job(event.request))
 
     def _continue(self, event: Continue) -> None:
@@ -180,28 +181,29 @@ class LiveMachine:
         return effects
 
     def _start(self, node: Node, name: str, meta: Any) -> None:
-        """A worker gets a request to read, or to tell the other side that it need not."""
+        """A worker gets a request to read, or to notify the sender that it need not."""
         key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
         transfer = self.state.transfer(key)
-        if transfer is not None and transfer.phase == "expired":
+        if transfer is not None and transfer.phase == Phase.EXPIRED:
             ended = (
                 follow_up_turns.requested(transfer)
                 if nixl.awaits(meta)
                 else follow_up_turns.over(transfer)
             )
             self.state = self.state.with_transfer(key, ended)
-        if transfer is None or transfer.phase != "offered":
+        if transfer is None or transfer.phase != Phase.OFFERED:
             return
         if not nixl.awaits(meta):
             count = len(node.cfg.groups)
             empty: Any = ((),) * count
-            transfer = transfer._replace(phase="telling", local=empty, pairs=(((), ()),) * count)
+            nothing: Any = (((), ()),) * count
+            transfer = transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
         else:
             local = nixl.as_lists(meta.local_block_ids)
             remote = nixl.as_lists(meta.remote.block_ids)
             source = follow_up_turns.parties(self.cluster, key).source
             pairs = nixl.paired(node.nixl, source, local, remote)
-            transfer = transfer._replace(phase="reading", local=local, remote=remote, pairs=pairs)
+            transfer = transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
         self.state = self.state.with_transfer(key, transfer)
 
     def _complete(self, event: Complete) -> Effects:
@@ -213,11 +215,11 @@ class LiveMachine:
             if self.push is not None:
                 self.push.note(name, params)
             elif params.get("do_remote_prefill") or params.get("do_remote_decode"):
-                key = name if params.get("do_remote_prefill") else follow_up_turns.back(name)
-                self.handed_over[key] = params
+                key = name if params.get("do_remote_prefill") else follow_up_turns.reverse_of(name)
+                self.transfer_params[key] = params
                 lists = nixl.as_lists(params["remote_block_ids"])
                 tokens = params.get("remote_num_tokens", computed[name])
-                offer = Transfer(key, "offered", tokens, lists)
+                offer = Transfer(key, Phase.OFFERED, tokens, lists)
                 self.state = self.state.with_transfer(key, offer)
         if self.push is not None:
             self.push.idle(node)
@@ -242,12 +244,12 @@ class LiveMachine:
         transfer = self.state.transfer(name)
         source, sent, sink, taken = follow_up_turns.parties(self.cluster, name)
         p, d = self.nodes[source.name], self.nodes[sink.name]
-        if transfer is not None and transfer.phase == "reading":
+        if transfer is not None and transfer.phase == Phase.READING:
             filled = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
-        back = transfer if follow_up_turns.is_back(name) else None
-        self.state = self.state.with_transfer(name, back and follow_up_turns.over(back))
+        turned = transfer if follow_up_turns.is_reverse(name) else None
+        self.state = self.state.with_transfer(name, turned and follow_up_turns.over(turned))
         if sent in p.scheduler.requests:
             p.report(finished_sending={sent})
 
@@ -258,10 +260,10 @@ class LiveMachine:
             self.push.end_write(name, well=False)
             return
         transfer = self.state.transfer(name)
-        if transfer is not None and transfer.phase == "refused":
+        if transfer is not None and transfer.phase == Phase.REFUSED:
             self.state = self.state.with_transfer(name, follow_up_turns.over(transfer))
         elif transfer is not None:
-            gone = transfer._replace(phase="abandoned", local=(), pairs=())
+            gone = transfer.to(Phase.ABANDONED, local=(), pairs=())
             self.state = self.state.with_transfer(name, gone)
             self.state = self.state._replace(failures=self.state.failures + 1)
         _, _, sink, taken = follow_up_turns.parties(self.cluster, name)
@@ -273,7 +275,7 @@ class LiveMachine:
     def _transfer_lost(self, event: TransferLost) -> None:
         transfer = self.state.transfer(event.request)
         if transfer is not None:
-            self.state = self.state.with_transfer(event.request, transfer._replace(phase="lost"))
+            self.state = self.state.with_transfer(event.request, transfer.to(Phase.LOST))
 
     def _abort(self, event: Abort) -> None:
         from vllm.v1.request import RequestStatus
@@ -286,11 +288,11 @@ class LiveMachine:
             self.push.idle(node)
             return
         transfer = self.state.transfer(event.request)
-        if transfer is None or transfer.phase != "offered" or node is not self._decode():
+        if transfer is None or transfer.phase != Phase.OFFERED or node is not self._decode():
             return
         pending = node.scheduler.connector.connector_scheduler._reqs_need_recv
         if event.request in pending:
-            self.state = self.state.with_transfer(event.request, transfer._replace(phase="telling"))
+            self.state = self.state.with_transfer(event.request, transfer.to(Phase.RELEASING))
 
     def _lease_expire(self, event: LeaseExpire) -> None:
         name = event.request
@@ -300,25 +302,25 @@ class LiveMachine:
             return
         source, sent, _, _ = follow_up_turns.parties(self.cluster, name)
         self.nodes[source.name].report(finished_sending={sent})
-        if transfer is not None and follow_up_turns.is_back(name):
+        if transfer is not None and follow_up_turns.is_reverse(name):
             self.state = self.state.with_transfer(name, follow_up_turns.expired(transfer))
-        elif transfer is not None and transfer.phase != "lost":
+        elif transfer is not None and transfer.phase != Phase.LOST:
             self.state = self.state.with_transfer(name, None)
-            if transfer.phase == "offered":
+            if transfer.phase == Phase.OFFERED:
                 self.state = self.state.ending(self.cluster.decode.name, name)
 
     def _time_passes(self, push: Push, name: str) -> None:
-        phase = getattr(self.state.transfer(name), "phase", "")
+        phase = self.state.phase(name)
         d = self._decode()
         held = {r.id for r in d.engine.requests}
-        push.let_time_pass(name, waits_in_vain=phase in ("registered", "abandoned"))
+        push.let_time_pass(name, waits_in_vain=phase in (Phase.REGISTERED, Phase.ABANDONED))
         self._note_ended(d, held)
-        if phase == "offered" and name not in held:
+        if phase == Phase.OFFERED and name not in held:
             self.state = self.state.ending(self.cluster.decode.name, name)
 
     def _stray_report(self, event: StrayReport) -> None:
         node = self.nodes[event.engine]
-        held = node.engine.find(event.request)  # P received what D handed back
+        held = node.engine.find(event.request)  # of a reverse transfer P is the receiver
         received = node is self._decode() or held is not None
         kind = "finished_recving" if received else "finished_sending"
         node.report(**{kind: {event.request}})

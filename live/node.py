@@ -140,8 +140,8 @@ class Node:
         self, accepted: Mapping[str, int] | None = None, failed: str = ""
     ) -> dict[str, dict[str, Any]]:
         """The oldest step's output reaches the scheduler, with so many drafts accepted by request,
-        or with word that the store could not bring what was loaded for one. Gives what finished
-        requests hand over."""
+        or with word that the store could not bring what was loaded for one. Gives the
+        transfer parameters of finished requests."""
         output, shares = self.queue.popleft()
         invalid = self._spoil(failed) if failed else ()
         if not self.cfg.overlaps:

@@ -1,6 +1,6 @@
-"""Live hand-overs where P pushes: two real workers, and what can be seen of their work.
+"""Live KV transfers where P pushes: two real workers, and what can be seen of their work.
 
-How far a hand-over is, is read off the workers and schedulers after each event. The environment
+The phase of a transfer is read off the workers and schedulers after each event. The environment
 ends writes, and lets time pass. What a scheduler has to tell its worker is told after each event,
 where vLLM waits for its next step.
 """
@@ -15,6 +15,7 @@ from kvproof.live.fake import FakeParams
 from kvproof.live.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
+from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, LOADING, Engine, Lists, State, Transfer
 
 ROUNDS = 3
@@ -22,7 +23,7 @@ ROUNDS = 3
 
 
 class Push:
-    """The hand-overs of a P and a D."""
+    """The transfers from a P to a D."""
 
     def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
         p, d = cluster.prefill, cluster.decode
@@ -108,7 +109,7 @@ class Push:
         self.idle(self.prefill)
 
     def seen(self, state: State) -> State:
-        """The state with the hand-overs as they are."""
+        """The state with the transfers as they are."""
         for job in self.cluster.jobs:
             state = state.with_transfer(job.name, self._seen(job.name))
         return state
@@ -116,18 +117,18 @@ class Push:
     def _seen(self, name: str) -> Transfer | None:
         producer = self._writer()
         tokens, remote = self.finished.get(name, (0, ()))
-        offered = Transfer(name, "offered", tokens, remote)
+        offered = Transfer(name, Phase.OFFERED, tokens, remote)
         for write in self._writes(name):
-            phase = "reading" if name in producer._reqs_to_send else "overdue"
+            phase = Phase.READING if name in producer._reqs_to_send else Phase.OVERDUE
             local = self.registered[name]
             return offered._replace(phase=phase, local=local, pairs=write.pairs)
         if name in producer._push_finished_blocks:
             return offered
         held = self.decode.engine.find(name)
         if name in producer._pending_d_registrations and held is not None:
-            return Transfer(name, "registered", 0, (), self.registered[name])
+            return Transfer(name, Phase.REGISTERED, 0, (), self.registered[name])
         if held is not None and held.status in (LOADING, ABORTED):
-            return offered._replace(phase="abandoned")
+            return offered._replace(phase=Phase.ABANDONED)
         return self._awaited(name, self.decode.engine)
 
     def _awaited(self, name: str, decode: Engine) -> Transfer | None:
@@ -135,7 +136,7 @@ class Push:
         if decode.find(name) is None:
             return None
         params = self.decode.scheduler.requests[name].kv_transfer_params
-        return Transfer(name, "awaited", 0, ()) if params["do_remote_prefill"] else None
+        return Transfer(name, Phase.AWAITED, 0, ()) if params["do_remote_prefill"] else None
 
     def _writer(self) -> Any:
         return self.workers[self.prefill.cfg.name]

@@ -69,7 +69,7 @@ Choice: TypeAlias = Admit | FinishLoad | Compute | Preempt | Release
 
 
 class Submit(NamedTuple):
-    """A job arrives at an engine (on D: with what P handed over)."""
+    """A job arrives at an engine (on D: with what P says of its blocks)."""
 
     engine: str
     request: str
@@ -93,7 +93,7 @@ class Complete(NamedTuple):
 
 
 class TransferDone(NamedTuple):
-    """D has read all blocks of a hand-over and P has been told."""
+    """All blocks of a transfer are copied, or none is needed, and both sides know."""
 
     request: str
 

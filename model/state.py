@@ -7,11 +7,12 @@ Tokens are characters and a prefix is a string: the KV of the third token of pro
 written as the prefix "abc" it was computed from. Sampled tokens are dots.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kvproof.model.errors import unknown
+from kvproof.model.errors import NotAllowed, unknown
 from kvproof.model.ghost_state import EMPTY, Ghost
 from kvproof.model.kv_events import Report
+from kvproof.model.phases import Phase, writable
 
 NULL = 0
 """The id of the null block: a placeholder that holds nothing and belongs to nobody."""
@@ -226,28 +227,31 @@ Lists = tuple[tuple[int, ...], ...]
 
 
 class Transfer(NamedTuple):
-    """A hand-over of one request from P to D, or from D to P for the next turn (see `turns`).
+    """The KV transfer of one request: from P to D, or the reverse transfer from D to P for the next
+    turn (see `phases`).
 
-    `offered`: P has finished and nobody reads yet. `reading`: D's blocks are being filled.
-    `telling`: D needs nothing and tells P so. `lost`: the end will never be reported. `abandoned`:
-    D's blocks could not be filled, and P does not know or does not go on.
-    Where P pushes, also `awaited`: D has the request, and P has not finished it. `registered`: D
-    has told P its blocks, and P has not finished. `overdue`: P still fills D's blocks, and its
-    lease has ended. `remote` is empty until P has finished.
-    `remote` and `local` are logical block ids before trimming; `pairs` are, per group, D's and P's
-    kernel block ids after it.
+    `tokens` are those that the sender offers. `remote` are the sender's logical block ids before
+    trimming, empty until it has finished, and `local` the receiver's; `pairs` are, per group, the
+    receiver's and the sender's kernel block ids after it.
     """
 
     request: str
-    phase: str
+    phase: Phase
     tokens: int
     remote: Lists
     local: Lists = ()
     pairs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
+    def to(self, phase: Phase, **changes: Any) -> "Transfer":
+        """The transfer in another phase, with other fields changed too. Raises NotAllowed where no
+        transition leads there."""
+        if not writable(self.phase, phase):
+            raise NotAllowed(f"the transfer of {self.request} goes from {self.phase} to {phase}")
+        return self._replace(phase=phase, **changes)
+
 
 class State(NamedTuple):
-    """The cluster: its engines, the hand-overs under way, and the jobs that ended on an engine."""
+    """The cluster: its engines, the KV transfers, and the jobs that ended on an engine."""
 
     engines: tuple[Engine, ...]
     transfers: tuple[Transfer, ...] = ()
@@ -268,14 +272,19 @@ class State(NamedTuple):
         )
 
     def transfer(self, request: str) -> Transfer | None:
-        """The hand-over of a request, or None."""
+        """The transfer of this name, or None."""
         for transfer in self.transfers:
             if transfer.request == request:
                 return transfer
         return None
 
+    def phase(self, request: str) -> Phase:
+        """The phase of the transfer of this name, NONE where there is no such transfer."""
+        transfer = self.transfer(request)
+        return Phase.NONE if transfer is None else transfer.phase
+
     def with_transfer(self, request: str, transfer: Transfer | None) -> "State":
-        """The state with a request's hand-over put in its place, or ended (None)."""
+        """The state with a transfer put in its place, or ended (None)."""
         others = [t for t in self.transfers if t.request != request]
         return self._replace(
             transfers=tuple(sorted(others if transfer is None else [*others, transfer]))

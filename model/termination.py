@@ -2,18 +2,23 @@
 
 from collections.abc import Iterator
 
+from kvproof.model.events import TransferDone
+from kvproof.model.phases import Phase, before
 from kvproof.model.state import PREEMPTED, WAITING, Engine, Request, State
+
+ENDING = before(TransferDone)
+"""Phases of transfers that will end by themselves."""
 
 
 def unfinished(state: State) -> list[tuple[str, Request]]:
     """Requests that are still held by an engine, with the engine's name. One that waits for a
     transfer whose end will never be reported is excused: that is the environment's doing. So is
     one that may be short of the blocks which such a one keeps, here or on the other engine."""
-    excused = {t.request for t in state.transfers if t.phase == "lost"}
-    before: set[str] = set()
-    while excused > before:
-        before = set(excused)
-        excused |= {name for engine in state.engines for name in _short(engine, before)}
+    excused = {t.request for t in state.transfers if t.phase == Phase.LOST}
+    known: set[str] = set()
+    while excused > known:
+        known = set(excused)
+        excused |= {name for engine in state.engines for name in _short(engine, known)}
     return [(e.name, r) for e in state.engines for r in e.requests if r.id not in excused]
 
 
@@ -31,7 +36,7 @@ def _short(engine: Engine, excused: set[str]) -> Iterator[str]:
 
 def over(state: State) -> bool:
     """Whether nothing is left to be done for what was submitted."""
-    pending = any(t.phase in ("reading", "overdue", "telling") for t in state.transfers)
+    pending = any(t.phase in ENDING for t in state.transfers)
     flying = any(engine.steps for engine in state.engines)
     return not pending and not flying and not unfinished(state)
 

@@ -28,7 +28,7 @@ One question each: the rule, for all numbers in the ranges.
 
 INDUCTION = """## Induction
 
-A request's block table in one cache group, its hand-over from P to D, and an engine's block pool,
+A request's block table in one cache group, its KV transfer from P to D, and an engine's block pool,
 as transition systems of counts. A claim holds at the start, and each action keeps it if all claims
 about the system hold before it: so it holds in every state that can be reached, for all sizes, any
 number of steps, preemptions and reschedules, and any other requests. `ms` is the slowest step.
@@ -81,7 +81,7 @@ def _induction(claim: str, proofs: Sequence[Proof]) -> str:
 def _sizes() -> str:
     """What the inductions are parametric in."""
     lines = ["", "The sizes are numbers of any value, except:", ""]
-    families = {"table": "full", "hand-over": "handover of full", "pool": "pool"}
+    families = {"table": "full", "transfer": "transfer of full", "pool": "pool"}
     for family, name in families.items():
         system = systems(REFERENCE)[name]
         given = getattr(system.given, "func", system.given)

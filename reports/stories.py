@@ -38,7 +38,7 @@ STORIES: dict[str, Story] = {
     ),
     "vllm#43628": Story(("state_only_at_last_boundary",)),
 }
-"""By pull request: what it says of hand-overs with a Mamba state, of the counter that made D hit
+"""By pull request: what it says of transfers with a Mamba state, of the counter that made D hit
 nothing, of align mode with a connector, and of prompts that part (its issue is #43587)."""
 
 DEATHS: dict[str, tuple[str, ...]] = {

@@ -1,6 +1,6 @@
 """The end of a run: under fair scheduling every submitted request must finish.
 
-Fair means that both engines are scheduled in turn, D gets what P hands over, every read ends well,
+Fair means that both engines are scheduled in turn, D gets what P offers, every read ends well,
 every lease nobody renews ends and the user of every session goes on. Nothing is disturbed any more.
 """
 
@@ -29,7 +29,7 @@ NOTHING_CHANGES = "a whole fair round changes nothing"
 
 def rounds_max(cluster: Cluster) -> int:
     """Rounds after which the traffic must have ended. On each engine the request that is served
-    first gains a token a round, so that all tokens twice over, and some rounds for hand-overs, are
+    first gains a token a round, so that all tokens twice over, and some rounds for transfers, are
     more than enough."""
     tokens = sum(job.tokens_most for job in cluster.jobs)
     return 2 * len(cluster.engines) * (tokens + 4 * len(cluster.jobs) + 4)

@@ -33,7 +33,7 @@ def test_one_engine_has_the_steps_of_a_request() -> None:
     assert not any("load" in name or "transfer" in name for name in seen)
 
 
-def test_a_pair_has_those_of_a_hand_over_that_fails() -> None:
+def test_a_pair_has_those_of_a_transfer_that_fails() -> None:
     seen = known("pd-default")
     assert {
         "Schedule on decode: Admit with hit and load",

@@ -40,7 +40,7 @@ HANDFUL = (
     "window_offer_is_enough",
     "growth_is_exact",
     "pool.held_is_referenced",
-    "handover_of_mamba.lists_are_equally_long",
+    "transfer_of_mamba.lists_are_equally_long",
 )
 NOTHING_WRONG = "(set-logic ALL)\n(declare-const n Int)\n(assert (= n 7))\n(check-sat)\n"
 

@@ -23,9 +23,9 @@ from kvproof.strategies.verdict import Verdict
 pytestmark = pytest.mark.exhaustive
 
 
-def _handover() -> Any:
-    path = Path(__file__).parents[1] / "benchmarks" / "side_by_side" / "handover.py"
-    spec = importlib.util.spec_from_file_location("handover", path)
+def _kv_transfer() -> Any:
+    path = Path(__file__).parents[1] / "benchmarks" / "side_by_side" / "kv_transfer.py"
+    spec = importlib.util.spec_from_file_location("kv_transfer", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -33,12 +33,12 @@ def _handover() -> Any:
     return module
 
 
-handover = _handover()
-HANDOVER: System = handover.HANDOVER
+kv_transfer = _kv_transfer()
+KV_TRANSFER: System = kv_transfer.KV_TRANSFER
 TINY = {
-    handover.Sizes(6, 2, 1, 2, 4, 5): (256, 132),
-    handover.Sizes(10, 3, 2, 2, 7, 9): (604, 307),
-    handover.Sizes(9, 4, 3, 4, 3, 4): (365, 187),
+    kv_transfer.Sizes(6, 2, 1, 2, 4, 5): (256, 132),
+    kv_transfer.Sizes(10, 3, 2, 2, 7, 9): (604, 307),
+    kv_transfer.Sizes(9, 4, 3, 4, 3, 4): (365, 187),
 }
 
 
@@ -121,15 +121,15 @@ def wide() -> System:
 
 def done(nobody_is_done) -> System:
     """The model of the benchmark, with another invariant."""
-    parts = HANDOVER.initial, HANDOVER.ranges, HANDOVER.actions
+    parts = KV_TRANSFER.initial, KV_TRANSFER.ranges, KV_TRANSFER.actions
     return System("done", *parts, {"nobody_is_done": nobody_is_done}, "requests")
 
 
 @pytest.mark.parametrize("sizes", TINY)
 def test_columns_are_plain(sizes) -> None:
-    assert columns_differ(HANDOVER, sizes) is None
-    assert alike_differs(HANDOVER, sizes) is None
-    states = [ColumnSearch(HANDOVER, sizes, symmetric=s).run().states for s in (False, True)]
+    assert columns_differ(KV_TRANSFER, sizes) is None
+    assert alike_differs(KV_TRANSFER, sizes) is None
+    states = [ColumnSearch(KV_TRANSFER, sizes, symmetric=s).run().states for s in (False, True)]
     assert tuple(states) == TINY[sizes]
 
 
@@ -138,17 +138,17 @@ def test_slices_make_no_difference(monkeypatch: pytest.MonkeyPatch, at_once: int
     monkeypatch.setattr(on_columns, "SLICE", at_once)
     monkeypatch.setattr(column_steps, "PAIRS_MAX", at_once)
     monkeypatch.setattr(visited, "AT_ONCE", at_once)
-    assert columns_differ(HANDOVER, handover.Sizes(6, 2, 1, 2, 4, 5)) is None
+    assert columns_differ(KV_TRANSFER, kv_transfer.Sizes(6, 2, 1, 2, 4, 5)) is None
     assert columns_differ(piles(low=4), Heap(3)) is None
 
 
 def test_the_small_size_of_the_benchmark() -> None:
-    reached = ColumnSearch(HANDOVER, handover.SIZES["small"]).run()
+    reached = ColumnSearch(KV_TRANSFER, kv_transfer.SIZES["small"]).run()
     assert (reached.states, reached.generated, reached.depth) == (13_284, 85_448, 54)
     assert reached.verdict is Verdict.EXHAUSTED
     assert all(reached.fired.values())
     assert sum(reached.new.values()) == reached.states - 1
-    reduced = ColumnSearch(HANDOVER, handover.SIZES["small"], symmetric=True).run()
+    reduced = ColumnSearch(KV_TRANSFER, kv_transfer.SIZES["small"], symmetric=True).run()
     assert (reduced.states, reduced.depth) == (6_659, 54)
 
 
@@ -184,20 +184,20 @@ def test_a_broken_invariant_has_a_shortest_trace(symmetric: bool) -> None:
 
 
 def test_a_longer_trace_of_the_benchmark_replays() -> None:
-    sizes = handover.Sizes(10, 3, 2, 2, 7, 9)
-    system = done(lambda _s, state: all_of(*(r.phase < handover.DONE for r in state.requests)))
+    sizes = kv_transfer.Sizes(10, 3, 2, 2, 7, 9)
+    system = done(lambda _s, state: all_of(*(r.phase < kv_transfer.DONE for r in state.requests)))
     assert columns_differ(system, sizes) is None
     assert alike_differs(system, sizes) is None
     for symmetric in (False, True):
         reached = ColumnSearch(system, sizes, symmetric=symmetric).run()
         assert len(reached.trace) == 12
         phases = [r.phase for r in replay(system, sizes, reached.trace).requests]
-        assert handover.DONE in phases
+        assert kv_transfer.DONE in phases
 
 
 def test_an_invariant_that_names_a_request_gives_no_false_trace() -> None:
-    system = done(lambda _s, state: state.requests[1].phase < handover.DONE)
-    sizes = handover.Sizes(10, 3, 2, 2, 7, 9)
+    system = done(lambda _s, state: state.requests[1].phase < kv_transfer.DONE)
+    sizes = kv_transfer.Sizes(10, 3, 2, 2, 7, 9)
     assert len(ColumnSearch(system, sizes).run().trace) == 12
     with pytest.raises(UsageError, match="nobody_is_done holds where the trace ends"):
         ColumnSearch(system, sizes, symmetric=True).run()
@@ -227,7 +227,7 @@ def test_a_cut_search_asks_the_invariants_of_all_it_has_reached(
 def test_a_codec_with_a_bit_too_few_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
     bits = layout._bits
     monkeypatch.setattr(layout, "_bits", lambda *of: max(bits(*of) - 1, 0))
-    assert columns_differ(HANDOVER, handover.Sizes(10, 3, 2, 2, 7, 9)) is not None
+    assert columns_differ(KV_TRANSFER, kv_transfer.Sizes(10, 3, 2, 2, 7, 9)) is not None
 
 
 def test_a_set_that_compares_one_word_only_turns_the_gate_red(

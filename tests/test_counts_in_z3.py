@@ -40,7 +40,7 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
     counts.logical_block: (small, size),
     counts.state_slots_moved: (small,),
     counts.held_tokens_loaded: (small, small, st.booleans()),
-    counts.tokens_handed_over: (small, small, small),
+    counts.tokens_offered: (small, small, small),
     counts.resumed_at: (small, small),
     counts.needed_from_load: (small, small),
     counts.window_blocks_offered: (size, size),

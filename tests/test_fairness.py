@@ -106,7 +106,7 @@ UNFAIR = {
         (1, 0, complete),
         (0, OVER, other),
     ],
-    "what is handed over never reaches D": [(0, 0, schedule), (0, OVER, Submit("D", "r0"))],
+    "what is offered never reaches D": [(0, 0, schedule), (0, OVER, Submit("D", "r0"))],
     "a lease that never ends": [(0, 0, schedule), (0, OVER, LeaseExpire("r0"))],
     "an output that never comes": [(0, 1, schedule), (1, OVER, complete)],
     "all is over": [(0, OVER, schedule), (OVER, OVER, evict)],

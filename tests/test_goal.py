@@ -3,6 +3,7 @@
 import pytest
 
 from kvproof.model import termination
+from kvproof.model.phases import Phase
 from kvproof.model.state import LOADING, SENDING, WAITING, Block, Engine, Request, State, Transfer
 
 
@@ -12,7 +13,7 @@ def beside_a_lost_read(free: int, status: str = WAITING) -> State:
     other = Request("r1", status, "xy", 2, 1)
     blocks = (Block(),) * (free + 2)
     engine = Engine("D", blocks, tuple(range(2, free + 2)), requests=(lost, other))
-    return State((engine,), (Transfer("r0", "lost", 2, ((1,),)),))
+    return State((engine,), (Transfer("r0", Phase.LOST, 2, ((1,),)),))
 
 
 @pytest.mark.parametrize(("free", "excused"), [(0, True), (3, True), (4, False), (9, False)])

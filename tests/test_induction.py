@@ -160,7 +160,7 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
 
 
 def test_what_stands_on_a_false_claim_is_not_proved() -> None:
-    """P hands over what D loads only because it truncates once: that is found, with its run."""
+    """P offers what D loads only because it truncates once: that is found, with its run."""
     rules = rules_with([FAULTS["truncation_without_guard"]])
     (proof,) = prove(rules, ["full.delivered_is_counted"])
     assert proof.verdict is Verdict.VIOLATED
@@ -209,8 +209,8 @@ def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.Monke
 
 
 def test_rules_that_a_system_does_not_use_make_no_difference() -> None:
-    assert "trim" in rules_used("handover of full")
+    assert "trim" in rules_used("transfer of full")
     assert "trim" not in rules_used("full")
     assert relevant("full", rules_with([FAULTS["front_trim"]])) == REFERENCE
-    assert relevant("handover of full", rules_with([FAULTS["front_trim"]])) != REFERENCE
+    assert relevant("transfer of full", rules_with([FAULTS["front_trim"]])) != REFERENCE
     assert registry.systems(REFERENCE).keys() == MAKERS.keys()

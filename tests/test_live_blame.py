@@ -17,11 +17,11 @@ from kvproof.model.presets import CLUSTERS
 
 pytestmark = pytest.mark.live
 
-HANDED_OVER: tuple[Event, ...] = (
+OFFERED: tuple[Event, ...] = (
     *(Submit("P", "r0"), Schedule("P"), Complete("P")),
     *(Submit("D", "r0"), Schedule("D")),
 )
-READ = (*HANDED_OVER, TransferDone("r0"))
+READ = (*OFFERED, TransferDone("r0"))
 
 
 @pytest.fixture
@@ -136,5 +136,5 @@ def test_an_argument_that_a_stand_in_does_not_take_is_not(
 
     monkeypatch.setattr(push_wire, "Agent", Agent)
     with pytest.raises(AdapterDrift, match="unexpected keyword argument 'notif_msg'") as raised:
-        driven(HANDED_OVER, "push-full")
+        driven(OFFERED, "push-full")
     assert raised.value.entry == "Agent.send_notif"

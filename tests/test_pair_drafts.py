@@ -1,4 +1,4 @@
-"""Speculative decoding on a prefill and a decode node: what is handed over, and what is not."""
+"""Speculative decoding on a prefill and a decode node: what is transferred, and what is not."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ from kvproof.strategies.verdict import Verdict
 EAGLE = Group("full", 2, eagle=True)
 
 
-def handed_over(cluster: Cluster) -> ModelMachine:
+def offered(cluster: Cluster) -> ModelMachine:
     """A machine whose P has finished its first request, which D is to load."""
     machine = ModelMachine(cluster)
     machine.take(Submit("P", "r0"))
@@ -34,7 +34,7 @@ def handed_over(cluster: Cluster) -> ModelMachine:
 def test_a_load_takes_no_blocks_for_drafts() -> None:
     """D's lists are as long as P's, whose own lookahead is left out; the drafter's slots follow."""
     cluster = CLUSTERS["pd-drafts-tight"].carrying(Job("r0", "abcd", 2))
-    machine = handed_over(dataclasses.replace(cluster, engines=roomy(cluster)))
+    machine = offered(dataclasses.replace(cluster, engines=roomy(cluster)))
     (transfer,) = machine.state.transfers
     assert [len(blocks) for blocks in (*transfer.remote, *transfer.local)] == [2, 2]
     machine.take(TransferDone("r0"))
@@ -47,7 +47,7 @@ def roomy(cluster: Cluster) -> tuple[Engine, ...]:
 
 
 def test_of_a_state_the_slots_of_drafts_stay_behind() -> None:
-    machine = handed_over(CLUSTERS["pd-drafts"])
+    machine = offered(CLUSTERS["pd-drafts"])
     (transfer,) = machine.state.transfers
     table = machine.state.engine("D").request("r0").tables[1]
     assert transfer.local[1] == table[-2:-1]
@@ -55,14 +55,14 @@ def test_of_a_state_the_slots_of_drafts_stay_behind() -> None:
 
 
 def test_what_comes_after_a_load_may_be_filled_up() -> None:
-    machine = handed_over(CLUSTERS["pd-drafts"])
+    machine = offered(CLUSTERS["pd-drafts"])
     machine.take(TransferDone("r0"))
     step = machine.take(Schedule("D"))
     assert isinstance(step.event, Schedule)
     assert step.event.chose is not None
     *adopted, computed = step.event.chose
     assert bare_choice(computed) == Compute("r0", 1)
-    filled = handed_over(CLUSTERS["pd-drafts"])
+    filled = offered(CLUSTERS["pd-drafts"])
     filled.take(TransferDone("r0"))
     filled.take(Schedule("D", (*adopted, Compute("r0", 2))))
     assert filled.state.engine("D").request("r0").drafts == 0
@@ -79,7 +79,7 @@ def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() 
 def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     """Whether it counts decides which states D frees last. The spec leaves it open."""
     machine = ModelMachine(CLUSTERS["pd-drafts"].carrying(Job("r0", "a", 2)))
-    machine.state = handed_over(machine.cluster).state
+    machine.state = offered(machine.cluster).state
     for event in (TransferDone("r0"), Schedule("D"), Complete("D"), Schedule("D")):
         machine.take(event)
     step = machine.take(Complete("D", (("r0", 1),)))

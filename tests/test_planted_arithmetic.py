@@ -87,7 +87,7 @@ PLANTED = (
     Planted("trim", late, "pd-full", "paired_offsets_are_equal"),
     Planted("logical_block", late, "pd-full", "writer_is_alone"),
     Planted("state_slots_moved", more, "pd", "null_block_is_nobody"),
-    Planted("tokens_handed_over", more, "turns", "prefill_and_decode_agree"),
+    Planted("tokens_offered", more, "turns", "prefill_and_decode_agree"),
     Planted("held_tokens_loaded", less, "turns", "offered_tokens_are_loaded"),
     Planted("resumed_at", less, "pd", "state_read_is_state_at_computed"),
     Planted("needed_from_load", more, "pd", "null_block_is_nobody"),

@@ -211,7 +211,7 @@ PLAIN: dict[str, Plain] = {
         (TOKENS, SIZE),
     ),
     "state_slots_moved": Plain(lambda slots: [len(range(slots)[-1:])], (TOKENS,)),
-    "tokens_handed_over": Plain(
+    "tokens_offered": Plain(
         lambda _computed, settled, n: [len(set(range(settled)) & set(range(n)))],
         (TOKENS, TOKENS, TOKENS),
     ),
@@ -259,7 +259,7 @@ def one_less(answer: Any) -> Any:
 def mistakes(name: str) -> dict[str, Callable[..., Any]]:
     """Wrong versions of a function: off by one in what it answers or is given, or swapped."""
     right = FUNCTIONS[name]
-    idle = name == "tokens_handed_over"  # its first number makes no difference
+    idle = name == "tokens_offered"  # its first number makes no difference
     wrong = {
         "a number one more": lambda *given: right(
             *given[:idle], given[idle] + 1, *given[idle + 1 :]

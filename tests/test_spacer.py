@@ -26,7 +26,7 @@ from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.proof
 
-HANDOVER = {"kernel": 1, "p_ratio": 2, "d_ratio": 1, "window": 2}
+TRANSFER = {"kernel": 1, "p_ratio": 2, "d_ratio": 1, "window": 2}
 TABLE = {"block_size": 2, "units": 1, "window": 3}
 POOL = {
     "pool_adds_up": ("free >= 0", "held >= 0", "total == free + held + 1"),
@@ -45,9 +45,9 @@ def test_the_invariant_of_a_pool_of_any_size(claim: str) -> None:
 @pytest.mark.parametrize(
     ("system", "claim", "fixed"),
     [
-        ("handover of mamba", "lists_are_equally_long", HANDOVER),
-        ("handover of full", "blocks_outlive_their_readers", HANDOVER),
-        ("handover of window", "lists_start_together", HANDOVER),
+        ("transfer of mamba", "lists_are_equally_long", TRANSFER),
+        ("transfer of full", "blocks_outlive_their_readers", TRANSFER),
+        ("transfer of window", "lists_start_together", TRANSFER),
         ("full", "full_attention_keeps_all", TABLE),
         ("mamba", "state_is_there", TABLE),
     ],
@@ -69,7 +69,7 @@ def test_the_state_is_there_because_tables_reach_their_tokens() -> None:
     ("fault", "system", "claim", "fixed"),
     [
         ("double_free", "pool", "held_is_referenced", {}),
-        ("front_trim", "handover of full", "lists_start_together", HANDOVER),
+        ("front_trim", "transfer of full", "lists_start_together", TRANSFER),
         ("truncation_without_guard", "mamba", "truncated_once", TABLE),
     ],
 )
@@ -237,12 +237,12 @@ def test_the_same_invariant_in_another_process() -> None:
     code = (
         "from kvproof.strategies.symbolic.spacer import discover\n"
         "from kvproof.model.reference.default_rules import REFERENCE\n"
-        "found = discover('handover of mamba', 'delivered_is_loaded', REFERENCE,"
-        f" {HANDOVER}, 60.0)\n"
+        "found = discover('transfer of mamba', 'delivered_is_loaded', REFERENCE,"
+        f" {TRANSFER}, 60.0)\n"
         "print(*found.invariant, sep='\\n')\n"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found = discover("handover of mamba", "delivered_is_loaded", REFERENCE, HANDOVER, 60.0)
+    found = discover("transfer of mamba", "delivered_is_loaded", REFERENCE, TRANSFER, 60.0)
     assert tuple(said.stdout.splitlines()) == found.invariant != ()
 
 
@@ -257,11 +257,11 @@ def test_prove_discovers(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert tuple(out.splitlines()[:-1]) == POOL["held_is_referenced"]
     assert out.splitlines()[-1].startswith("PROVED - 3 parts, inductive")
-    some = ("--discover", "handover_of_mamba.all_is_offered")
-    sizes = [word for name, n in HANDOVER.items() for word in ("--size", f"{name}={n}")]
+    some = ("--discover", "transfer_of_mamba.all_is_offered")
+    sizes = [word for name, n in TRANSFER.items() for word in ("--size", f"{name}={n}")]
     code, out, _ = call(capsys, *some, *sizes, "--json")
     record = json.loads(out)
-    assert (code, record["verdict"], record["discovered"]["sizes"]) == (0, "PROVED", HANDOVER)
+    assert (code, record["verdict"], record["discovered"]["sizes"]) == (0, "PROVED", TRANSFER)
     code, out, _ = call(capsys, *some)
     assert code == 3
     assert out.startswith("UNKNOWN - Spacer cannot divide")

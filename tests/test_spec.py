@@ -20,6 +20,7 @@ from kvproof.model.events import (
     bare,
 )
 from kvproof.model.machine import ModelMachine
+from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.spec.registry import GUARDS
@@ -203,6 +204,14 @@ def d_changed() -> Made:
     return PAIR, engine(step, "D", running=("r0",))
 
 
+def in_phase(phase: Phase) -> Made:
+    """D loads what P offers, and the transfer comes into this phase."""
+    step = last(PAIR, *OFFERED, Schedule("D"))
+    [transfer] = step.after.transfers
+    after = step.after._replace(transfers=(transfer._replace(phase=phase),))
+    return PAIR, step._replace(after=after)
+
+
 def one(step: Step) -> Made:
     return ONE, step
 
@@ -240,6 +249,10 @@ EXAMPLES: dict[str, tuple[Callable[[], Made], Callable[[], Made]]] = {
         lambda: table_of(9),
     ),
     "taken_blocks_were_free": (lambda: one(other_block(admitted(), "E", 2, 8)), taken_in_use),
+    "transfer_follows_the_table": (
+        lambda: in_phase(Phase.RELEASING),
+        lambda: in_phase(Phase.LOST),
+    ),
 }
 """By guard a step that is allowed, and is not what the reference does, and one that is not."""
 

@@ -107,7 +107,7 @@ def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None
     assert "E died: 1 blocks are taken and 0 are free" in outcome.finding.sentence
 
 
-def test_a_store_beside_a_hand_over_is_bad_usage() -> None:
+def test_a_store_beside_a_transfer_is_bad_usage() -> None:
     with pytest.raises(UsageError, match=r"does not model\. Use store false, or role both"):
         Engine("P", (FULL,), role="prefill", store=True)
 

@@ -60,6 +60,6 @@ def test_where_the_scheduler_takes_it_for_awaited_the_engine_dies() -> None:
     assert machine.take(StrayReport("P", "r0")).after.engine("P").dead
 
 
-def test_without_a_hand_over_it_is_bad_usage() -> None:
+def test_without_a_transfer_it_is_bad_usage() -> None:
     with pytest.raises(UsageError, match="or stray false"):
         Cluster("one", (Engine("E", (Group("full", 2),)),), stray=True)

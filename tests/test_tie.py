@@ -13,7 +13,7 @@ from kvproof.model.counting_abstraction import (
 )
 from kvproof.model.counting_abstraction.pool import Pool
 from kvproof.model.counting_abstraction.table import Group, Table
-from kvproof.model.counting_abstraction.transfer import Handover
+from kvproof.model.counting_abstraction.transfer import Transfer
 from kvproof.model.events import (
     Compute,
     LeaseExpire,
@@ -92,17 +92,17 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
 
 
 @pytest.mark.exhaustive
-def test_a_wrong_projection_of_hand_overs_turns_the_explorer_red(
+def test_a_wrong_projection_of_transfers_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transfer_counts = project_transfer.transfer_counts
 
-    def shifted(*args) -> Handover:
+    def shifted(*args) -> Transfer:
         found = transfer_counts(*args)
         return found._replace(first_remote=found.first_remote + found.pairs_remote)
 
     monkeypatch.setattr(project_transfer, "transfer_counts", shifted)
-    assert_red("pd-full", "the hand-over of", "load(hit 0", "first_remote")
+    assert_red("pd-full", "the transfer of", "load(hit 0", "first_remote")
 
 
 @pytest.mark.stateful

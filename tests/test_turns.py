@@ -16,6 +16,7 @@ from kvproof.model.events import (
     TransferFail,
 )
 from kvproof.model.machine import ModelMachine
+from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Transfer
@@ -24,7 +25,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict
 
-BACK = "r0 back"
+REVERSE = "r0 reverse"
 FULL = (Group("full", 2),)
 HYBRID = (Group("full", 2), Group("mamba", 2))
 WINDOWED = (Group("full", 2), Group("window", 2, window=3))
@@ -55,8 +56,8 @@ def served_once(here: Cluster) -> Run:
     return run
 
 
-def handed_back(run: Run) -> Transfer:
-    found = run.machine.state.transfer(BACK)
+def reverse_transfer(run: Run) -> Transfer:
+    found = run.machine.state.transfer(REVERSE)
     assert found is not None
     return found
 
@@ -77,14 +78,14 @@ def test_a_turn_that_d_computes_itself_is_not_over_with_its_lease_on_p() -> None
         run.take(event)
     assert Submit("P", "r1") not in run.stimuli
     until(run, Submit)
-    assert handed_back(run).phase == "offered"
+    assert reverse_transfer(run).phase == Phase.OFFERED
     assert Submit("P", "r1") in run.stimuli
 
 
 def test_d_keeps_all_tokens_but_the_last_it_sampled() -> None:
     run = served_once(cluster(FULL, "abc", 4, "abc....d"))
-    assert handed_back(run).phase == "offered"
-    assert handed_back(run).tokens == 6
+    assert reverse_transfer(run).phase == Phase.OFFERED
+    assert reverse_transfer(run).tokens == 6
     assert run.machine.state.engine("D").request("r0").status == "sending"
 
 
@@ -114,28 +115,28 @@ def test_p_loads_what_its_groups_can_use(
 
 def test_blocks_are_paired_by_position_where_d_went_further() -> None:
     run = served_once(cluster(FULL, "ab", 8, "ab..."))
-    remote = handed_back(run).remote[0]
+    remote = reverse_transfer(run).remote[0]
     assert len(remote) == 5
     assert loaded(run) == (2, 3)
-    assert [theirs for _, theirs in handed_back(run).pairs] == [remote[1:3]]
+    assert [theirs for _, theirs in reverse_transfer(run).pairs] == [remote[1:3]]
 
 
-def test_a_hand_back_is_asked_for_once() -> None:
+def test_a_reverse_transfer_is_asked_for_once() -> None:
     run = served_once(cluster(FULL, "abc", 2, "abc..d"))
     loaded(run)
-    run.take(TransferFail(BACK))
+    run.take(TransferFail(REVERSE))
     run.take(Schedule("P"))
     assert run.machine.state.engine("P").request("r1").status != "loading"
-    assert LeaseExpire(BACK) in run.stimuli
+    assert LeaseExpire(REVERSE) in run.stimuli
 
 
 def test_where_the_lease_has_ended_the_read_fails() -> None:
     run = served_once(cluster(FULL, "abc", 2, "abc..d"))
-    run.take(LeaseExpire(BACK))
+    run.take(LeaseExpire(REVERSE))
     assert not run.machine.state.engine("D").requests
     assert loaded(run)[1]
-    of_it: list[Event] = [e for e in run.stimuli if getattr(e, "request", "") == BACK]
-    assert of_it == [TransferFail(BACK)]
+    of_it: list[Event] = [e for e in run.stimuli if getattr(e, "request", "") == REVERSE]
+    assert of_it == [TransferFail(REVERSE)]
 
 
 def test_a_turn_waits_for_the_answer_before_it() -> None:
@@ -149,9 +150,9 @@ def test_both_directions_have_their_parties() -> None:
     here = CLUSTERS["turns"]
     there = follow_up_turns.parties(here, "r0")
     assert (there.source.name, there.sent, there.sink.name, there.taken) == ("P", "r0", "D", "r0")
-    again = follow_up_turns.parties(here, BACK)
+    again = follow_up_turns.parties(here, REVERSE)
     assert (again.source.name, again.sent, again.sink.name, again.taken) == ("D", "r0", "P", "r1")
-    assert follow_up_turns.parties(here, "r1 back").taken == ""
+    assert follow_up_turns.parties(here, "r1 reverse").taken == ""
 
 
 @pytest.mark.parametrize("length", range(1, 11))
@@ -178,7 +179,7 @@ def test_the_tie_passes_over_turns() -> None:
         ({"transfer": "push"}, "no reverse transfer"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
-        ({"jobs": (Job("r0 back", "ab"),)}, "another name"),
+        ({"jobs": (Job("r0 reverse", "ab"),)}, "another name"),
         ({"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))}, "no job before it"),
         (
             {"jobs": (Job("r0", "a"), Job("r1", "a", follows="r0"), Job("r2", "a", follows="r0"))},

@@ -191,7 +191,7 @@ def test_numbers_that_break_nothing_have_no_run() -> None:
 
 def test_numbers_that_no_cluster_can_have_say_why() -> None:
     unequal = {"p_ratio": 2, "d_ratio": 1, "asked": 3, "backoff": 1}
-    proof = Proof("handover_of_full.delivered_is_loaded", "", Verdict.VIOLATED, unequal)
+    proof = Proof("transfer_of_full.delivered_is_loaded", "", Verdict.VIOLATED, unequal)
     found = witness(proof, [FAULTS["decode_loads_whole_prompt"]])
     assert found.impossible.startswith("P and D have unequal physical_per_logical")
     assert found.changes == ("p_ratio 1 for 2",)

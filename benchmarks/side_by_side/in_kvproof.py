@@ -1,4 +1,4 @@
-"""The model of handover.py in kvproof.
+"""The model of kv_transfer.py in kvproof.
 
     python in_kvproof.py columns|symmetry|plain PROMPT CHUNK OUTPUT BLOCK_SIZE P_BLOCKS D_BLOCKS
 
@@ -8,7 +8,7 @@ Prints states and seconds as JSON.
 import json
 import sys
 
-from handover import HANDOVER, Sizes
+from kv_transfer import KV_TRANSFER, Sizes
 
 from kvproof.strategies.systems.columns import ColumnSearch
 from kvproof.strategies.systems.plain import search
@@ -19,9 +19,9 @@ def main() -> None:
     """Search, and print what was found."""
     how, sizes = sys.argv[1], Sizes(*map(int, sys.argv[2:]))
     if how == "plain":
-        found, _ = search(HANDOVER, sizes)
+        found, _ = search(KV_TRANSFER, sizes)
     else:
-        found = ColumnSearch(HANDOVER, sizes, symmetric=how == "symmetry").run()
+        found = ColumnSearch(KV_TRANSFER, sizes, symmetric=how == "symmetry").run()
     if found.verdict is not Verdict.EXHAUSTED:
         sys.exit(f"kvproof: {found}")
     print(json.dumps({"states": found.states, "seconds": found.seconds}))

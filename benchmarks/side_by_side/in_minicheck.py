@@ -1,4 +1,4 @@
-"""The model of handover.py for minicheck, the arithmetic written out.
+"""The model of kv_transfer.py for minicheck, the arithmetic written out.
 
     python in_minicheck.py PROMPT CHUNK OUTPUT BLOCK_SIZE P_BLOCKS D_BLOCKS
 
@@ -101,7 +101,7 @@ def main() -> None:
     """Check, and print what was found."""
     request = (NEW, 0, 0, 0, 0, 0, 0)
     model = Protocol(
-        name="handover",
+        name="kv_transfer",
         candidate=False,
         fields=("p_free", "d_free", "first", "second"),
         initial=(P_BLOCKS, D_BLOCKS, request, request),

@@ -1,4 +1,4 @@
-"""The model of handover.py for musil, the arithmetic written out.
+"""The model of kv_transfer.py for musil, the arithmetic written out.
 
     python3.12 in_musil.py PROMPT CHUNK OUTPUT BLOCK_SIZE P_BLOCKS D_BLOCKS
 

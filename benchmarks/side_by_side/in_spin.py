@@ -1,14 +1,14 @@
-"""The model of handover.py in SPIN: compiles handover.pml for some sizes, and runs the result."""
+"""The model of kv_transfer.py in SPIN: compiles kv_transfer.pml for some sizes, and runs it."""
 
 import re
 import shutil
 import time
 from pathlib import Path
 
-from handover import Sizes
+from kv_transfer import Sizes
 from measure import Failed, Run, measured
 
-MODEL = Path(__file__).parent / "handover.pml"
+MODEL = Path(__file__).parent / "kv_transfer.pml"
 COMPILER = ("gcc", "-O3", "-march=native")
 MACROS = ("-DSAFETY", "-DNOREDUCE", "-DNOFAIR", "-DNOBOUNDCHECK", "-DMEMLIM=8000")
 """No partial order reduction, so that all states are seen; no search for cycles; no checks of array

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import in_spin
-from handover import SIZES, Sizes
+from kv_transfer import SIZES, Sizes
 from measure import Failed, Run, measured
 from table import growth, table
 

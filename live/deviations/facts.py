@@ -1,7 +1,7 @@
 """What the circumstances of deviations are made of: plain questions about one step."""
 
 from kvproof.model.because import About
-from kvproof.model.config import BACK, Cluster
+from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.events import Choice, Complete, Schedule
 from kvproof.model.signature import Signature
 from kvproof.model.state import Engine, Request, Transfer
@@ -93,7 +93,7 @@ def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
     """The transfer that the request a finding is about may load by, before the step."""
     name = about.request
     if on_prefill(cluster, about):
-        name = cluster.job(about.request).follows + BACK
+        name = cluster.job(about.request).follows + REVERSE
     return step.before.transfer(name)
 
 

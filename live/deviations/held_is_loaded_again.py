@@ -2,10 +2,14 @@
 
 from kvproof.live.deviations.facts import HANGS, offer, on_prefill, seen
 from kvproof.model.because import About
-from kvproof.model.config import BACK, Cluster
+from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.deviation import Deviation
+from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, LOADING, PREEMPTED, WAITING
 from kvproof.model.step import Step
+
+OVER = (Phase.CLOSED, Phase.ABANDONED)
+"""Phases in which nothing comes any more."""
 
 WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
 
@@ -17,12 +21,12 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         return False
     if about.request:
         offered = offer(cluster, step, about)
-        over = offered is None or offered.phase in ("taken", "abandoned", "reading", "refused")
+        over = offered is None or offered.phase in (*OVER, Phase.READING, Phase.REFUSED)
         return on_prefill(cluster, about) and over
     engine = step.after.engine(cluster.prefill.name)
     waiting = [r.id for r in engine.requests if r.status in WAITS and cluster.job(r.id).follows]
-    transfers = (step.after.transfer(cluster.job(name).follows + BACK) for name in waiting)
-    over = any(t is None or t.phase in ("taken", "abandoned") for t in transfers)
+    transfers = (step.after.transfer(cluster.job(name).follows + REVERSE) for name in waiting)
+    over = any(t is None or t.phase in OVER for t in transfers)
     return not engine.running and over
 
 

@@ -3,7 +3,7 @@ further."""
 
 from kvproof.live.deviations.facts import holders, on_prefill, request, seen
 from kvproof.model.because import About
-from kvproof.model.config import BACK, Cluster
+from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.step import Step
 
@@ -15,7 +15,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         return False
     known = request(step, about)
     for each in [known] if known is not None else holders(step, about):
-        transfer = step.before.transfer(cluster.job(each.id).follows + BACK)
+        transfer = step.before.transfer(cluster.job(each.id).follows + REVERSE)
         if each.external and transfer is not None and transfer.tokens > len(each.prompt):
             return True
     return False

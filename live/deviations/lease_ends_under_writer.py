@@ -5,6 +5,7 @@ from kvproof.live.deviations.facts import GROUPS, loaded, on_decode, on_prefill,
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
+from kvproof.model.phases import Phase
 from kvproof.model.step import Step
 
 
@@ -14,7 +15,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         return False
     transfer = step.after.transfer(about.request)
     if on_prefill(cluster, about):
-        return transfer is not None and transfer.phase == "overdue"
+        return transfer is not None and transfer.phase == Phase.OVERDUE
     return on_decode(cluster, about) and loaded(step, about)
 
 

@@ -5,6 +5,7 @@ from kvproof.live.deviations.facts import HANGS
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
+from kvproof.model.phases import Phase
 from kvproof.model.state import NULL, PREEMPTED, WAITING
 from kvproof.model.step import Step
 
@@ -16,7 +17,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
     engine = step.after.engine(cluster.decode.name)
     idle = [r for r in engine.requests if r.status in (WAITING, PREEMPTED) and not r.tables]
     held = [b for r in engine.requests for table in r.tables for b in table if b != NULL]
-    offered = {t.request for t in step.after.transfers if t.phase in ("offered", "awaited")}
+    offered = {t.request for t in step.after.transfers if t.phase in (Phase.OFFERED, Phase.AWAITED)}
     return bool(idle) and not held and any(r.id in offered for r in idle)
 
 

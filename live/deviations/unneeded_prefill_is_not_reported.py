@@ -4,14 +4,15 @@ from kvproof.live.deviations.facts import on_decode, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
+from kvproof.model.phases import Phase
 from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P has finished what D serves, or has ended, without a load."""
-    transfer = step.after.transfer(about.request)
-    offered = transfer is not None and transfer.phase == "offered"
-    return cluster.pushes and on_decode(cluster, about) and offered
+    """P has finished what D serves, or has ended, without a load; or D ends it before P does."""
+    offered = step.after.phase(about.request) == Phase.OFFERED
+    unnoticed = step.before.phase(about.request) == Phase.AWAITED
+    return cluster.pushes and on_decode(cluster, about) and (offered or unnoticed)
 
 
 DEVIATION = Deviation(
@@ -19,6 +20,7 @@ DEVIATION = Deviation(
     says="P is not told that D needs nothing of a request, and keeps its blocks",
     signatures=seen(
         "nothing_kept_for_nobody", "Schedule", "Complete", "Abort", "TransferFail", "LeaseExpire"
-    ),
+    )
+    | seen("transfer_follows_the_table", "Complete"),
     at_work=at_work,
 )

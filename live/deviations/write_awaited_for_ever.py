@@ -5,6 +5,7 @@ from kvproof.live.deviations.facts import HANGS
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
+from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, LOADING
 from kvproof.model.step import Step
 
@@ -16,7 +17,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
     d, p = (step.after.engine(e.name) for e in (cluster.decode, cluster.prefill))
     for request in d.requests:
         transfer = step.after.transfer(request.id)
-        failed = transfer is None or transfer.phase == "abandoned"
+        failed = transfer is None or transfer.phase == Phase.ABANDONED
         if request.status in (LOADING, ABORTED) and (failed or p.find(request.id) is None):
             return True
     return False

@@ -3,7 +3,7 @@ never gets. Nothing is computed here that the rules do not compute."""
 
 from typing import Any
 
-from kvproof.live.functions import handover
+from kvproof.live.functions import transfers
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import (
     Num,
@@ -145,7 +145,7 @@ def paired(
     a, b, c, d = rules.trim(first, local, 0, remote, local_ratio == remote_ratio)
     lives = local <= rules.longest_local_list(local, remote, local_ratio, remote_ratio)
     parts = (if_(b > a, part, 0) for part in (a, b, c, d))
-    return tuple(if_(lives, part, handover.DIES) for part in parts)
+    return tuple(if_(lives, part, transfers.DIES) for part in parts)
 
 
 def longer_here(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:

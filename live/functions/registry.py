@@ -6,7 +6,7 @@ context parallelism are switched off, as everywhere in kvproof.
 
 import functools
 
-from kvproof.live.functions import called, handover, managers, scheduling
+from kvproof.live.functions import called, managers, scheduling, transfers
 from kvproof.live.functions.function import Function
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.ranges import at_least, between
@@ -174,14 +174,14 @@ FUNCTIONS: dict[str, Function] = {
             "NixlBaseConnectorScheduler._get_remote_prefill_token_count",
             lambda rules, **v: rules.tokens_loaded_by_decode(**v),
             {"prompt": SIZE, "backoff": FLAG},
-            handover.remote_count,
+            transfers.remote_count,
         ),
         Function(
             "prompt_after_truncation",
             "NixlBaseConnectorScheduler._truncate_request_for_prefill",
             called.truncated,
             {"prompt": SIZE, "backoff": FLAG, "times": between(1, 3), "embeds": FLAG},
-            handover.truncated,
+            transfers.truncated,
             dead=2,
         ),
         Function(
@@ -189,21 +189,21 @@ FUNCTIONS: dict[str, Function] = {
             "NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
             called.window_offer,
             {"blocks": BLOCKS, "window": SIZE, "block_size": SIZE},
-            handover.window_offer,
+            transfers.window_offer,
         ),
         Function(
             "state_slots_moved",
             "NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
             called.state_offer,
             {"blocks": BLOCKS},
-            handover.state_offer,
+            transfers.state_offer,
         ),
         Function(
             "trim_beside_state",
             "NixlBaseConnectorWorker._apply_prefix_caching",
             called.paired,
             {"tokens": SIZE, "hit_blocks": BLOCKS, "local_ratio": SIZE, "remote_ratio": SIZE},
-            functools.partial(handover.paired, "mamba"),
+            functools.partial(transfers.paired, "mamba"),
             given=called.accepted_beside_state,
             bound=12,
             dead=4,
@@ -213,7 +213,7 @@ FUNCTIONS: dict[str, Function] = {
             "NixlBaseConnectorWorker._apply_prefix_caching",
             called.paired,
             {"tokens": SIZE, "hit_blocks": BLOCKS, "local_ratio": SIZE, "remote_ratio": SIZE},
-            functools.partial(handover.paired, "window"),
+            functools.partial(transfers.paired, "window"),
             given=called.something_to_load,
             bound=12,
             differs={
@@ -227,7 +227,7 @@ FUNCTIONS: dict[str, Function] = {
             "NixlBaseConnectorWorker._logical_to_kernel_block_ids",
             lambda _rules, kernel, ratio: counts.logical_block(kernel, ratio),
             {"kernel": BLOCKS, "ratio": SIZE},
-            handover.kernel_block,
+            transfers.kernel_block,
         ),
     )
 }

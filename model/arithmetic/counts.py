@@ -265,13 +265,13 @@ def logical_block(kernel_block: Num, ratio: Num) -> tuple[Num, Num]:
 
 
 def state_slots_moved(slots: Num) -> Num:
-    """Entries of a Mamba list that take part in a hand-over, counted from its end: the one that
+    """Entries of a Mamba list that take part in a transfer, counted from its end: the one that
     holds the state (`get_exchange_clipped_blocks`, vllm#42554)."""
     return min_(slots, 1)
 
 
-def tokens_handed_over(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG001
-    """Tokens whose KV a finished request hands over: those that were computed and are its own. A
+def tokens_offered(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG001
+    """Tokens whose KV a finished request offers: those that were computed and are its own. A
     step in flight may still compute, and of accepted drafts the last may have been cut off."""
     return min_(settled, known)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kvproof.model.config.limits import within
 
-BACK = " back"
+REVERSE = " reverse"
 """The end of the name of a reverse transfer (D to P) (see `follow_up_turns`)."""
 
 

@@ -1,32 +1,29 @@
-"""Reads hand-overs off the states of a step (see `handover`)."""
+"""Reads KV transfers off the states of a step (see `transfer`)."""
 
 from collections.abc import Iterator
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster
-from kvproof.model.counting_abstraction import transfer
+from kvproof.model.counting_abstraction import transfer as counted
 from kvproof.model.counting_abstraction.observed import Move, Observed, move
-from kvproof.model.counting_abstraction.transfer import NO_HANDOVER, Handover, Sizes
+from kvproof.model.counting_abstraction.transfer import NO_TRANSFER, Sizes
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
+from kvproof.model.phases import NUMBERS, Phase
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.offers import kinds
 from kvproof.model.state import SENDING, Request, State, Transfer
 from kvproof.model.step import Step
 
-PHASE = {
-    "offered": transfer.OFFERED,
-    "reading": transfer.READING,
-    "telling": transfer.TELLING,
-    "abandoned": transfer.ABANDONED,
-    "lost": transfer.LOST,
-}
+READER = (Phase.READING, Phase.LOST, Phase.RELEASING)
+"""Phases in which D has begun with what P offers."""
+
 BY_EVENT: dict[type, str] = {
     TransferDone: "done",
     TransferFail: "fail",
     TransferLost: "lose",
     LeaseExpire: "expire",
 }
-BY_PHASE = {"offered": "offer", "reading": "load", "telling": "tell"}
+BY_PHASE = {Phase.OFFERED: "offer", Phase.READING: "load", Phase.RELEASING: "release"}
 
 
 def sizes_of(cluster: Cluster, index: int, embeds: bool, rules: Rules) -> Sizes:
@@ -55,21 +52,21 @@ def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: 
 
 def transfer_counts(
     cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
-) -> Handover:
-    """The counts of one request's hand-over in one group. Of one that has ended, P may still keep
+) -> counted.Transfer:
+    """The counts of one request's transfer in one group. Of one that has ended, P may still keep
     the blocks."""
     p, d = cluster.prefill, cluster.decode
     sender, reader = state.engine(p.name).find(name), None
     pinned = int(sender is not None and sender.status == SENDING)
     if transfer is None:
-        return NO_HANDOVER._replace(pinned=pinned)
-    if transfer.phase in ("reading", "lost", "telling"):
+        return NO_TRANSFER._replace(pinned=pinned)
+    if transfer.phase in READER:
         reader = state.engine(d.name).find(name)
     ours, theirs = transfer.pairs[index] if transfer.pairs else ((), ())
     attention = d.groups[index].attention
-    loads = reader is not None and transfer.phase != "telling"
-    return Handover(
-        PHASE[transfer.phase],
+    loads = reader is not None and transfer.phase != Phase.RELEASING
+    return counted.Transfer(
+        NUMBERS[transfer.phase],
         pinned,
         len(cluster.job(name).prompt),
         transfer.tokens,
@@ -95,7 +92,7 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
             action, submitted_prompt_tokens=(len(job.prompt),), max_tokens=(job.max_tokens,)
         )
     reader = step.after.engine(cluster.decode.name).find(name)
-    if action == "tell":
+    if action == "release":
         table = reader.tables[index] if reader and reader.tables else ()
         return move(action, admitted=(int(bool(after.pairs)),), length=(len(table),))
     hit = reader.hit if reader else 0
@@ -105,7 +102,7 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
 
 
 def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
-    """What a step did to each hand-over whose record it changed, or whose blocks P let go."""
+    """What a step did to each transfer whose record it changed, or whose blocks P freed."""
     if not cluster.disaggregated or any(e.dead for e in step.after.engines):
         return
     expiring = step.event.request if isinstance(step.event, LeaseExpire) else ""
@@ -116,8 +113,8 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
             continue
         for index, group in enumerate(cluster.decode.groups):
             yield Observed(
-                f"the hand-over of {name}, group {index}",
-                f"handover of {group.kind}",
+                f"the transfer of {name}, group {index}",
+                f"transfer of {group.kind}",
                 sizes_of(cluster, index, cluster.job(name).embeds, rules),
                 transfer_counts(cluster, step.before, name, old, index),
                 (_move(cluster, step, name, new, index),),

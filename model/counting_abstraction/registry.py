@@ -19,7 +19,7 @@ from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 
 TABLES = ("full", "window", "mamba", "state")
-HANDOVERS = ("full", "window", "mamba")
+TRANSFERS = ("full", "window", "mamba")
 
 
 def _table(kind: str, rules: Rules) -> System:
@@ -31,10 +31,10 @@ def _table(kind: str, rules: Rules) -> System:
     )
 
 
-def _handover(kind: str, rules: Rules) -> System:
+def _transfer(kind: str, rules: Rules) -> System:
     return dataclasses.replace(
-        transfer.handover_system(kind, rules),
-        invariants=transfer_claims.handover_claims(kind),
+        transfer.transfer_system(kind, rules),
+        invariants=transfer_claims.transfer_claims(kind),
         parameters=transfer.Sizes,
         given=functools.partial(transfer_claims.sizes_allowed, kind),
     )
@@ -51,7 +51,7 @@ def _pool(rules: Rules) -> System:
 
 MAKERS: dict[str, Callable[[Rules], System]] = {
     **{kind: functools.partial(_table, kind) for kind in TABLES},
-    **{f"handover of {kind}": functools.partial(_handover, kind) for kind in HANDOVERS},
+    **{f"transfer of {kind}": functools.partial(_transfer, kind) for kind in TRANSFERS},
     "pool": _pool,
 }
 

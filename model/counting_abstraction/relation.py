@@ -21,7 +21,7 @@ PROJECTIONS: tuple[Projection, ...] = (
     project_pool.observed,
     project_transfer.observed,
 )
-"""How the counts of a step are read: its block tables, its pools, its hand-overs."""
+"""How the counts of a step are read: its block tables, its pools, its transfers."""
 
 
 def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:
@@ -49,7 +49,7 @@ def unmatched(
 ) -> Iterator[tuple[str, ...]]:
     """For each part of the state that a step changes in a way the count-level systems do not know:
     which, how it was, what was done, and how it is. The systems know no follow-up turns, and no
-    hand-over that begins on D: a cluster with turns, or one that pushes, is not asked about."""
+    transfer that begins on D: a cluster with turns, or one that pushes, is not asked about."""
     if cluster.follow_up_turns or cluster.pushes:
         return
     for seen in project(cluster, rules, step):

@@ -141,7 +141,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         return implies(t.length > 0, t.null < t.length)
 
     def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
-        """P has computed, when it hands over, what D will load."""
+        """When P offers its blocks, it has computed what D will load."""
         loaded = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.backoff)
         return implies(t.status == SENDING, t.computed == loaded)
 

@@ -1,5 +1,5 @@
-"""One request's hand-over from P to D in one cache group, in counts: what P delivers, what D loads,
-and how long the two block lists are and where they start, before and after trimming.
+"""One request's KV transfer from P to D in one cache group, in counts: what P delivers, what D
+loads, and how long the two block lists are and where they start, before and after trimming.
 
 Lists of attention groups count kernel blocks, which hold the same number of tokens on both sides; a
 Mamba list counts blocks. `project` reads the counts off a state.
@@ -9,7 +9,7 @@ Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_sta
 `_apply_prefix_caching`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kvproof.model.arithmetic import counts
@@ -27,9 +27,9 @@ from kvproof.model.arithmetic.algebra import (
 )
 from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
+from kvproof.model.phases import NUMBERS, Phase, Way, before, leading_to
 from kvproof.model.reference.rules import Rules
-
-NONE, OFFERED, READING, TELLING, ABANDONED, LOST = range(6)
 
 
 class Sizes(NamedTuple):
@@ -54,12 +54,13 @@ class Sizes(NamedTuple):
         return self.kernel * self.d_ratio
 
 
-class Handover(NamedTuple):
-    """The counts. `pinned`: P keeps the request's blocks (0 or 1). Tokens: those `delivered` by P,
-    and D's `hit` and `loaded`. Blocks: `remote` and `local` lists before trimming. After it: the
-    entries of each side, and the positions of the first ones, 0 where there are none."""
+class Transfer(NamedTuple):
+    """The counts. `phase` is the number of a phase (`phases.NUMBERS`). `pinned`: P keeps the
+    request's blocks (0 or 1). Tokens: those `delivered` by P, and D's `hit` and `loaded`. Blocks:
+    `remote` and `local` lists before trimming. After it: the entries of each side, and the
+    positions of the first ones, 0 where there are none."""
 
-    phase: Num = NONE
+    phase: Num = NUMBERS[Phase.NONE]
     pinned: Num = 0
     submitted_prompt_tokens: Num = 0
     delivered: Num = 0
@@ -73,10 +74,20 @@ class Handover(NamedTuple):
     first_remote: Num = 0
 
 
-NO_HANDOVER = Handover()
+NO_TRANSFER = Transfer()
 
 REQUEST = "the request"
 """The id under which P knows the one request that is counted."""
+
+
+def in_phase(t: Transfer, phases: Iterable[Phase]) -> Truth:
+    """Whether a transfer is in one of these phases."""
+    return any_of(*(t.phase == number for number in sorted(NUMBERS[p] for p in phases)))
+
+
+def while_in(phases: Iterable[Phase]) -> Callable[[Sizes, Transfer], Truth]:
+    """The guard of an action that is possible in these phases."""
+    return lambda _sizes, t: in_phase(t, phases)
 
 
 def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num:
@@ -89,8 +100,8 @@ def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num
     return blocks
 
 
-def handover_system(kind: str, rules: Rules) -> System:
-    """The system of a hand-over in a group of this kind: full, window, or mamba."""
+def transfer_system(kind: str, rules: Rules) -> System:
+    """The system of a transfer in a group of this kind: full, window, or mamba."""
 
     def computed(sizes: Sizes, submitted_prompt_tokens: Num, max_tokens: Num) -> Num:
         """Tokens that P computes; the last one it samples is not among them."""
@@ -102,27 +113,27 @@ def handover_system(kind: str, rules: Rules) -> System:
         )
 
     def may_offer(
-        sizes: Sizes, _h: Handover, submitted_prompt_tokens: Num, max_tokens: Num
+        sizes: Sizes, _t: Transfer, submitted_prompt_tokens: Num, max_tokens: Num
     ) -> Truth:
         return computed(sizes, submitted_prompt_tokens, max_tokens) >= 1
 
     def offer(
-        sizes: Sizes, _h: Handover, submitted_prompt_tokens: Num, max_tokens: Num
-    ) -> Handover:
+        sizes: Sizes, _t: Transfer, submitted_prompt_tokens: Num, max_tokens: Num
+    ) -> Transfer:
         delivered = computed(sizes, submitted_prompt_tokens, max_tokens)
-        return NO_HANDOVER._replace(
-            phase=OFFERED,
+        return NO_TRANSFER._replace(
+            phase=NUMBERS[Phase.OFFERED],
             pinned=1,
             submitted_prompt_tokens=submitted_prompt_tokens,
             delivered=delivered,
             remote=blocks_offered(kind, rules, sizes, delivered),
         )
 
-    def fresh(sizes: Sizes, h: Handover, hit: Num, own: Num, external: Num) -> Num:
+    def fresh(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Num:
         """Blocks D takes for what it loads."""
         total = hit + external
         needed = (
-            rules.needed_from_load(total, h.submitted_prompt_tokens) if kind == "window" else total
+            rules.needed_from_load(total, t.submitted_prompt_tokens) if kind == "window" else total
         )
         skipped: Num = 0
         if kind == "window":
@@ -133,8 +144,8 @@ def handover_system(kind: str, rules: Rules) -> System:
         table = max_(left, counts.full_blocks(own, sizes.d_block))
         return max_(counts.blocks_for_tokens(total, sizes.d_block) - table, 0)
 
-    def may_load(sizes: Sizes, h: Handover, hit: Num, own: Num, external: Num) -> Truth:
-        offered_tokens = rules.tokens_loaded_by_decode(h.submitted_prompt_tokens, sizes.d_backoff)
+    def may_load(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Truth:
+        offered_tokens = rules.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
         whole = both(
             counts.round_down(hit, sizes.d_block) == hit,
             counts.round_down(own, sizes.d_block) == own,
@@ -142,98 +153,99 @@ def handover_system(kind: str, rules: Rules) -> System:
         parts = all_of(own >= 0, own <= hit, either(kind != "full", own == hit))
         return all_of(whole, parts, external > 0, hit + external == offered_tokens)
 
-    def load(sizes: Sizes, h: Handover, hit: Num, own: Num, external: Num) -> Handover:
-        taken = fresh(sizes, h, hit, own, external)
-        h = h._replace(phase=READING, hit=hit, loaded=external)
+    def load(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Transfer:
+        taken = fresh(sizes, t, hit, own, external)
+        t = t._replace(phase=NUMBERS[Phase.READING], hit=hit, loaded=external)
         if kind == "mamba":
             local = rules.state_slots_moved(taken)
-            sent = if_(local > 0, rules.state_slots_moved(h.remote), 0)
-            return h._replace(local=local, pairs_local=local, pairs_remote=sent)
+            sent = if_(local > 0, rules.state_slots_moved(t.remote), 0)
+            return t._replace(local=local, pairs_local=local, pairs_remote=sent)
         local = taken
         if kind == "window":
             local = min_(taken, rules.window_blocks_offered(sizes.window, sizes.d_block))
         length = counts.blocks_for_tokens(hit + external, sizes.d_block)
-        return trimmed(sizes, h._replace(local=local), length - local)
+        return trimmed(sizes, t._replace(local=local), length - local)
 
-    def trimmed(sizes: Sizes, h: Handover, before: Num) -> Handover:
-        """With what a transfer pairs; `before` counts D's blocks in front of its list."""
-        ours, theirs = h.local * sizes.d_ratio, h.remote * sizes.p_ratio
-        remote_blocks = rules.attention_blocks_offered(h.delivered, sizes.p_block)
-        first_local = before * sizes.d_ratio
-        first_remote = (remote_blocks - h.remote) * sizes.p_ratio
+    def trimmed(sizes: Sizes, t: Transfer, in_front: Num) -> Transfer:
+        """With what a transfer pairs; `in_front` counts D's blocks in front of its list."""
+        ours, theirs = t.local * sizes.d_ratio, t.remote * sizes.p_ratio
+        remote_blocks = rules.attention_blocks_offered(t.delivered, sizes.p_block)
+        first_local = in_front * sizes.d_ratio
+        first_remote = (remote_blocks - t.remote) * sizes.p_ratio
         a, b, c, d = rules.trim(
             first_local, ours, first_remote, theirs, sizes.d_ratio == sizes.p_ratio
         )
         pairs_local = max_(min_(b, ours) - a, 0)
         pairs_remote = max_(min_(d, theirs) - c, 0)
-        return h._replace(
+        return t._replace(
             pairs_local=pairs_local,
             pairs_remote=pairs_remote,
             first_local=if_(pairs_local > 0, first_local + a, 0),
             first_remote=if_(pairs_remote > 0, first_remote + c, 0),
         )
 
-    def tell(sizes: Sizes, h: Handover, admitted: Num, length: Num) -> Handover:
-        told = h._replace(phase=TELLING)
+    def release(sizes: Sizes, t: Transfer, admitted: Num, length: Num) -> Transfer:
+        unpaired = t._replace(phase=NUMBERS[Phase.RELEASING])
         if kind == "mamba":
-            return told
-        paired = trimmed(sizes, told, length)
-        return Handover(*(if_(admitted == 1, a, b) for a, b in zip(paired, told, strict=True)))
+            return unpaired
+        paired = trimmed(sizes, unpaired, length)
+        return Transfer(*(if_(admitted == 1, a, b) for a, b in zip(paired, unpaired, strict=True)))
 
-    def unread(h: Handover, phase: Num) -> Handover:
-        return NO_HANDOVER._replace(
-            phase=phase,
-            pinned=h.pinned,
-            submitted_prompt_tokens=h.submitted_prompt_tokens,
-            delivered=h.delivered,
-            remote=h.remote,
+    def fail(_sizes: Sizes, t: Transfer) -> Transfer:
+        return NO_TRANSFER._replace(
+            phase=NUMBERS[Phase.ABANDONED],
+            pinned=t.pinned,
+            submitted_prompt_tokens=t.submitted_prompt_tokens,
+            delivered=t.delivered,
+            remote=t.remote,
         )
 
-    def phase(*phases: int) -> Callable[[Sizes, Handover], Truth]:
-        return lambda _s, h: any_of(*(h.phase == p for p in phases))
+    def lose(_sizes: Sizes, t: Transfer) -> Transfer:
+        return t._replace(phase=NUMBERS[Phase.LOST])
 
-    def done(_sizes: Sizes, h: Handover) -> Handover:
+    def done(_sizes: Sizes, t: Transfer) -> Transfer:
         found = rules.reported_id(REQUEST) == REQUEST
-        return NO_HANDOVER._replace(pinned=0 if found else h.pinned)
+        return NO_TRANSFER._replace(pinned=0 if found else t.pinned)
 
-    def expires(_sizes: Sizes, h: Handover) -> Truth:
-        leased = any_of(*(h.phase == p for p in (OFFERED, ABANDONED, LOST, READING)))
-        renewed = rules.renews_lease(h.phase == READING)
-        return all_of(leased, not_(renewed), h.pinned == 1)
+    def expires(_sizes: Sizes, t: Transfer) -> Truth:
+        # Only a fault lets the lease of a reader end.
+        leased = in_phase(t, (*before(LeaseExpire, Way.PULL), Phase.READING))
+        renewed = rules.renews_lease(in_phase(t, (Phase.READING,)))
+        return all_of(leased, not_(renewed), t.pinned == 1)
 
-    def expire(_sizes: Sizes, h: Handover) -> Handover:
-        lost = h._replace(pinned=0, first_remote=0)
-        read = either(h.phase == LOST, h.phase == READING)
-        return Handover(*(if_(read, a, b) for a, b in zip(lost, NO_HANDOVER, strict=True)))
+    def expire(_sizes: Sizes, t: Transfer) -> Transfer:
+        lost = t._replace(pinned=0, first_remote=0)
+        read = in_phase(t, (Phase.LOST, Phase.READING))
+        return Transfer(*(if_(read, a, b) for a, b in zip(lost, NO_TRANSFER, strict=True)))
 
     return System(
-        f"handover of {kind}",
-        lambda _sizes: NO_HANDOVER,
-        lambda _sizes: Handover(*(at_least(0) for _ in Handover._fields)),
+        f"transfer of {kind}",
+        lambda _sizes: NO_TRANSFER,
+        lambda _sizes: Transfer(*(at_least(0) for _ in Transfer._fields)),
         (
             Action(
                 "offer",
-                phase(NONE),
+                while_in(leading_to(Phase.OFFERED, Way.PULL)),
                 offer,
                 lambda _s: {"submitted_prompt_tokens": at_least(1), "max_tokens": at_least(1)},
                 may_offer,
             ),
             Action(
                 "load",
-                phase(OFFERED),
+                while_in(leading_to(Phase.READING, Way.PULL)),
                 load,
                 lambda _s: {"hit": at_least(0), "own": at_least(0), "external": at_least(1)},
                 may_load,
             ),
             Action(
-                "tell",
-                phase(OFFERED),
-                tell,
+                "release",
+                while_in(leading_to(Phase.RELEASING, Way.PULL)),
+                release,
                 lambda _s: {"admitted": between(0, 1), "length": at_least(0)},
             ),
-            Action("done", phase(READING, TELLING), done),
-            Action("fail", phase(READING), lambda _s, h: unread(h, ABANDONED)),
-            Action("lose", phase(READING), lambda _s, h: h._replace(phase=LOST)),
+            Action("done", while_in(before(TransferDone, Way.PULL)), done),
+            Action("fail", while_in(before(TransferFail, Way.PULL)), fail),
+            Action("lose", while_in(before(TransferLost, Way.PULL)), lose),
             Action("expire", expires, expire),
         ),
     )

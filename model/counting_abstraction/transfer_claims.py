@@ -1,27 +1,28 @@
-"""What must be true of a hand-over's counts, for all sizes: inductive, all of them together."""
+"""What must be true of a KV transfer's counts, for all sizes: inductive, all of them together."""
 
 from collections.abc import Callable, Mapping
 
-from kvproof.model.arithmetic.algebra import Truth, all_of, any_of, both, either, implies
+from kvproof.model.arithmetic.algebra import Truth, all_of, both, either, implies
 from kvproof.model.counting_abstraction.transfer import (
-    LOST,
-    NO_HANDOVER,
-    NONE,
-    OFFERED,
-    READING,
-    TELLING,
-    Handover,
+    NO_TRANSFER,
     Sizes,
+    Transfer,
     blocks_offered,
+    in_phase,
 )
+from kvproof.model.phases import Phase, Way, phases_of
 from kvproof.model.reference.default_rules import REFERENCE
 
-Claim = Callable[[Sizes, Handover], Truth]
+Claim = Callable[[Sizes, Transfer], Truth]
+
+UNDER_WAY = phases_of(Way.PULL) - {Phase.NONE}
+READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
+"""Phases in which D may read P's blocks, now or later."""
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
     """The sizes there are: P and D leave off at the same token (`same_backoff`), one before the end
-    where a Mamba state is handed over (vllm#37310)."""
+    where a Mamba state is transferred (vllm#37310)."""
     return all_of(
         *(n >= 1 for n in (sizes.kernel, sizes.p_ratio, sizes.d_ratio, sizes.window)),
         both(sizes.d_backoff >= 0, sizes.d_backoff <= 1),
@@ -30,46 +31,46 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
     )
 
 
-def counts_are_none_when_over(_sizes: Sizes, h: Handover) -> Truth:
-    """A hand-over that has ended has no counts; one under way has at least a prompt token."""
-    nothing = all_of(*(a == b for a, b in zip(h, NO_HANDOVER, strict=True)))
-    there = all_of(h.phase > NONE, h.phase <= LOST, h.submitted_prompt_tokens >= 1, h.pinned <= 1)
-    return both(all_of(*(n >= 0 for n in h)), either(nothing, there))
+def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
+    """A transfer that has ended has no counts; one under way has at least a prompt token."""
+    nothing = all_of(*(a == b for a, b in zip(t, NO_TRANSFER, strict=True)))
+    there = all_of(in_phase(t, UNDER_WAY), t.submitted_prompt_tokens >= 1, t.pinned <= 1)
+    return both(all_of(*(n >= 0 for n in t)), either(nothing, there))
 
 
-def delivered_is_loaded(sizes: Sizes, h: Handover) -> Truth:
+def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
     """What P delivers is what D may load; what D hits and loads is what P delivered
     (vllm#37310)."""
-    offered = REFERENCE.tokens_loaded_by_decode(h.submitted_prompt_tokens, sizes.d_backoff)
+    offered = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
     return both(
-        either(h.phase == NONE, h.delivered == offered),
-        implies(h.phase == READING, h.hit + h.loaded == h.delivered),
+        either(in_phase(t, (Phase.NONE,)), t.delivered == offered),
+        implies(in_phase(t, (Phase.READING,)), t.hit + t.loaded == t.delivered),
     )
 
 
-def lists_are_equally_long(_sizes: Sizes, h: Handover) -> Truth:
+def lists_are_equally_long(_sizes: Sizes, t: Transfer) -> Truth:
     """After trimming both sides name equally many entries (vllm#42554)."""
-    return h.pairs_local == h.pairs_remote
+    return t.pairs_local == t.pairs_remote
 
 
-def lists_start_together(_sizes: Sizes, h: Handover) -> Truth:
+def lists_start_together(_sizes: Sizes, t: Transfer) -> Truth:
     """While P keeps its blocks, both trimmed lists start at the same position of the sequence,
     whatever the numbers of kernel blocks to a block are on P and D (vllm#50558)."""
-    return implies(h.pinned == 1, h.first_local == h.first_remote)
+    return implies(t.pinned == 1, t.first_local == t.first_remote)
 
 
-def blocks_outlive_their_readers(_sizes: Sizes, h: Handover) -> Truth:
+def blocks_outlive_their_readers(_sizes: Sizes, t: Transfer) -> Truth:
     """P keeps its blocks as long as anybody may read them: the lease outlives the read."""
-    return implies(any_of(*(h.phase == p for p in (OFFERED, READING, TELLING))), h.pinned == 1)
+    return implies(in_phase(t, READABLE), t.pinned == 1)
 
 
-def handover_claims(kind: str) -> Mapping[str, Claim]:
-    """The claims about a hand-over in a group of this kind, by name."""
+def transfer_claims(kind: str) -> Mapping[str, Claim]:
+    """The claims about a transfer in a group of this kind, by name."""
 
-    def all_is_offered(sizes: Sizes, h: Handover) -> Truth:
+    def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
         """P offers all blocks a reader can need: of a window those it looks at, of a state one."""
-        wanted = blocks_offered(kind, REFERENCE, sizes, h.delivered)
-        return either(h.phase == NONE, h.remote == wanted)
+        wanted = blocks_offered(kind, REFERENCE, sizes, t.delivered)
+        return either(in_phase(t, (Phase.NONE,)), t.remote == wanted)
 
     claims = [
         counts_are_none_when_over,

@@ -1,5 +1,5 @@
 """What vLLM 0.32.0 does, found by kvproof on the live connector. D drafts, and its answer ends. It
-hands back all tokens it has computed: accepted drafts after the end of the answer, which are cut
+offers P all tokens it has computed: accepted drafts after the end of the answer, which are cut
 off, and what a step in flight is scheduled to compute. P takes them for tokens of the next turn,
 which has others there."""
 
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="held_goes_beyond_answer",
     origin="kvproof, vLLM 0.32.0",
     mistake="tokens that D computed beyond the end of its answer are taken for the next turn's",
-    replaces=("tokens_handed_over", all_computed),
+    replaces=("tokens_offered", all_computed),
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),
     cluster="turns-drafts",
     concerns=lambda cluster: cluster.follow_up_turns and cluster.decode.drafts > 0,

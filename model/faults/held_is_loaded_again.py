@@ -2,7 +2,7 @@
 loaded it and was preempted, or loaded a prompt of a single token, which it computes again. Admitted
 again it counts on D's tokens once more and waits for them, but the connector starts one transfer a
 request: nobody reads, nobody reports, and the request waits with its blocks for ever. D, which
-marks a hand-over as done, computes in such a case."""
+marks a transfer as done, computes in such a case."""
 
 from kvproof.model.faults.fault import Fault
 

@@ -1,6 +1,5 @@
 """P is asked for one token (vllm#37310); a proxy asked for ten (vllm#18248). Asked for as many as
-the user wants, it decodes them all, and hands over the KV and states of more tokens than D
-counts."""
+the user wants, it decodes them all, and offers the KV and states of more tokens than D counts."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault

@@ -1,5 +1,5 @@
 """D told P of the end of its read by a request id of its own, which P did not know (vllm#36958). P
-keeps the blocks of a hand-over that is over."""
+keeps the blocks of a transfer that is over."""
 
 from kvproof.model.faults.fault import Fault
 

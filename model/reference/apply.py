@@ -21,6 +21,7 @@ from kvproof.model.events import (
     TransferFail,
     TransferLost,
 )
+from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import capacity, pool
 from kvproof.model.reference.blocks.kv_event_queue import reported
 from kvproof.model.reference.default_rules import REFERENCE
@@ -115,8 +116,7 @@ def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
         new = (first, job.name) not in state.ended and not state.engine(first).find(job.name)
         if new and follow_up_turns.may_come(cluster, state, job):
             yield Submit(first, job.name)
-        transfer = state.transfer(job.name)
-        ready = transfer is not None and transfer.phase == "offered"
+        ready = state.phase(job.name) == Phase.OFFERED
         if cluster.pushes:
             ready = push.sent(cluster, state, job.name)
         if ready and not state.engine(last).find(job.name):
@@ -156,11 +156,10 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
         raise NotAllowed(f"{event.request} was submitted to {event.engine} before")
     if not follow_up_turns.may_come(cluster, state, cluster.job(event.request)):
         raise NotAllowed(f"{event.request} follows a request that is not answered")
-    transfer = state.transfer(event.request)
     if cfg.role == "decode" and cluster.pushes:
         state = push.arrived(cluster, state, event.request)
-    elif cfg.role == "decode" and (transfer is None or transfer.phase != "offered"):
-        raise NotAllowed(f"{event.request} reaches D and P has handed nothing over")
+    elif cfg.role == "decode" and state.phase(event.request) != Phase.OFFERED:
+        raise NotAllowed(f"{event.request} reaches D and P offers nothing of it")
     request = arrival(cluster, event.request, event.engine, rules)
     if not cfg.connected and not rules.request_fits_pool(
         capacity.blocks_to_the_end(cfg, request), cfg.num_blocks

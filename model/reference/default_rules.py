@@ -46,7 +46,7 @@ REFERENCE = Rules(
     frees_at_lease_end=transfer_rules.frees_at_lease_end,
     drop_registration=transfer_rules.drop_registration,
     decline_push=transfer_rules.decline_push,
-    tokens_handed_over=counts.tokens_handed_over,
+    tokens_offered=counts.tokens_offered,
     # follow-up turns
     held_tokens_loaded=counts.held_tokens_loaded,
     cut_held_list=transfer_rules.cut_held_list,

@@ -66,7 +66,7 @@ class Rules:
     frees_at_lease_end: Callable[[bool], bool]
     drop_registration: Callable[[State, str], State]
     decline_push: Callable[[Transfer], Transfer]
-    tokens_handed_over: Callable[..., Any]
+    tokens_offered: Callable[..., Any]
     # follow-up turns
     held_tokens_loaded: Callable[..., Any]
     cut_held_list: Callable[..., tuple[int, tuple[int, ...]]]

@@ -4,14 +4,15 @@ the blocks held before (vllm#37310, vllm#44526)."""
 from collections.abc import Iterator
 
 from kvproof.model.because import Because, because
-from kvproof.model.config import BACK, Cluster
+from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.events import Schedule
+from kvproof.model.phases import Phase, before
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
 from kvproof.model.step import Admission, Step
 
-OPEN = ("offered", "awaited", "expired")
+OPEN = before(Schedule)
 """Phases of a transfer in which its receiver may begin to load."""
 
 
@@ -22,11 +23,11 @@ def _offered(cluster: Cluster, step: Step, admission: Admission) -> int:
         stored = step.before.engine(cfg.name).stored
         return max((len(p) for p in stored if tokens.startswith(p)), default=0)
     job = cluster.job(admission.request)
-    name = admission.request if cfg.role == "decode" else job.follows + BACK
+    name = admission.request if cfg.role == "decode" else job.follows + REVERSE
     transfer = step.before.transfer(name)
     if transfer is None or transfer.phase not in OPEN:
         return 0
-    return len(tokens) if transfer.phase == "awaited" else transfer.tokens
+    return len(tokens) if transfer.phase == Phase.AWAITED else transfer.tokens
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from kvproof.model.config import REVERSE
+
 EVENTS = {"Adopt": "FinishLoad"}
 OPTIONS = {"turns": "follow_up_turns"}
 FIELDS = {
@@ -10,6 +12,8 @@ FIELDS = {
     "counted": "num_cached_blocks",
     "junction": "shared_prefix_boundary",
 }
+PHASES = {"telling": "releasing", "taken": "closed"}
+TRANSFER_EVENTS = ("TransferDone", "TransferFail", "TransferLost", "LeaseExpire")
 IDS = {
     "handed_over_is_loaded": "offered_tokens_are_loaded",
     "events_tell_their_tokens": "events_carry_their_tokens",
@@ -33,11 +37,36 @@ _HISTORY = (
 """Ghost state was once among what is observed."""
 
 _FIELD = re.compile(r"(/engines/[^/]+/requests/[^/]+)/(\w+)")
+_TRANSFER = re.compile(r"/transfers/([^/]+)/(\w+)")
+_BACK = " back"
+"""The end of the name of a reverse transfer."""
 
 
 def id_of(name: Any) -> Any:
     """What a fault or an invariant is called now; anything else as it is."""
     return IDS.get(name, name) if isinstance(name, str) else name
+
+
+def transfer(name: Any) -> Any:
+    """What a transfer is called now; anything else as it is."""
+    is_reverse = isinstance(name, str) and name.endswith(_BACK)
+    return name.removesuffix(_BACK) + REVERSE if is_reverse else name
+
+
+def event(written: Any) -> Any:
+    """An event with its transfer as it is called now; anything else as it is."""
+    if not isinstance(written, dict) or written.get("type") not in TRANSFER_EVENTS:
+        return written
+    return written | {"request": transfer(written.get("request"))}
+
+
+def finding(found: dict[str, Any]) -> dict[str, Any]:
+    """A finding with its invariant and its transfer as they are called now."""
+    renamed = {"invariant": id_of(found["invariant"])} if "invariant" in found else {}
+    about = found.get("about")
+    if isinstance(about, dict) and "request" in about:
+        renamed["about"] = about | {"request": transfer(about["request"])}
+    return found | renamed
 
 
 def pointer(at: Any) -> Any:
@@ -47,11 +76,17 @@ def pointer(at: Any) -> Any:
     for was, now in _HISTORY:
         if was.fullmatch(at):
             return was.sub(now, at)
+    part = _TRANSFER.fullmatch(at)
+    if part:
+        return f"/transfers/{transfer(part[1])}/{part[2]}"
     field = _FIELD.fullmatch(at)
     return f"{field[1]}/{FIELDS.get(field[2], field[2])}" if field else at
 
 
 def value(at: Any, found: Any) -> Any:
     """The value at a pointer, as states have it now."""
+    part = _TRANSFER.fullmatch(at) if isinstance(at, str) else None
+    if part and isinstance(found, str):
+        return PHASES.get(found, found) if part[2] == "phase" else transfer(found)
     is_status = isinstance(at, str) and at.endswith("/status")
     return "misqueued" if is_status and found == "astray" else found

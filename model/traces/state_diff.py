@@ -6,6 +6,7 @@ else is a value as it stands, so that the order of a free queue is seen.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from kvproof.model.state import Flight, State
@@ -67,6 +68,8 @@ def plain(value: Any) -> Any:
         value = value[: Flight._fields.index("ahead")]
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
+    if isinstance(value, StrEnum):
+        return value.value
     return value
 
 

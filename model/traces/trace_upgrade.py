@@ -2,7 +2,8 @@
 
 1 to 2: choices say which blocks they took and freed. Those of schema 1 do not, and stay unsaid: a
 machine that replays them chooses its blocks by its own policy.
-2 to 3: names of fields, events, options, faults and invariants (see `renamed`).
+2 to 3: names of fields, events, options, phases, reverse transfers, faults and invariants (see
+`renamed`).
 """
 
 from collections.abc import Callable
@@ -40,6 +41,8 @@ def _from_2(record: Record) -> Record:
     for choice in _choices(record):
         if choice.get("type") in renamed.EVENTS:
             choice["type"] = renamed.EVENTS[choice["type"]]
+    if "event" in record:
+        record["event"] = renamed.event(record["event"])
     if isinstance(record.get("changed"), dict):
         record["changed"] = {
             renamed.pointer(at): renamed.value(at, value) for at, value in record["changed"].items()
@@ -50,9 +53,8 @@ def _from_2(record: Record) -> Record:
         record["config"] = {renamed.OPTIONS.get(k, k): v for k, v in record["config"].items()}
     if isinstance(record.get("faults"), list):
         record["faults"] = [renamed.id_of(fault) for fault in record["faults"]]
-    if isinstance(record.get("finding"), dict) and "invariant" in record["finding"]:
-        invariant = renamed.id_of(record["finding"]["invariant"])
-        record["finding"] = record["finding"] | {"invariant": invariant}
+    if isinstance(record.get("finding"), dict):
+        record["finding"] = renamed.finding(record["finding"])
     return record
 
 

@@ -2,8 +2,8 @@
 
 It is asked like an invariant, but it is about the rules a machine follows: a faulty model must be a
 model of the count-level systems with the same fault. Clusters with follow-up turns are passed over:
-what D hands back to P, and the tables and pools in such a cluster, are not tied to the proofs. So
-are clusters that push, whose hand-over may begin on D: the rules of pairing and of N-1 they use are
+reverse transfers, and the tables and pools in such a cluster, are not tied to the proofs. So are
+clusters that push, whose transfers may begin on D: the rules of pairing and of N-1 they use are
 tied where D pulls.
 """
 

@@ -19,7 +19,7 @@ from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 KIND = "kvproof-checkpoint"
-MODULES = ("kvproof.model.state", "kvproof.model.ghost_state", "kvproof.model.events")
+MODULES = tuple(f"kvproof.model.{name}" for name in ("state", "ghost_state", "events", "phases"))
 
 
 class _Plain(pickle.Unpickler):

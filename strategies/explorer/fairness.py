@@ -1,7 +1,7 @@
 """Progress under fairness: a run that goes on, or waits, for ever though everybody does his part.
 
 Everybody's part are his *duties*: an engine that has something to schedule is scheduled, a step's
-output arrives, a hand-over moves on (D gets what P offers, a read ends well or badly, a lease
+output arrives, a transfer moves on (D gets what P offers, a read ends well or badly, a lease
 nobody renews ends), and the user of a session goes on. A run is fair (weak fairness) if no duty
 stays possible from some point on and is never done. Disturbances and new jobs need not come; a run
 may rest where no duty is possible.
@@ -64,9 +64,9 @@ def duty(cluster: Cluster, event: Event) -> Duty | None:
     if isinstance(event, Schedule | Complete):
         return type(event).__name__, event.engine
     if isinstance(event, TransferDone | TransferFail | LeaseExpire):
-        return "HandOver", event.request
+        return "Transfer", event.request
     if isinstance(event, Submit) and cluster.disaggregated and event.engine == cluster.decode.name:
-        return "HandOver", event.request
+        return "Transfer", event.request
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.config import BACK, Cluster, Job
+from kvproof.model.config import REVERSE, Cluster, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Ghost
@@ -39,8 +39,8 @@ class Renaming(NamedTuple):
     tokens: tuple[tuple[str, str], ...]
 
     def job(self, name: str) -> str:
-        """The new name of a job, or of its hand-back."""
-        job = name.removesuffix(BACK)
+        """The new name of a job, or of its reverse transfer."""
+        job = name.removesuffix(REVERSE)
         return dict(self.jobs)[job] + name[len(job) :]
 
     def text(self, tokens: str) -> str:
@@ -202,7 +202,7 @@ def with_ids(engine: Engine, ids: Ids) -> Engine:
 def transfers_with_ids(
     cluster: Cluster, transfers: Sequence[Transfer], p: Ids, d: Ids
 ) -> tuple[Transfer, ...]:
-    """Hand-overs after the blocks of P and D have got new ids."""
+    """Transfers after the blocks of P and D have got new ids."""
 
     def many(lists: Lists, ids: Ids) -> Lists:
         return tuple(tuple(ids[b] for b in blocks) for blocks in lists)
@@ -214,7 +214,7 @@ def transfers_with_ids(
     result = []
     for transfer in transfers:
         source, _, sink, _ = follow_up_turns.parties(cluster, transfer.request)
-        giver, taker = (d, p) if follow_up_turns.is_back(transfer.request) else (p, d)
+        giver, taker = (d, p) if follow_up_turns.is_reverse(transfer.request) else (p, d)
         pairs = []
         for group, (ours, theirs) in zip(sink.groups, transfer.pairs, strict=False):
             ratios = (1, 1)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Choice, Compute, Schedule
-from kvproof.model.state import Engine, Request, Transfer
+from kvproof.model.state import Engine, Request
 from kvproof.model.step import Step
 
 GONE = "none"
@@ -35,7 +35,7 @@ def abstract_steps(cluster: Cluster, step: Step) -> Iterator[str]:
                 yield f"{role}: nothing to do"
             if any(block.key for block in before.blocks) and _evicts(before, after):
                 yield f"{role}: takes a cached block"
-    yield from _hand_overs(event, step)
+    yield from _transfers(event, step)
 
 
 def _statuses(role: str, before: Engine, after: Engine) -> Iterator[str]:
@@ -70,13 +70,9 @@ def _evicts(before: Engine, after: Engine) -> bool:
     return any(before.blocks[block].key for block in taken)
 
 
-def _hand_overs(event: str, step: Step) -> Iterator[str]:
+def _transfers(event: str, step: Step) -> Iterator[str]:
     names = dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers))
     for name in names:
-        was, now = _phase(step.before.transfer(name)), _phase(step.after.transfer(name))
+        was, now = step.before.phase(name), step.after.phase(name)
         if was != now:
             yield f"{event}: transfer {was} to {now}"
-
-
-def _phase(transfer: Transfer | None) -> str:
-    return GONE if transfer is None else transfer.phase

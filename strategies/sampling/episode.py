@@ -39,7 +39,7 @@ CHOICES_MAX = 64
 to be imported, and one seed would no longer give one trace."""
 
 WORK = (Schedule, Complete)
-HAND_OVER = (Submit, Continue, TransferDone)
+MOVE_ON = (Submit, Continue, TransferDone)
 BREAK = (TransferFail, TransferLost)
 
 
@@ -114,7 +114,7 @@ class CacheMachine(RuleBasedStateMachine):
     @property
     def disturbances(self) -> list[Event]:
         """The stimuli that no run needs: aborts, evictions and the like."""
-        others = (*WORK, *HAND_OVER, *BREAK)
+        others = (*WORK, *MOVE_ON, *BREAK)
         return list(filterfalse(lambda e: isinstance(e, others), self.run.stimuli))[:CHOICES_MAX]
 
     @precondition(lambda self: self.may_submit)
@@ -135,11 +135,11 @@ class CacheMachine(RuleBasedStateMachine):
         """An engine schedules a step, and its output arrives."""
         self.run.take(data.draw(st.sampled_from(self.offered(*WORK))))
 
-    @precondition(lambda self: self.offered(*HAND_OVER))
+    @precondition(lambda self: self.offered(*MOVE_ON))
     @rule(data=st.data())
-    def hand_over(self, data: st.DataObject) -> None:
-        """A given job or part arrives, D gets what P hands over, or D has read it."""
-        self.run.take(data.draw(st.sampled_from(self.offered(*HAND_OVER))))
+    def move_on(self, data: st.DataObject) -> None:
+        """A given job or part arrives, D gets what P offers, or D has read it."""
+        self.run.take(data.draw(st.sampled_from(self.offered(*MOVE_ON))))
 
     @precondition(lambda self: self.offered(*BREAK))
     @rule(data=st.data())

@@ -118,7 +118,7 @@ def clusters(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
 
 def _computed(sketch: ClusterTemplate) -> int:
     """Tokens that one request computes where blocks may be few. P leaves the last one to D where a
-    state is handed over; the last one sampled is not computed."""
+    state is transferred; the last one sampled is not computed."""
     if not sketch.connected:
         return sketch.prompt + sketch.max_tokens - 1
     return max(sketch.prompt - int("mamba" in sketch.kinds or STATE in sketch.kinds), 1)

@@ -21,7 +21,7 @@ Numbers = Mapping[str, int]
 
 def sketched(numbers: Numbers, system: str = "") -> ClusterTemplate:
     """The cluster that numbers speak of. `system` names the count-level system they are of."""
-    kind = system.removeprefix("handover of ")
+    kind = system.removeprefix("transfer of ")
     kinds = _kinds(numbers, kind)
     backoff = int("mamba" in kinds or STATE in kinds)
     shared, prompt = _tokens(numbers, backoff)

@@ -2,8 +2,8 @@
 to account."""
 
 TABLES = ("full", "window", "mamba", "state")
-LISTS = ("handover_of_full", "handover_of_window")
-HANDOVERS = (*LISTS, "handover_of_mamba")
+LISTS = ("transfer_of_full", "transfer_of_window")
+TRANSFERS = (*LISTS, "transfer_of_mamba")
 CACHING = ("full", "window", "mamba")
 
 
@@ -14,10 +14,10 @@ def _all(kinds: tuple[str, ...], *claims: str) -> frozenset[str]:
 REFUTES: dict[str, frozenset[str]] = {
     "null_blocks_counted_as_cached": _all(TABLES[1:], "counter_counts_full_blocks"),
     "decode_loads_whole_prompt": _all(TABLES, "loads_what_is_offered")
-    | _all(HANDOVERS, "delivered_is_loaded"),
+    | _all(TRANSFERS, "delivered_is_loaded"),
     "truncation_without_guard": _all(TABLES, "truncated_once"),
     "ssm_placeholders_not_trimmed": _all(
-        ("handover_of_mamba",), "all_is_offered", "lists_are_equally_long"
+        ("transfer_of_mamba",), "all_is_offered", "lists_are_equally_long"
     ),
     "last_zero_blocks_yield_all": _all(LISTS, "lists_are_equally_long", "lists_start_together"),
     "front_trim": _all(LISTS, "lists_start_together"),
@@ -27,15 +27,15 @@ REFUTES: dict[str, frozenset[str]] = {
     "window_freed_too_soon": _all(("window",), "null_is_not_needed", "table_fits_its_tokens"),
     "running_state_freed": _all(("mamba", "state"), "null_is_not_needed", "state_is_there"),
     "window_hit_one_block_short": _all(("window",), "null_is_not_needed"),
-    "window_offer_one_block_short": _all(("handover_of_window",), "all_is_offered"),
+    "window_offer_one_block_short": _all(("transfer_of_window",), "all_is_offered"),
     "growth_rounds_down": _all(
         ("full", "window", "state"), "no_blocks_without_tokens", "table_fits_its_tokens"
     ),
     "placeholders_predicted": _all(("mamba",), "table_fits_its_tokens"),
     "deepest_group_wins": _all(("full",), "full_attention_keeps_all"),
     "partial_block_not_offered": _all(LISTS, "all_is_offered"),
-    "lease_ends_under_reader": _all(HANDOVERS, "blocks_outlive_their_readers"),
-    "read_is_not_reported": _all(HANDOVERS, "counts_are_none_when_over"),
+    "lease_ends_under_reader": _all(TRANSFERS, "blocks_outlive_their_readers"),
+    "read_is_not_reported": _all(TRANSFERS, "counts_are_none_when_over"),
     "freed_block_leaks": _all(("pool",), "pool_adds_up"),
     "one_token_prompt_truncated": _all(TABLES, "counts_are_none_when_gone", "truncated_once"),
     "preemption_keeps_counter": _all(
@@ -45,7 +45,7 @@ REFUTES: dict[str, frozenset[str]] = {
     "hit_not_counted": _all(CACHING, "hashed_are_counted")
     | _all(("full",), "full_attention_keeps_all"),
     "prefill_decodes_on": _all(TABLES, "computes_known_tokens")
-    | _all(HANDOVERS, "delivered_is_loaded"),
+    | _all(TRANSFERS, "delivered_is_loaded"),
     "failed_load_waits_on": _all(TABLES, "loads_all_or_nothing"),
 }
 

@@ -1,4 +1,4 @@
-"""The handover from P to D: both mean the same number of tokens (the N-1 rule, vllm#37310)."""
+"""The transfer from P to D: both mean the same number of tokens (the N-1 rule, vllm#37310)."""
 
 import itertools
 
@@ -71,7 +71,7 @@ def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
 
 
 @obligation(
-    "where a state is handed over, D loads all of a longer prompt but its last token",
+    "where a state is transferred, D loads all of a longer prompt but its last token",
     for_all={"prompt": at_least(2)},
     origin="vllm#37310",
     killed_by="decode_loads_whole_prompt",

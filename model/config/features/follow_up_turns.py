@@ -2,7 +2,7 @@
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
-from kvproof.model.config.job import BACK, Job
+from kvproof.model.config.job import REVERSE, Job
 
 
 def _turns_follow(cluster: Cluster) -> Refusal | None:
@@ -13,9 +13,9 @@ def _turns_follow(cluster: Cluster) -> Refusal | None:
 
 
 def _turn(job: Job, before: tuple[Job, ...]) -> Refusal | None:
-    if job.name.endswith(BACK):
+    if job.name.endswith(REVERSE):
         return Refusal(
-            f"The name of job {job.name} ends with '{BACK}', in a cluster with follow-up turns",
+            f"The name of job {job.name} ends with '{REVERSE}', in a cluster with follow-up turns",
             "another name",
         )
     if not job.follows:

@@ -1,12 +1,9 @@
-"""Follow-up turns: D keeps what it has of a request it finished, and hands it back to P.
+"""Follow-up turns: D keeps what it has of a request it finished, and offers it to P.
 
 The client sends the next turn to P: prompt and answer so far, and perhaps more. P loads what D
-still has of it, computes the rest and hands over to D as ever. Such a hand-back is a transfer like
-any other, from D to P, under the name of the earlier request with ` back` behind it. Its phases:
-
-`offered`: D keeps the blocks, until its lease ends; nobody renews it. `expired`: the lease ended
-before P asked; P cannot know. `reading`, `telling`, `abandoned`: as from P to D. `refused`: P asks
-after the lease has ended; its worker declines the read, which fails (vllm#47021). `taken`: over.
+still has of it, computes the rest, and offers all of it to D as ever. Such a reverse transfer is
+one like any other, from D to P, under the name of the earlier request with ` reverse` behind it.
+D keeps the blocks until its lease ends, and nobody renews that lease (see `phases`).
 
 Sources: `NixlPullConnectorScheduler` with `bidirectional_kv_xfer` (vllm#32553), its
 `kv_recompute_threshold` 0, so that P asks for any number of tokens.
@@ -22,9 +19,17 @@ follow-ups whose tokens part from those of D, which vLLM leaves to the router (v
 from typing import NamedTuple
 
 from kvproof.model import config
-from kvproof.model.config import BACK
+from kvproof.model.config import REVERSE
+from kvproof.model.events import Schedule
+from kvproof.model.phases import Phase, Way, before
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Request, State, Transfer
+
+OPEN = before(Schedule, Way.REVERSE)
+"""Phases of a reverse transfer in which P has not asked for it."""
+
+OVER = (Phase.CLOSED, Phase.ABANDONED)
+"""Phases of a reverse transfer in which P has asked, and gets nothing any more."""
 
 
 class Parties(NamedTuple):
@@ -37,22 +42,22 @@ class Parties(NamedTuple):
     taken: str
 
 
-def back(name: str) -> str:
-    """The name of the hand-back of a request that D finished."""
-    return name + BACK
+def reverse_of(name: str) -> str:
+    """The name of the reverse transfer of a request that D finished."""
+    return name + REVERSE
 
 
-def is_back(transfer: str) -> bool:
+def is_reverse(transfer: str) -> bool:
     """Whether a transfer of this name goes from D to P."""
-    return transfer.endswith(BACK)
+    return transfer.endswith(REVERSE)
 
 
 def parties(cluster: config.Cluster, transfer: str) -> Parties:
     """Who gives and who takes in the transfer of this name."""
     p, d = cluster.prefill, cluster.decode
-    if not is_back(transfer):
+    if not is_reverse(transfer):
         return Parties(p, transfer, d, transfer)
-    name = transfer.removesuffix(BACK)
+    name = transfer.removesuffix(REVERSE)
     follow_up = cluster.follow_up(name)
     return Parties(d, name, p, follow_up.name if follow_up else "")
 
@@ -62,7 +67,7 @@ def incoming(cluster: config.Cluster, engine: str, name: str) -> str:
     if engine == cluster.decode.name:
         return name
     follows = cluster.job(name).follows
-    return back(follows) if follows else ""
+    return reverse_of(follows) if follows else ""
 
 
 def answered(cluster: config.Cluster, state: State, name: str) -> bool:
@@ -91,10 +96,9 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
     """Tokens that P may load of what D keeps. It asks once: what it could not load then, or lost
     again, it computes."""
     transfer = state.transfer(incoming(cluster, cluster.prefill.name, request.id))
-    open_phases, over_phases = ("offered", "expired"), ("taken", "abandoned")
-    if transfer is None or transfer.phase not in (*open_phases, *over_phases):
+    if transfer is None or transfer.phase not in (*OPEN, *OVER):
         return 0
-    if not rules.asks_for_held(transfer.phase in over_phases):
+    if not rules.asks_for_held(transfer.phase in OVER):
         return 0
     whole = all(g.kind == "full" for g in cluster.prefill.groups)
     return int(rules.held_tokens_loaded(transfer.tokens, len(request.prompt), whole))
@@ -107,18 +111,19 @@ def asks_again(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
 
 
 def requested(transfer: Transfer) -> Transfer:
-    """The hand-back after P asked for it, whose lease may have ended. Who asks again, where it is
-    over, waits for nothing."""
-    phase = {"offered": "reading", "expired": "refused"}.get(transfer.phase, transfer.phase)
-    return transfer._replace(phase=phase)
+    """The reverse transfer after P asked for it, whose lease may have ended. Who asks again, where
+    it is over, waits for nothing."""
+    begun = {Phase.OFFERED: Phase.READING, Phase.EXPIRED: Phase.REFUSED}
+    return transfer.to(begun.get(transfer.phase, transfer.phase))
 
 
 def over(transfer: Transfer) -> Transfer:
-    """The hand-back when D keeps nothing more, and P has asked."""
-    return transfer._replace(phase="taken", remote=(), local=(), pairs=())
+    """The reverse transfer when D keeps nothing more, and P has asked."""
+    return transfer.to(Phase.CLOSED, remote=(), local=(), pairs=())
 
 
 def expired(transfer: Transfer) -> Transfer:
-    """The hand-back when D's lease has ended: P may ask yet, or has asked."""
-    unasked = transfer.phase == "offered"
-    return over(transfer)._replace(phase="expired" if unasked else "taken")
+    """The reverse transfer when D's lease has ended: P may ask yet, or has asked."""
+    unasked = transfer.phase == Phase.OFFERED
+    phase = Phase.EXPIRED if unasked else Phase.CLOSED
+    return transfer.to(phase, remote=(), local=(), pairs=())

@@ -57,7 +57,7 @@ def fresh_lists(cfg: config.Engine, engine: Engine, request: Request, rules: Rul
 
 def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules: Rules) -> Transfer:
     """The transfer with D's fresh blocks (`local`) paired with P's, kernel block by kernel block.
-    Where D has none to fill, nothing is paired with nothing. Of a hand-back the parts are
+    Where D has none to fill, nothing is paired with nothing. Of a reverse transfer the parts are
     exchanged: P is `d` here and D is `p`."""
     p, _, d, _ = follow_up_turns.parties(cluster, transfer.request)
     pairs: list[Pair] = []
@@ -72,7 +72,7 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules:
         block_size = p.groups[index].block_size
         remote_blocks = int(rules.attention_blocks_offered(transfer.tokens, block_size))
         first = (remote_blocks - len(remote)) * p.physical_per_logical
-        if follow_up_turns.is_back(transfer.request):
+        if follow_up_turns.is_reverse(transfer.request):
             end = len(table) * d.physical_per_logical
             first, theirs = rules.cut_held_list(first, theirs, end)
         a, b, c, e = rules.trim(

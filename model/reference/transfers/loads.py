@@ -5,6 +5,7 @@ Source: `NixlPullConnectorScheduler.update_state_after_alloc`.
 
 from kvproof.model import config
 from kvproof.model.errors import NotAllowed
+from kvproof.model.phases import Phase
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.block_pairs import fresh_lists, paired
@@ -21,16 +22,16 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
     transfer = state.transfer(name)
     if transfer is None:
         raise NotAllowed(f"{taken} loads and nothing is offered")
-    if follow_up_turns.is_back(name) and transfer.phase != "offered":
+    if follow_up_turns.is_reverse(name) and transfer.phase != Phase.OFFERED:
         return state.with_engine(engine.with_request(request)).with_transfer(
             name, follow_up_turns.requested(transfer)
         )
     transfer = transfer._replace(local=fresh_lists(sink, engine, request, rules))
-    if transfer.phase == "awaited":
+    if transfer.phase == Phase.AWAITED:
         return state.with_engine(engine.with_request(request)).with_transfer(
-            name, transfer._replace(phase="registered")
+            name, transfer.to(Phase.REGISTERED)
         )
-    transfer = paired(cluster, request, transfer._replace(phase="reading"), rules)
+    transfer = paired(cluster, request, transfer.to(Phase.READING), rules)
     for index, group in enumerate(sink.groups):
         ratios = (sink.physical_per_logical, source.physical_per_logical)
         slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
@@ -40,10 +41,10 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
 
 
 def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """Whoever may load by a transfer was admitted without a load, or left before it: the other side
-    is only told so."""
+    """Whoever may load by a transfer was admitted without a load, or left before it: the sender
+    is only notified."""
     transfer = state.transfer(name)
-    if transfer is not None and transfer.phase == "expired":
+    if transfer is not None and transfer.phase == Phase.EXPIRED:
         return state.with_transfer(name, follow_up_turns.over(transfer))
     if transfer is None or transfer.phase not in OPEN:
         return state
@@ -55,4 +56,4 @@ def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> 
     if request is not None and request.tables:
         local = fresh_lists(sink, engine, request, rules)
         transfer = paired(cluster, request, transfer._replace(local=local), rules)
-    return state.with_transfer(name, transfer._replace(phase="telling"))
+    return state.with_transfer(name, transfer.to(Phase.RELEASING))

@@ -6,14 +6,15 @@ Sources: `get_num_new_matched_tokens` of `NixlPullConnectorScheduler`, and
 
 from kvproof.model import config
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit
+from kvproof.model.events import Admit, Schedule
+from kvproof.model.phases import Way, before
 from kvproof.model.reference.blocks import prefix_hits
 from kvproof.model.reference.features import follow_up_turns, store
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request, State
 
-OPEN = ("offered", "awaited")
-"""Phases of a transfer in which the reader has not begun with it."""
+OPEN = before(Schedule, Way.PULL, Way.PUSH)
+"""Phases of a transfer from P in which D has not begun with it."""
 
 
 def kinds(cfg: config.Engine) -> tuple[str, ...]:

@@ -8,32 +8,39 @@ from collections.abc import Iterator
 from kvproof.model import config
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail, TransferLost
+from kvproof.model.phases import Phase, Way, before
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.request_ends import producer_done
 from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import State, Transfer
 
+ENDING = before(TransferDone, Way.PULL, Way.REVERSE)
+"""Phases of a transfer whose end may come at any time."""
+
+LEASED = (*before(LeaseExpire, Way.PULL, Way.REVERSE), Phase.READING)
+"""Phases in which the sender has a lease. Only a fault lets it end while somebody reads."""
+
 
 def stimuli(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Event]:
     """What may happen to transfers."""
     for transfer in state.transfers:
         name = transfer.request
-        if transfer.phase in ("reading", "telling"):
+        if transfer.phase in ENDING:
             yield TransferDone(name)
-        if transfer.phase == "reading":
+        if transfer.phase == Phase.READING:
             if state.failures < cluster.failures:
                 yield TransferFail(name)
-            if cluster.losses and not follow_up_turns.is_back(name):
+            if cluster.losses and not follow_up_turns.is_reverse(name):
                 yield TransferLost(name)
-        if transfer.phase == "refused":
+        if transfer.phase == Phase.REFUSED:
             yield TransferFail(name)
         source, sent, sink, taken = follow_up_turns.parties(cluster, name)
         sending = state.engine(source.name).find(sent)
-        idle = transfer.phase == "offered" and not state.engine(sink.name).find(taken)
-        over = transfer.phase in ("abandoned", "lost") or (idle and cluster.losses)
-        over = over or (follow_up_turns.is_back(name) and transfer.phase == "offered")
-        read_late = transfer.phase == "reading" and not renewed(transfer, rules)
+        idle = transfer.phase == Phase.OFFERED and not state.engine(sink.name).find(taken)
+        over = transfer.phase in (Phase.ABANDONED, Phase.LOST) or (idle and cluster.losses)
+        over = over or (follow_up_turns.is_reverse(name) and transfer.phase == Phase.OFFERED)
+        read_late = transfer.phase == Phase.READING and not renewed(transfer, rules)
         if sending and (over or read_late):
             yield LeaseExpire(name)
 
@@ -41,12 +48,12 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Eve
 def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
     """The reader could not read. By policy its request fails, or computes the prompt itself."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase not in ("reading", "refused"):
+    if transfer is None or transfer.phase not in before(TransferFail, Way.PULL, Way.REVERSE):
         raise NotAllowed(f"{name} has no read that could fail")
-    if transfer.phase == "refused":
+    if transfer.phase == Phase.REFUSED:
         state = state.with_transfer(name, follow_up_turns.over(transfer))
     else:
-        state = state.with_transfer(name, transfer._replace(phase="abandoned", local=(), pairs=()))
+        state = state.with_transfer(name, transfer.to(Phase.ABANDONED, local=(), pairs=()))
         state = state._replace(failures=state.failures + 1)
     return load_failed(cluster, state, name, rules)
 
@@ -54,35 +61,34 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
 def transfer_lost(state: State, name: str) -> State:
     """The end of a read will never be reported."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase != "reading":
+    if transfer is None or transfer.phase not in before(TransferLost):
         raise NotAllowed(f"{name} has no read that could be lost")
-    return state.with_transfer(name, transfer._replace(phase="lost"))
+    return state.with_transfer(name, transfer.to(Phase.LOST))
 
 
 def renewed(transfer: Transfer, rules: Rules) -> bool:
     """Whether the lease of a transfer is renewed, so that it does not end."""
-    return bool(rules.renews_lease(transfer.phase == "reading"))
+    return bool(rules.renews_lease(transfer.phase == Phase.READING))
 
 
 def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
     """The sender stops waiting. Only where nobody reads: a reader renews the lease (vllm#41383), or
     reads only what is left to it for long enough (vllm#47021)."""
     transfer = state.transfer(name)
-    leased = ("offered", "abandoned", "lost", "reading")
-    if transfer is None or transfer.phase not in leased or renewed(transfer, rules):
+    if transfer is None or transfer.phase not in LEASED or renewed(transfer, rules):
         raise NotAllowed(f"{name} has no lease that could end")
     state = producer_done(cluster, state, name, rules)
-    if follow_up_turns.is_back(name):
+    if follow_up_turns.is_reverse(name):
         return (
             state
-            if transfer.phase == "reading"
+            if transfer.phase == Phase.READING
             else state.with_transfer(name, follow_up_turns.expired(transfer))
         )
     held = state.engine(cluster.decode.name).find(name)
-    if transfer.phase == "offered" and held is not None:
+    if transfer.phase == Phase.OFFERED and held is not None:
         raise NotAllowed(f"{name} waits on D, which renews its lease")
-    if transfer.phase in ("lost", "reading"):
+    if transfer.phase in (Phase.LOST, Phase.READING):
         return state
-    over = transfer.phase == "offered"  # else D could not read, and may compute it all
+    over = transfer.phase == Phase.OFFERED  # else D could not read, and may compute it all
     state = state.with_transfer(name, None)
     return state.ending(cluster.decode.name, name) if over else state

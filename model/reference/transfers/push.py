@@ -18,13 +18,14 @@ from collections.abc import Iterator
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail
+from kvproof.model.phases import Phase, Way, before
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.block_pairs import paired
 from kvproof.model.reference.transfers.request_ends import producer_done
 from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import PREEMPTED, WAITING, State, Transfer
 
-WRITING = ("reading", "overdue")
+WRITING = before(TransferFail, Way.PUSH)
 """Phases in which P writes into D's blocks."""
 
 
@@ -44,21 +45,21 @@ def arrived(cluster: Cluster, state: State, name: str) -> State:
     if not sent(cluster, state, name):
         raise NotAllowed(f"{name} reaches D, and P does not have it")
     if state.transfer(name) is None:
-        return state.with_transfer(name, Transfer(name, "awaited", 0, ()))
+        return state.with_transfer(name, Transfer(name, Phase.AWAITED, 0, ()))
     return state
 
 
 def settled(cluster: Cluster, state: State, rules: Rules) -> State:
-    """What follows by itself: P writes what is finished and registered, and nobody is told who is
-    not there."""
+    """What follows by itself: P writes what is finished and registered, and nobody is notified who
+    is not there."""
     for transfer in state.transfers:
         name = transfer.request
-        if transfer.phase == "registered" and transfer.remote:
+        if transfer.phase == Phase.REGISTERED and transfer.remote:
             request = state.engine(cluster.decode.name).request(name)
             writing = paired(cluster, request, transfer, rules)
-            state = state.with_transfer(name, writing._replace(phase="reading"))
-        left = transfer.phase == "awaited" and not state.engine(cluster.decode.name).find(name)
-        if left or (transfer.phase == "telling" and not on_prefill(cluster, state, name)):
+            state = state.with_transfer(name, writing.to(Phase.READING))
+        left = transfer.phase == Phase.AWAITED and not state.engine(cluster.decode.name).find(name)
+        if left or (transfer.phase == Phase.RELEASING and not on_prefill(cluster, state, name)):
             state = state.with_transfer(name, None)
     return state
 
@@ -73,21 +74,21 @@ def _kept_from_others(cluster: Cluster, state: State) -> bool:
 def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
     """Whether somebody's wait may be over now: P's for D, or D's for a write that cannot come."""
     name = transfer.request
-    if transfer.phase == "offered":
+    if transfer.phase == Phase.OFFERED:
         gone = (cluster.decode.name, name) in state.ended
         return cluster.losses or gone or _kept_from_others(cluster, state)
-    if transfer.phase == "reading":
+    if transfer.phase == Phase.READING:
         return cluster.losses
-    if transfer.phase == "registered":
+    if transfer.phase == Phase.REGISTERED:
         return not on_prefill(cluster, state, name)
-    return transfer.phase == "abandoned"
+    return transfer.phase == Phase.ABANDONED
 
 
 def stimuli(cluster: Cluster, state: State, rules: Rules) -> Iterator[Event]:  # noqa: ARG001
     """What may happen to transfers."""
     for transfer in state.transfers:
         name = transfer.request
-        if transfer.phase in WRITING or (transfer.phase == "telling" and transfer.remote):
+        if transfer.phase in WRITING or (transfer.phase == Phase.RELEASING and transfer.remote):
             yield TransferDone(name)
         if transfer.phase in WRITING and state.failures < cluster.failures:
             yield TransferFail(name)
@@ -100,7 +101,7 @@ def transfer_failed(cluster: Cluster, state: State, name: str, rules: Rules) -> 
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in WRITING:
         raise NotAllowed(f"{name} has no write that could fail")
-    failed = transfer._replace(phase="abandoned", local=(), pairs=())
+    failed = transfer.to(Phase.ABANDONED, local=(), pairs=())
     return state.with_transfer(name, failed)._replace(failures=state.failures + 1)
 
 
@@ -109,14 +110,14 @@ def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> St
     transfer = state.transfer(name)
     if transfer is None or not may_expire(cluster, state, transfer):
         raise NotAllowed(f"nobody's wait for {name} could be over")
-    writes = transfer.phase == "reading"
+    writes = transfer.phase == Phase.READING
     if rules.frees_at_lease_end(writes):
         state = producer_done(cluster, state, name, rules)
     if writes:
-        return state.with_transfer(name, transfer._replace(phase="overdue"))
-    if transfer.phase == "offered":
+        return state.with_transfer(name, transfer.to(Phase.OVERDUE))
+    if transfer.phase == Phase.OFFERED:
         if state.engine(cluster.decode.name).find(name):
-            return state.with_transfer(name, Transfer(name, "awaited", 0, ()))
+            return state.with_transfer(name, Transfer(name, Phase.AWAITED, 0, ()))
         return state.with_transfer(name, None).ending(cluster.decode.name, name)
     state = rules.drop_registration(state, name)
     waits = state.transfer(name) is not None

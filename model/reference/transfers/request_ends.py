@@ -4,6 +4,7 @@ Source: `NixlPullConnectorScheduler.request_finished`.
 """
 
 from kvproof.model import config
+from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import allocation
 from kvproof.model.reference.features import follow_up_turns, in_flight
 from kvproof.model.reference.rules import Rules
@@ -24,29 +25,31 @@ def finish(
         if request.route == "to_decode":
             needed = int(rules.needed_from_load(needed, request.submitted_prompt_tokens))
         elif keeps:
-            needed = min(needed, _handed_over(engine, request, rules))
+            needed = min(needed, _tokens_to_offer(engine, request, rules))
         engine, request = allocation.release_skipped(cfg, engine, request, rules, needed)
     state = state.ending(cfg.name, request.id)
     engine = in_flight.invalidated(engine, request.id, VOID)
     if request.route == "to_decode" or keeps:
         engine = engine.with_request(request._replace(status=SENDING, drafts=0, states=()))
         engine = rules.stop_running(engine, request.id)
-        tokens = _handed_over(engine, request, rules)
+        tokens = _tokens_to_offer(engine, request, rules)
         lists = offered_lists(cfg, request._replace(computed=tokens), rules)
-        name = request.id if request.route == "to_decode" else follow_up_turns.back(request.id)
-        offer = Transfer(name, "offered", tokens, lists)
+        name = request.id
+        if request.route != "to_decode":
+            name = follow_up_turns.reverse_of(name)
+        offer = Transfer(name, Phase.OFFERED, tokens, lists)
         early = state.transfer(name)
-        if early is not None and early.phase != "awaited":  # D was first, and knows what it needs
+        if early is not None and early.phase != Phase.AWAITED:  # D was first
             offer = early._replace(tokens=tokens, remote=lists)
         return state.with_engine(engine).with_transfer(name, offer)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
     return state.with_engine(engine)
 
 
-def _handed_over(engine: Engine, request: Request, rules: Rules) -> int:
-    """Tokens of a finished request that are handed over."""
+def _tokens_to_offer(engine: Engine, request: Request, rules: Rules) -> int:
+    """Tokens of a finished request whose KV is offered."""
     settled = in_flight.settled(engine, request, rules)
-    return int(rules.tokens_handed_over(request.computed, settled, len(request.tokens)))
+    return int(rules.tokens_offered(request.computed, settled, len(request.tokens)))
 
 
 def leave(

@@ -6,6 +6,8 @@ Sources: `Scheduler._update_from_kv_xfer_finished` and `_update_waiting_for_remo
 
 from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import TransferDone
+from kvproof.model.phases import Phase, before
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.request_ends import leave, producer_done
@@ -24,11 +26,11 @@ from kvproof.model.state import (
 def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
     """Everything is read, or written; the sender may free. An aborted reader frees now."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase not in ("reading", "overdue", "telling"):
+    if transfer is None or transfer.phase not in before(TransferDone):
         raise NotAllowed(f"{name} has no transfer that could end")
     if not transfer.remote:
-        raise NotAllowed(f"{name} is not finished on P, which could not be told")
-    if transfer.phase != "telling":
+        raise NotAllowed(f"{name} is not finished on P, which could not be notified")
+    if transfer.phase != Phase.RELEASING:
         p, _, d, taken = follow_up_turns.parties(cluster, name)
         sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
         request = sink.find(taken)
@@ -42,8 +44,8 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
 
 
 def _ended(state: State, transfer: Transfer) -> State:
-    """The state without a transfer. What D handed back is remembered: P asks once."""
-    left = follow_up_turns.over(transfer) if follow_up_turns.is_back(transfer.request) else None
+    """The state without a transfer. A reverse one is remembered: P asks once."""
+    left = follow_up_turns.over(transfer) if follow_up_turns.is_reverse(transfer.request) else None
     return state.with_transfer(transfer.request, left)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvproof.model import config
 from kvproof.model.arithmetic.algebra import Num, Truth
+from kvproof.model.phases import Phase
 from kvproof.model.state import Engine, State, Transfer
 
 
@@ -108,7 +109,7 @@ def drop_registration(state: State, name: str) -> State:
 
 def decline_push(transfer: Transfer) -> Transfer:
     """D needs nothing of a request that P may push: P is to get a report of it."""
-    return transfer._replace(phase="telling")
+    return transfer.to(Phase.RELEASING)
 
 
 def cut_held_list(first: int, held: tuple[int, ...], end: int) -> tuple[int, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from kvproof.model.arithmetic.system import Action, System
 
 NEW, PREFILL, OFFERED, LOADING, DECODE, DONE = range(6)
 BACKOFF = 1
-"""Prompt tokens that D computes itself, as where a Mamba state is handed over."""
+"""Prompt tokens that D computes itself, as where a Mamba state is transferred."""
 
 
 class Sizes(NamedTuple):
@@ -203,8 +203,8 @@ def truncated_once(sizes: Sizes, state: State) -> Truth:
     )
 
 
-HANDOVER = System(
-    "handover",
+KV_TRANSFER = System(
+    "kv_transfer",
     _initial,
     _ranges,
     (*_actions_of(0), *_actions_of(1)),

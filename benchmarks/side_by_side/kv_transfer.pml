@@ -1,4 +1,4 @@
-/* The model of handover.py for SPIN: one state of it is one stored state here.
+/* The model of kv_transfer.py for SPIN: one state of it is one stored state here.
  *
  * Macros to give: PROMPT, CHUNK, OUTPUT, BLOCK_SIZE, P_BLOCKS, D_BLOCKS. Every step is atomic, and
  * what is only used within a step is hidden, so nothing between two steps is stored. The numbers

@@ -1,0 +1,39 @@
+"""A transfer in a phase that it cannot have come to keeps its receiver waiting for blocks that do
+not come, or its sender for a message that nobody sends.
+
+The transitions that there are, are those of `model.phases`.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.events import describe
+from kvproof.model.phases import allowed, way_of
+from kvproof.model.severity import Severity
+from kvproof.model.spec.guard import Guard
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
+    """Each change of phase is one that the event may bring."""
+    if any(engine.dead for engine in step.after.engines):
+        return
+    for name in dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers)):
+        was, now = step.before.phase(name), step.after.phase(name)
+        if not allowed(way_of(cluster, name), was, step.event, now):
+            yield because(
+                f"the phase of the transfer {name} was {was}",
+                f"after {describe(step.event)} it is {now}",
+                engine=cluster.decode.name,
+                request=name.removesuffix(REVERSE),
+            )
+
+
+GUARD = Guard(
+    id="transfer_follows_the_table",
+    name="a KV transfer changes its phase only as the table of transitions allows",
+    part="connector",
+    severity=Severity.HANG,
+    check=check,
+)
