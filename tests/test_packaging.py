@@ -3,7 +3,6 @@
 import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,6 +14,7 @@ import pytest
 
 import kvproof
 from kvproof.model.presets import CLUSTERS
+from tests.copied_tree import copied
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "kvproof"
@@ -59,9 +59,7 @@ def test_the_newest_change_is_of_this_version() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel made from a copy of the sources, since building leaves files behind."""
     folder = tmp_path_factory.mktemp("wheel")
-    sources = folder / "sources"
-    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
-    shutil.copytree(ROOT, sources, ignore=ignored)
+    sources = copied(folder / "sources")
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", build, folder], cwd=sources, capture_output=True, text=True
