@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 
 FOLDER = Path(__file__).parent.parent / "findings"
 FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
+MODELLED = [name for name in FINDINGS if name in FAULTS]
+"""Findings that the model shows as well, with the fault of the same name."""
 
 
 def trace_of(name: str) -> Trace:

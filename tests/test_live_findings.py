@@ -6,11 +6,8 @@ import pytest
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.strategies.conformance.replay import replay
-from tests.findings import FINDINGS, report_of, trace_of
+from tests.findings import FINDINGS, MODELLED, report_of, trace_of
 from tests.watching import known_rules
-
-MODELLED = [name for name in FINDINGS if name in FAULTS]
-"""Findings that the model shows as well, with the fault of the same name."""
 
 
 @pytest.mark.live
