@@ -4,6 +4,7 @@ import argparse
 
 from kvproof.cli.answer import print_json
 from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.witnesses import broken_by
 
 HELP = "list the faults, what earned each, and the invariants that find it"
 
@@ -20,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
             "origin": each.origin,
             "mistake": each.mistake,
             "rule": each.replaces[0],
-            "breaks": list(each.breaks),
+            "breaks": list(broken_by(each)),
             "config": each.cluster,
         }
         for each in FAULTS.values()
@@ -31,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
     for fault in FAULTS.values():
         print(f"{fault.name} ({fault.origin})")
         print(f"    {fault.mistake}")
-        print(f"    breaks {', '.join(fault.breaks)}")
-        print(f"    in cluster {fault.cluster}, by another rule {fault.replaces[0]}")
+        print(f"    breaks {', '.join(broken_by(fault))}")
+        print(f"    preset {fault.cluster}; overrides {fault.replaces[0]}")
     return 0

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
             "kind": each.kind,
             "severity": each.severity.words if each.severity else None,
             "origin": each.origin,
-            "teeth": each.killed_by,
+            "killed_by": each.killed_by,
         }
         for each in INVARIANTS.values()
     ]
@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
         print_json({"command": "invariants", "exit_code": 0, "invariants": rows, "guards": guards})
         return 0
     for row in rows:
-        print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['born_of']})")
+        print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
         print(f"    {row['name']}")
-        print(f"    teeth: kvproof explore --fault {row['teeth']}")
+        print(f"    killed by: kvproof explore --fault {row['killed_by']}")
     print()
     print(GUARDS_OF_THE_SPEC)
     for guard in guards:

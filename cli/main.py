@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import kvproof
 from kvproof.cli import (
+    configs,
     coverage,
     doctor,
     explore,
@@ -38,6 +39,7 @@ COMMANDS: Mapping[str, Command] = {
     "replay": replay,
     "invariants": invariants,
     "faults": faults,
+    "configs": configs,
     "matrix": matrix,
     "report": report,
     "releases": releases,

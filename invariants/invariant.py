@@ -65,8 +65,8 @@ class Invariant:
 
     `name` is a sentence that must be true. `kind` is `always` (checked after every step) or
     `eventually` (checked on runs and graphs, by `strategies`). `severity` is None where nobody can
-    say what a user would feel; of the invariants in the registry everybody can. `teeth` names a
-    fault that breaks it.
+    say what a user would feel; of the invariants in the registry everybody can. `killed_by`
+    names a fault that breaks it.
     """
 
     id: str

@@ -1,93 +1,23 @@
-"""All invariants. A new one is a file and a line here."""
+"""All invariants. A new one is a file in this folder that has an `INVARIANT`."""
 
 from collections.abc import Iterable
 
-from kvproof.invariants import (
-    all_blocks_return,
-    cached_block_holds_its_key,
-    cached_key_can_be_hit,
-    counter_counts_only_cached,
-    engine_survives,
-    events_carry_their_tokens,
-    events_replay_to_the_cache,
-    every_request_can_finish,
-    every_request_in_one_queue,
-    hash_map_is_sound,
-    hit_holds_in_every_group,
-    hit_is_the_longest,
-    no_block_free_and_held,
-    no_more_is_held_than_is_read,
-    no_token_of_a_failed_load,
-    nothing_kept_for_nobody,
-    nothing_reused_under_transfer,
-    null_block_is_nobody,
-    offered_tokens_are_loaded,
-    paired_lists_are_equal,
-    paired_offsets_are_equal,
-    placeholders_are_samples_in_flight,
-    pool_adds_up,
-    predicted_is_taken,
-    prefill_and_decode_agree,
-    priority_is_kept,
-    references_are_exact,
-    repeated_prompt_hits,
-    request_reads_its_own_prefix,
-    reset_is_whole,
-    room_is_used,
-    settled_frees,
-    state_read_is_state_at_computed,
-    step_makes_progress,
-    table_fits_its_tokens,
-    truncated_at_most_once,
-    writer_is_alone,
-)
+import kvproof.invariants as room
 from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.model.discovery import declared
 from kvproof.model.errors import unknown
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.spec.registry import GUARDS
 
+
+def _rank(each: Invariant) -> tuple[int, str]:
+    return each.severity or len(Severity) + 1, each.id
+
+
 INVARIANTS: dict[str, Invariant] = {
-    module.INVARIANT.id: module.INVARIANT
-    for module in (
-        pool_adds_up,
-        references_are_exact,
-        no_block_free_and_held,
-        writer_is_alone,
-        hash_map_is_sound,
-        cached_block_holds_its_key,
-        cached_key_can_be_hit,
-        events_replay_to_the_cache,
-        events_carry_their_tokens,
-        request_reads_its_own_prefix,
-        state_read_is_state_at_computed,
-        counter_counts_only_cached,
-        hit_holds_in_every_group,
-        hit_is_the_longest,
-        repeated_prompt_hits,
-        predicted_is_taken,
-        table_fits_its_tokens,
-        no_more_is_held_than_is_read,
-        truncated_at_most_once,
-        prefill_and_decode_agree,
-        offered_tokens_are_loaded,
-        paired_lists_are_equal,
-        paired_offsets_are_equal,
-        null_block_is_nobody,
-        nothing_reused_under_transfer,
-        nothing_kept_for_nobody,
-        placeholders_are_samples_in_flight,
-        settled_frees,
-        no_token_of_a_failed_load,
-        all_blocks_return,
-        priority_is_kept,
-        every_request_in_one_queue,
-        reset_is_whole,
-        engine_survives,
-        room_is_used,
-        step_makes_progress,
-        every_request_can_finish,
-    )
+    each.id: each for each in sorted(declared(room, "INVARIANT"), key=_rank)
 }
+"""The invariants by id: the gravest first, and those alike in the order of the alphabet."""
 
 
 CHECKS: dict[str, Invariant] = INVARIANTS | {

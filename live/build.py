@@ -37,6 +37,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt
+from kvproof.live.contract.aliases import follow
 from kvproof.model import config, state
 
 if TYPE_CHECKING:
@@ -222,7 +223,8 @@ def scheduler(
         log_stats=False,
         **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
     )
-    adapt.check_partial(built.kv_cache_manager.coordinator, cfg.partial_block_hits)
+    manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)
+    adapt.check_partial(manager.coordinator, cfg.partial_block_hits)
     return built
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import kvproof
 from kvproof.model.errors import UsageError
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.heat_map import Release
@@ -127,7 +128,8 @@ class Cache:
         with self.lock:
             if not folder.exists():
                 part = Path(tempfile.mkdtemp(prefix="witnesses-", dir=folder.parent))
-                for index, (fault, cluster, events, finding) in enumerate(witnesses()):
+                runs = witnesses(FAULTS.values())
+                for index, (fault, cluster, events, finding) in enumerate(runs):
                     kept = Trace(cluster, events, None, finding, (fault.name,))
                     trace.write(part / f"{index:03}.jsonl", kept)
                 part.replace(folder)

@@ -20,7 +20,7 @@ from kvproof.live.contract.contract import check
 from kvproof.live.contract.features import CORE
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.faults.registry import fault_named
+from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces import trace as trace_file
@@ -132,7 +132,7 @@ class Surveyor:
 def _witnesses(folder: Path | None) -> Iterator[Witness]:
     """The runs to follow, from the traces in a folder where there is one. Raises UsageError."""
     if folder is None:
-        yield from witnesses()
+        yield from witnesses(FAULTS.values())
         return
     for path in sorted(folder.iterdir()):
         trace = read(path)

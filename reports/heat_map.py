@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.stories import DEATHS, STORIES
+from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.witnesses import broken_by
 
 Record = Mapping[str, Any]
 
@@ -132,7 +133,7 @@ def _trace(release: Release) -> Cell:
 def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
     """Whether a run of this fault breaks what the fault breaks, or one of the symptoms."""
     followed = _followed(release, name)
-    tells = {*FAULTS[name].breaks, *symptoms}
+    tells = {*broken_by(FAULTS[name]), *symptoms}
     for record in followed:
         for broken in record.get("broken", ()):
             if broken["invariant"] in tells and _dies_of(name, broken):
@@ -144,7 +145,7 @@ def _dies_of(fault: str, broken: Mapping[str, Any]) -> bool:
     """Whether an engine's death, if it is one, is in a function where this fault kills."""
     if broken["invariant"] != "engine_survives":
         return True
-    return any(f" in {place}" in broken["reasons"][-1] for place in DEATHS.get(fault, ()))
+    return any(f" in {place}" in broken["reasons"][-1] for place in FAULTS[fault].dies_in)
 
 
 def _bad(broken: Mapping[str, Any]) -> Cell:

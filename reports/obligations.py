@@ -4,10 +4,10 @@ refutes it."""
 from collections.abc import Iterable, Sequence
 
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.refuted_claims import refuted
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
 
@@ -60,8 +60,8 @@ def _arithmetic(proof: Proof) -> str:
     return _row(f"`{each.id}`", each.name, *told)
 
 
-def _teeth(ids: Sequence[str]) -> str:
-    return ", ".join(f"`{fault}`" for fault, claims in refuted().items() if claims & set(ids))
+def _refuted_by(ids: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name, each in FAULTS.items() if each.all_refuted & set(ids))
 
 
 def _induction(claim: str, proofs: Sequence[Proof]) -> str:
@@ -74,7 +74,7 @@ def _induction(claim: str, proofs: Sequence[Proof]) -> str:
         _verdict(proofs),
         sum(p.cases for p in proofs),
         _ms(proofs),
-        _teeth([p.id for p in proofs]),
+        _refuted_by([p.id for p in proofs]),
     )
 
 

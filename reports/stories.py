@@ -1,4 +1,4 @@
-"""The defects kvproof was started for, and how a release of vLLM shows a fault."""
+"""The defects kvproof was started for."""
 
 from typing import NamedTuple
 
@@ -40,13 +40,3 @@ STORIES: dict[str, Story] = {
 }
 """By pull request: what it says of transfers with a Mamba state, of the counter that made D hit
 nothing, of align mode with a connector, and of prompts that part (its issue is #43587)."""
-
-DEATHS: dict[str, tuple[str, ...]] = {
-    "align_split_refuses_external": ("_mamba_block_aligned_split",),
-    "longer_list_dies_across_ratios": ("_apply_prefix_caching", "_read_blocks"),
-    "loaded_state_not_predicted": ("get_new_blocks",),
-    "stray_report_dies": ("_update_from_kv_xfer_finished",),
-    "fewer_blocks_than_held_dies": ("allocate_new_blocks",),
-}
-"""Functions of vLLM in which an engine dies of a fault. A death elsewhere shows another defect, and
-leaves it unknown whether the fault is there."""

@@ -26,7 +26,7 @@ def verdict_object(
 
     `seconds` is wall time. `trace` is the file that was written, null where a violation has no
     events (a refuted obligation), and so is `signature`. `severity` is null where nobody knows what
-    a user would feel, and `must_be_true` and `born_of` where what is violated is neither an
+    a user would feel, and `must_be_true` and `origin` where what is violated is neither an
     invariant nor a guard.
     `leads_to` is what breaks after a guard was not met.
     """

@@ -4,23 +4,16 @@ On a machine that may or may not have the mistake, the stimuli of such a run are
 its invariants the answer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kvproof.invariants.invariant import Finding
-from kvproof.invariants.registry import check_named
+from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer.explorer import explore
-
-ELSEWHERE = {
-    "decode_loads_whole_prompt": ("pd-state",),
-    "truncation_without_guard": ("pd-state-preempting",),
-}
-"""More clusters in which a fault shows: without prefix caching, where older releases can go."""
 
 
 class Witness(NamedTuple):
@@ -32,12 +25,17 @@ class Witness(NamedTuple):
     finding: Finding
 
 
-def witnesses() -> Iterator[Witness]:
-    """All of them, fault by fault. Where a fault does not break an invariant in a cluster, there is
-    none."""
-    for fault in FAULTS.values():
-        for cluster in map(cluster_named, (fault.cluster, *ELSEWHERE.get(fault.name, ()))):
-            for name in fault.breaks:
-                found = explore(cluster, rules_with([fault]), [check_named(name)])
-                if found.finding is not None and found.finding.invariant == name:
+def broken_by(fault: Fault) -> tuple[str, ...]:
+    """The ids of the invariants that a fault breaks: those it names, and those that name it."""
+    naming = (each.id for each in INVARIANTS.values() if each.killed_by == fault.name)
+    return tuple(dict.fromkeys((*fault.breaks, *naming)))
+
+
+def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
+    """Those of these faults. Where one does not break an invariant in a cluster, there is none."""
+    for fault in faults:
+        for cluster in map(cluster_named, fault.clusters):
+            for name in broken_by(fault):
+                found = explore(cluster, rules_with([fault]), [INVARIANTS[name]])
+                if found.finding is not None:
                     yield Witness(fault, cluster, found.events, found.finding)

@@ -1,8 +1,6 @@
 """A signature is narrow: each finding on live vLLM is excused by its own deviation and by no other,
 and no mistake that is put back into live vLLM is excused at all."""
 
-from pathlib import Path
-
 import pytest
 
 from kvproof.invariants.registry import CHECKS
@@ -11,22 +9,16 @@ from kvproof.model.events import stimulus
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests import mistakes, mistakes_of_drafts
+from tests.findings import FINDINGS, trace_of
 from tests.watching import Counting, watched
 
-FOLDER = Path(__file__).parent.parent / "findings"
-FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 MISTAKES = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
 SEEDS = 4
-
-
-def trace_of(name: str) -> Trace:
-    return read(FOLDER / name / "trace.jsonl")
 
 
 def follow(machine: Counting, trace: Trace) -> int:

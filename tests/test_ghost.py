@@ -24,11 +24,10 @@ from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Re
 from kvproof.model.step import Admission, Effects, Step
 from kvproof.model.traces.renamed import pointer
 from kvproof.model.traces.state_diff import Change
-from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record
+from tests.findings import MODELLED, trace_of
 
 ROOT = Path(__file__).parent.parent
-FINDINGS = sorted((ROOT / "findings").glob("*/trace.jsonl"))
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
 
 
@@ -301,10 +300,10 @@ def history(change: Change) -> tuple[dict[str, Any], set[str]]:
     return changed, {p for p in change.removed if "/ghost/" in p}
 
 
-@pytest.mark.parametrize("path", FINDINGS, ids=[path.parent.name for path in FINDINGS])
-def test_the_history_in_an_old_trace_is_the_one_computed_now(path: Path) -> None:
-    trace = read(path)
-    model = ModelMachine(trace.cluster, rules_with([fault_named(path.parent.name)]))
+@pytest.mark.parametrize("name", MODELLED)
+def test_the_history_in_an_old_trace_is_the_one_computed_now(name: str) -> None:
+    trace = trace_of(name)
+    model = ModelMachine(trace.cluster, rules_with([fault_named(name)]))
     again = record(model, trace.events)
     assert again is not None
     assert trace.changes is not None

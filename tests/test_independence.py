@@ -18,8 +18,11 @@ MODULES = {
 NAMES = {"kvproof.model.kv_events": {"Cleared", "Keys", "Removed", "Report", "Stored"}}
 """What may be imported of modules that also compute: types."""
 
-REGISTRY = {"invariants": {"kvproof.model.spec.registry"}}
-"""What a registry may import besides: the list of all checks has the guards of the spec."""
+REGISTRY = {
+    "invariants": {"kvproof.model.spec.registry", "kvproof.model.discovery"},
+    "model.spec": {"kvproof.model.discovery"},
+}
+"""What a registry may import besides: how files are found, and the guards of the spec."""
 
 JUDGES = tuple(ROOT / folder for folder in ("invariants", "model/spec"))
 """Rooms whose files are looked at, where they are there."""

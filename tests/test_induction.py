@@ -11,6 +11,7 @@ from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import registry
 from kvproof.model.counting_abstraction.registry import MAKERS, relevant, rules_used, systems
 from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
+from kvproof.model.faults.claims import TABLES
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.default_rules import REFERENCE
@@ -19,7 +20,6 @@ from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
-from kvproof.strategies.symbolic.refuted_claims import TABLES, refuted
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
@@ -70,7 +70,7 @@ def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     rules = rules_with([FAULTS[fault]])
     proofs = prove(rules, list(claimed()))
     broken = {p.id: p for p in proofs if p.verdict is Verdict.VIOLATED}
-    assert set(broken) == refuted().get(fault, frozenset())
+    assert set(broken) == FAULTS[fault].all_refuted
     shaken = {claimed()[n].system for n in broken}
     for proof in proofs:
         if proof.verdict is Verdict.UNKNOWN:
@@ -87,9 +87,9 @@ def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
 def test_every_obligation_is_refuted_by_a_named_fault() -> None:
     """What each fault refutes is asked above, and of arithmetic in `test_proofs`."""
     by_fault = {o.id: {o.killed_by} for o in OBLIGATIONS.values()}
-    for fault, claims in refuted().items():
-        for name in claims:
-            by_fault.setdefault(name, set()).add(fault)
+    for fault in FAULTS.values():
+        for name in fault.all_refuted:
+            by_fault.setdefault(name, set()).add(fault.name)
     assert set(by_fault) == set(everything())
     assert set().union(*by_fault.values()) <= set(FAULTS)
 

@@ -1,18 +1,13 @@
 """The listed findings, exactly: each recorded trace does on live vLLM what it did, and so does the
 model with the faults of the same names. See test_deviations for what excuses them."""
 
-from pathlib import Path
-
 import pytest
 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
-from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
+from tests.findings import FINDINGS, MODELLED, report_of, trace_of
 from tests.watching import known_rules
-
-FOLDER = Path(__file__).parent.parent / "findings"
-FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 
 
 @pytest.mark.live
@@ -20,9 +15,7 @@ FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 def test_live_vllm_shows_it_again(name: str) -> None:
     from kvproof.live.machine import LiveMachine
 
-    trace = read(FOLDER / name / "trace.jsonl")
-    assert trace.finding is not None
-    assert trace.finding.invariant in FAULTS[name].breaks
+    trace = trace_of(name)
     replayed = replay(LiveMachine(trace.cluster), trace)
     assert replayed.differs is None
     assert replayed.outcome.finding == trace.finding
@@ -30,14 +23,22 @@ def test_live_vllm_shows_it_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_every_finding_is_told(name: str) -> None:
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert f"`{name}`" in text
-    assert FAULTS[name].breaks[0] in text
+    finding = trace_of(name).finding
+    assert finding is not None
+    assert f"`{name}`" in report_of(name)
+    assert finding.invariant in report_of(name)
 
 
-@pytest.mark.parametrize("name", FINDINGS)
+@pytest.mark.parametrize("name", MODELLED)
+def test_the_fault_of_this_name_breaks_it(name: str) -> None:
+    finding = trace_of(name).finding
+    assert finding is not None
+    assert finding.invariant in FAULTS[name].breaks
+
+
+@pytest.mark.parametrize("name", MODELLED)
 def test_the_model_with_the_faults_of_these_names_replays_it(name: str) -> None:
-    trace = read(FOLDER / name / "trace.jsonl")
+    trace = trace_of(name)
     replayed = replay(ModelMachine(trace.cluster, known_rules()), trace)
     if trace.finding is not None and trace.finding.invariant == "engine_survives":
         # That the engine dies here is the model's; the words are vLLM's own.

@@ -15,7 +15,7 @@ SENT = on_prefill("abcd", (1, 2), status="sending", output=".", computed=4)
 LOADS = on_decode("abcd", (3, 4), external=4, computed=4, status="loading")
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 READING = OFFERED._replace(phase="reading", local=((3, 4),), pairs=(((3, 4), (1, 2)),))
-BACK = Transfer("r0 back", "offered", 4, ((3, 4),))
+BACK = Transfer("r0 reverse", "offered", 4, ((3, 4),))
 KEPT = on_decode("abcd", (3, 4), status="sending", output=".", computed=4)
 
 
@@ -58,8 +58,8 @@ def test_an_aborted_reader_ends_whatever_the_policy() -> None:
 
 def test_a_read_that_is_refused_is_no_failure_of_the_network() -> None:
     refused = BACK._replace(phase="refused")
-    state = failed(both(None, None, refused), "r0 back")
-    assert state.transfer("r0 back") == Transfer("r0 back", "taken", 4, ())
+    state = failed(both(None, None, refused), "r0 reverse")
+    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "taken", 4, ())
     assert state.failures == 0
 
 
@@ -173,9 +173,9 @@ def test_only_what_is_leased_can_expire(transfers: tuple[Transfer, ...]) -> None
 
 
 def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
-    state = expired(both(None, KEPT, BACK), "r0 back")
+    state = expired(both(None, KEPT, BACK), "r0 reverse")
     assert statuses(state) == {}
-    assert state.transfer("r0 back") == Transfer("r0 back", "expired", 4, ())
+    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "expired", 4, ())
     assert state.ended == ()
-    lost = expired(both(None, KEPT, BACK._replace(phase="lost")), "r0 back")
-    assert lost.transfer("r0 back") == Transfer("r0 back", "taken", 4, ())
+    lost = expired(both(None, KEPT, BACK._replace(phase="lost")), "r0 reverse")
+    assert lost.transfer("r0 reverse") == Transfer("r0 reverse", "taken", 4, ())

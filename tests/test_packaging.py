@@ -3,7 +3,6 @@
 import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,10 +13,12 @@ from typing import Any
 import pytest
 
 import kvproof
+from kvproof.model.presets import CLUSTERS
+from tests.copied_tree import copied
 
 ROOT = Path(__file__).parent.parent
-NOT_INSTALLED = {"tests", "benchmarks", "gate", "build", "reports/findings"}
-"""Folders that hold no package."""
+PACKAGE = ROOT / "src" / "kvproof"
+"""Its links are the rooms that are installed."""
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +29,17 @@ def project() -> dict[str, Any]:
 def packages_here() -> set[str]:
     """The folders with Python files, as names of packages."""
     found = set()
-    for folder, inner, files in os.walk(ROOT):
-        path = Path(folder).relative_to(ROOT)
-        inner[:] = [n for n in inner if (path / n).as_posix() not in NOT_INSTALLED]
-        inner[:] = [n for n in inner if not n.startswith((".", "__"))]
+    for folder, inner, files in os.walk(PACKAGE, followlinks=True):
+        inner[:] = [name for name in inner if name != "__pycache__"]
         if any(name.endswith(".py") for name in files):
-            found.add(".".join(("kvproof", *path.parts)))
+            found.add(".".join(Path(folder).relative_to(PACKAGE.parent).parts))
     return found
 
 
-def test_every_room_is_a_listed_package(project: dict[str, Any]) -> None:
-    listed = project["tool"]["setuptools"]["packages"]
-    assert set(listed) == packages_here()
-    assert len(listed) == len(set(listed))
-    for name in listed:
-        assert (ROOT.joinpath(*name.split(".")[1:]) / "__init__.py").is_file()
+def test_every_folder_with_code_is_a_package() -> None:
+    assert len(packages_here()) > 20
+    for name in packages_here():
+        assert PACKAGE.parent.joinpath(*name.split("."), "__init__.py").is_file()
 
 
 def test_the_program_is_the_one_of_the_module(project: dict[str, Any]) -> None:
@@ -62,9 +59,7 @@ def test_the_newest_change_is_of_this_version() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel made from a copy of the sources, since building leaves files behind."""
     folder = tmp_path_factory.mktemp("wheel")
-    sources = folder / "sources"
-    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
-    shutil.copytree(ROOT, sources, ignore=ignored)
+    sources = copied(folder / "sources")
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", build, folder], cwd=sources, capture_output=True, text=True
@@ -81,8 +76,12 @@ def test_the_wheel_claims_one_name_and_holds_packages_only(wheel: Path) -> None:
         f"kvproof-{kvproof.__version__}.dist-info",
     }
     inside = [path for path in held if path.parts[0] == "kvproof"]
-    assert {".".join(path.parent.parts) for path in inside} == packages_here()
-    assert {path.suffix for path in inside} == {".py"}
+    code, data = (
+        [path for path in inside if (path.suffix == ".py") == is_code] for is_code in (True, False)
+    )
+    assert {".".join(path.parent.parts) for path in code} == packages_here()
+    assert {path.parent.as_posix() for path in data} == {"kvproof/model/presets/clusters"}
+    assert sorted(path.stem for path in data) == list(CLUSTERS)
 
 
 def test_the_program_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:

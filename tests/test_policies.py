@@ -27,7 +27,7 @@ def driven(name: str) -> tuple[Outcome, Counter[str]]:
     def make(cluster: Cluster) -> Watched:
         return watched(cluster, policy=policy)
 
-    cluster = (CLUSTERS | ROOMY)[name]
+    cluster = (dict(CLUSTERS) | ROOMY)[name]
     return sample(make, cluster, examples=EXAMPLES, steps=30, shrink=False), policy
 
 

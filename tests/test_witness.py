@@ -28,7 +28,6 @@ from kvproof.strategies.symbolic.from_numbers import sketched
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
-from kvproof.strategies.symbolic.refuted_claims import FALL_WITH, REFUTES
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.witness import (
     Witness,
@@ -74,16 +73,16 @@ follows it: the run breaks an invariant, and no state shows the claim."""
 
 def _refuted() -> list[tuple[str, str]]:
     """Each fault with each obligation and claim that it refutes by name."""
-    by_teeth = {(o.killed_by, o.id) for o in OBLIGATIONS.values()}
-    by_induction = {(f, c) for f, ids in REFUTES.items() for c in ids}
-    return sorted(by_teeth | by_induction | FALLEN)
+    by_name = {(o.killed_by, o.id) for o in OBLIGATIONS.values()}
+    by_induction = {(f.name, claim) for f in FAULTS.values() for claim in f.refutes}
+    return sorted(by_name | by_induction | FALLEN)
 
 
 FALLEN = {
-    (fault, name)
-    for fault, names in FALL_WITH.items()
-    for name in names
-    if not any(name in direct for direct in REFUTES.values())
+    (fault.name, claim)
+    for fault in FAULTS.values()
+    for claim in fault.refutes_in_turn
+    if not any(claim in other.refutes for other in FAULTS.values())
 }
 """Claims that only fall with others."""
 
@@ -161,7 +160,7 @@ def test_without_the_fault_the_same_cluster_is_clean(fault: str, name: str) -> N
 def test_every_fault_that_refutes_anything_is_asked() -> None:
     assert {f for f, _ in REFUTED} == {
         *(o.killed_by for o in OBLIGATIONS.values()),
-        *REFUTES,
+        *(fault.name for fault in FAULTS.values() if fault.refutes),
     }
     assert {name for _, name in REFUTED} == set(everything())
     assert set(NOT_ON_LIVE) <= {name for _, name in REFUTED}

@@ -32,4 +32,4 @@ def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = N
 
 def known_rules() -> Rules:
     """The rules of a model with the mistakes that vLLM is known for."""
-    return rules_with(FAULTS[name] for name in KNOWN)
+    return rules_with(FAULTS[name] for name in KNOWN if name in FAULTS)

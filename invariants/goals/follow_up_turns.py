@@ -1,7 +1,7 @@
 """Follow-up turns: P loads what D keeps of the turn before."""
 
 from kvproof.invariants.goals.goal import Goal
-from kvproof.invariants.parties import coming_to, goes_back
+from kvproof.invariants.parties import coming_to, is_reverse
 from kvproof.model.config import Cluster
 from kvproof.model.events import LeaseExpire, Schedule
 from kvproof.model.step import Step
@@ -9,13 +9,13 @@ from kvproof.model.step import Step
 
 def _loads_back(cluster: Cluster, step: Step, _event: Schedule) -> bool:
     return any(
-        a.external and goes_back(coming_to(cluster, a.engine, a.request))
+        a.external and is_reverse(coming_to(cluster, a.engine, a.request))
         for a in step.effects.admissions
     )
 
 
 def _expires(_cluster: Cluster, _step: Step, event: LeaseExpire) -> bool:
-    return goes_back(event.request)
+    return is_reverse(event.request)
 
 
 def _turns(cluster: Cluster) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 _PARTS = re.compile(
     r"(?P<absent>!?)(?:(?P<module>[\w.]+):)?(?P<names>[\w.]+)"
-    r"(?:\((?P<parameter>\w+)\)|~(?P<mentioned>\w+))?"
+    r"(?:\((?P<parameter>\w+)\)|~(?P<mentioned>\w+)| as (?P<known_as>\w+))?"
 )
 
 
@@ -14,8 +14,9 @@ class Place(NamedTuple):
 
     `module:Class.name` is looked up in a module, `Class.name` on a real object (see `samples`),
     `(name)` after either is a parameter of it, and `module:Class~name` is a name or a key in the
-    code of a class that is never started. `!` before a place says that it is not there, which tells
-    an older release apart.
+    code of a class that is never started. `Class.name as known` says that the adapter knows by
+    another name what objects have there (see `aliases`). `!` before a place says that it is not
+    there, which tells an older release apart.
     """
 
     absent: bool
@@ -23,6 +24,7 @@ class Place(NamedTuple):
     names: tuple[str, ...]
     parameter: str
     mentioned: str
+    known_as: str = ""
 
     @property
     def how(self) -> str:
@@ -59,7 +61,10 @@ def place(text: str) -> Place:
     assert parts is not None, text
     names = tuple(parts["names"].split("."))
     absent, module = bool(parts["absent"]), parts["module"] or ""
-    return Place(absent, module, names, parts["parameter"] or "", parts["mentioned"] or "")
+    known_as = parts["known_as"] or ""
+    assert not (known_as and module), f"{text}: only what objects have is known by another name"
+    parameter, mentioned = parts["parameter"] or "", parts["mentioned"] or ""
+    return Place(absent, module, names, parameter, mentioned, known_as)
 
 
 class Entry(NamedTuple):

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvproof.live.contract.aliases import follow
 from kvproof.live.contract.lookup import Missing, last_line
 from kvproof.model.config import Engine, Group
 from kvproof.model.errors import AdapterDrift
@@ -13,42 +14,48 @@ from kvproof.model.state import SAMPLED, WAITING, Request
 GROUP = Group("full", 2)
 
 
+class Samples:
+    """Objects by the label that the table has for them."""
+
+    def __init__(self) -> None:
+        self.by_label: dict[str, Any] = {}
+
+    def note(self, label: str, thing: Any) -> Any:
+        """Keep an object, and give it back; its class answers to the names that we know."""
+        self.by_label[label] = follow(label, thing)
+        return thing
+
+
 def _engine() -> Mapping[str, Any]:
     """An engine that has taken a request through one step, its answer included."""
-    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.outputs import ModelRunnerOutput
 
     from kvproof.live import build
 
     cfg = Engine("E", (GROUP,))
-    scheduler = build.scheduler(cfg, "fail")
+    found = Samples()
+    scheduler = found.note("Scheduler", build.scheduler(cfg, "fail"))
     request = build.request(cfg, Request("r0", WAITING, "abc", 3, 1), None)
+    request = found.note("Request", request)
     scheduler.add_request(request)
-    manager = scheduler.kv_cache_manager
-    output: SchedulerOutput = scheduler.schedule()
-    (table,) = manager.coordinator.single_type_managers[0].req_to_blocks.values()
-    held = manager.get_blocks(request.request_id)
+    manager = found.note("KVCacheManager", scheduler.kv_cache_manager)
+    coordinator = found.note("KVCacheCoordinator", manager.coordinator)
+    group = found.note("SingleTypeKVCacheManager", coordinator.single_type_managers[0])
+    pool = found.note("BlockPool", manager.block_pool)
+    found.note("BlockHashToBlockMap", pool.cached_block_hash_to_block)
+    found.note("FreeKVCacheBlockQueue", pool.free_block_queue)
+    output = found.note("SchedulerOutput", scheduler.schedule())
+    found.note("NewRequestData", output.scheduled_new_reqs[0])
+    found.note("CachedRequestData", output.scheduled_cached_reqs)
+    (table,) = group.req_to_blocks.values()
+    found.note("KVCacheBlock", table[0])
+    found.note("KVCacheBlocks", manager.get_blocks(request.request_id))
     answer = ModelRunnerOutput(["r0"], {"r0": 0}, [[ord(SAMPLED)]])
     (answers,) = scheduler.update_from_output(output, answer).values()
-    return {
-        "Scheduler": scheduler,
-        "Request": request,
-        "KVCacheManager": manager,
-        "KVCacheBlocks": held,
-        "KVCacheCoordinator": manager.coordinator,
-        "SingleTypeKVCacheManager": manager.coordinator.single_type_managers[0],
-        "BlockPool": manager.block_pool,
-        "BlockHashToBlockMap": manager.block_pool.cached_block_hash_to_block,
-        "FreeKVCacheBlockQueue": manager.block_pool.free_block_queue,
-        "KVCacheBlock": table[0],
-        "SchedulerOutput": output,
-        "NewRequestData": output.scheduled_new_reqs[0],
-        "CachedRequestData": output.scheduled_cached_reqs,
-        "EngineCoreOutputs": answers,
-        "EngineCoreOutput": answers.outputs[0],
-        "KVCacheConfig": build.kv_cache_config(cfg),
-        "KVCacheGroupSpec": build.kv_cache_config(cfg).kv_cache_groups[0],
-    }
+    found.note("EngineCoreOutput", found.note("EngineCoreOutputs", answers).outputs[0])
+    groups = found.note("KVCacheConfig", build.kv_cache_config(cfg)).kv_cache_groups
+    found.note("KVCacheGroupSpec", groups[0])
+    return found.by_label
 
 
 def _events() -> Mapping[str, Any]:
@@ -56,7 +63,9 @@ def _events() -> Mapping[str, Any]:
     from kvproof.live import build
 
     scheduler = build.scheduler(Engine("E", (GROUP,), kv_events=True), "fail")
-    return {"EventPublisher": scheduler.kv_event_publisher}
+    found = Samples()
+    found.note("EventPublisher", follow("Scheduler", scheduler).kv_event_publisher)
+    return found.by_label
 
 
 def _connected(pushes: bool, kind: str) -> Mapping[str, Any]:
@@ -64,14 +73,13 @@ def _connected(pushes: bool, kind: str) -> Mapping[str, Any]:
 
     from kvproof.live import build
 
-    connector = build.scheduler(
-        Engine("D", (GROUP,), role="decode"), "fail", False, pushes
-    ).connector
-    return {
-        kind: connector,
-        f"{kind}Scheduler": connector.connector_scheduler,
-        f"{kind}Metadata": connector.build_connector_meta(SchedulerOutput.make_empty()),
-    }
+    scheduler = build.scheduler(Engine("D", (GROUP,), role="decode"), "fail", False, pushes)
+    found = Samples()
+    connector = found.note(kind, follow("Scheduler", scheduler).connector)
+    found.note(f"{kind}Scheduler", connector.connector_scheduler)
+    metadata = connector.build_connector_meta(SchedulerOutput.make_empty())
+    found.note(f"{kind}Metadata", metadata)
+    return found.by_label
 
 
 def _pull() -> Mapping[str, Any]:

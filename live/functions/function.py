@@ -19,7 +19,7 @@ class Function:
 
     `rule` is `(rules, one keyword for each number)` in the algebra, `driver` takes the same numbers
     as ints and calls vLLM; both return a number, a truth, or a tuple of them. `ranges`, `given` and
-    `bound` are the numbers vLLM can get. `born_of` names the function. `differs` has the known
+    `bound` are the numbers vLLM can get. `origin` names the function. `differs` has the known
     deviations that show in it, each with the numbers it shows for. `dead` counts the branches of
     the rule that these numbers never take.
     """

@@ -8,6 +8,9 @@ from typing import Any
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError, unknown
 
+NOTES = ("about", "distinct_states")
+"""Fields of a file that say something of its cluster, and are no part of it."""
+
 
 def to_json(cluster: Cluster) -> dict[str, Any]:
     """The cluster as plain data, for trace headers and `--json`."""
@@ -45,11 +48,7 @@ def from_json(data: Any) -> Cluster:
             raise UsageError(f"The {what}s are {items!r}. Write a list of objects.")
         return tuple(_build(cls, what, item) for item in items)
 
-    if not isinstance(data, Mapping) or "engines" not in data:
-        raise UsageError(
-            "A cluster is an object with a field engines, which this is not. "
-            "Write {name, engines: [{name, groups: [{kind, block_size}]}], jobs: [...]}."
-        )
+    data = _object(data)
     engines = []
     for item in data["engines"] if isinstance(data["engines"], (list, tuple)) else [None]:
         fields = dict(item) if isinstance(item, Mapping) else item
@@ -66,13 +65,35 @@ def from_json(data: Any) -> Cluster:
     return cluster
 
 
+def notes(text: str, source: str) -> dict[str, Any]:
+    """The notes in a file: what its cluster is for, and how many distinct states it has, each where
+    the file says so. Raises UsageError where the text is no JSON object."""
+    data = _loaded(text, source)
+    return {name: data[name] for name in NOTES if name in data}
+
+
 def parse(text: str, source: str) -> Cluster:
-    """A cluster from JSON text; `source` names it in the error."""
+    """A cluster from JSON text; `source` names it in the error. Raises UsageError where it is
+    impossible."""
+    data = _loaded(text, source)
+    return from_json({name: value for name, value in data.items() if name not in NOTES})
+
+
+def _loaded(text: str, source: str) -> Mapping[str, Any]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(
             f"{source} is not JSON ({error.msg} at line {error.lineno}). "
-            "Write one JSON object that describes a cluster."
+            "Use one JSON object that describes a cluster."
         ) from error
-    return from_json(data)
+    return _object(data)
+
+
+def _object(data: Any) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping) or "engines" not in data:
+        raise UsageError(
+            "A cluster is an object with a field engines, which this is not. "
+            "Use {name, engines: [{name, groups: [{kind, block_size}]}], jobs: [...]}."
+        )
+    return data

@@ -9,4 +9,5 @@ FAULT = Fault(
     replaces=("keeps_until_loaded", lambda _loads: False),
     breaks=("nothing_reused_under_transfer",),
     cluster="pd-aborting",
+    trace_events=6,
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("free_aborted", lambda engine, _request, _rules: engine),
     breaks=("references_are_exact", "all_blocks_return"),
     cluster="pd-aborting",
+    trace_events=7,
 )

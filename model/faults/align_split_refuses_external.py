@@ -25,4 +25,6 @@ FAULT = Fault(
     replaces=("begin_load", refused),
     breaks=("engine_survives",),
     cluster="pd",
+    trace_events=7,
+    dies_in=("_mamba_block_aligned_split",),
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("is_copied_first", lambda _block: False),
     breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="partial",
+    trace_events=6,
 )

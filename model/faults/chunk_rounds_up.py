@@ -39,4 +39,5 @@ FAULT = Fault(
     replaces=("align_chunk", to_the_end_of_its_block),
     breaks=("engine_survives",),
     cluster="hybrid-chunked",
+    trace_events=2,
 )

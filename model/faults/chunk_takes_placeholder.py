@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("placeholders_taken", lambda _samples: 1),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="async",
+    trace_events=3,
 )

@@ -11,5 +11,6 @@ FAULT = Fault(
     replaces=("filled_by_step", lambda *_: False),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="partial-evicting",
+    trace_events=9,
     concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )

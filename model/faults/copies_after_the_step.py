@@ -30,4 +30,5 @@ FAULT = Fault(
         "cached_block_holds_its_key",
     ),
     cluster="partial",
+    trace_events=6,
 )

@@ -10,4 +10,6 @@ FAULT = Fault(
     replaces=("copies_predicted", lambda _copies: 0),
     breaks=("predicted_is_taken", "engine_survives"),
     cluster="partial",
+    trace_events=6,
+    also_in=("partial-async",),
 )

@@ -2,6 +2,7 @@
 then be the state of N-1 tokens and is not."""
 
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import TABLES, TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -17,4 +18,8 @@ FAULT = Fault(
     replaces=("tokens_loaded_by_decode", whole_prompt),
     breaks=("prefill_and_decode_agree",),
     cluster="pd",
+    trace_events=7,
+    also_in=("pd-state",),
+    refutes=claims(TABLES, "loads_what_is_offered") | claims(TRANSFERS, "delivered_is_loaded"),
+    refutes_in_turn=claims(("mamba", "state"), "null_is_not_needed"),
 )

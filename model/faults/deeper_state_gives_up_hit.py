@@ -21,4 +21,5 @@ FAULT = Fault(
     replaces=("hit_before_load", what_all_agree_on),
     breaks=("repeated_prompt_hits",),
     cluster="pd-remnant",
+    trace_events=19,
 )

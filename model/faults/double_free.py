@@ -1,5 +1,6 @@
 """#42571: the same block twice in one batch of frees."""
 
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
@@ -12,4 +13,6 @@ FAULT = Fault(
         "references_are_exact",
     ),
     cluster="full",
+    trace_events=3,
+    refutes=claims("pool", "held_is_referenced"),
 )

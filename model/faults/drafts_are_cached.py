@@ -17,4 +17,5 @@ FAULT = Fault(
     replaces=("tokens_to_cache", all_of_the_step),
     breaks=("cached_block_holds_its_key", "writer_is_alone", "counter_counts_only_cached"),
     cluster="drafts",
+    trace_events=5,
 )

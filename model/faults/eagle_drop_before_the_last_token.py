@@ -18,5 +18,6 @@ FAULT = Fault(
     replaces=("matched_tokens", lambda known, groups: known - 1 if groups == 1 else known),
     breaks=("hit_is_the_longest", "repeated_prompt_hits"),
     cluster="drafts-aligned",
+    trace_events=3,
     concerns=one_group_and_a_drafter,
 )

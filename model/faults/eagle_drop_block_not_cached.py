@@ -24,4 +24,5 @@ FAULT = Fault(
     replaces=("serves_a_hit", without_it),
     breaks=("repeated_prompt_hits",),
     cluster="window-drafts",
+    trace_events=5,
 )

@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("prompt_tokens_known", lambda prompt, embeds: 0 if embeds else prompt),
     breaks=("offered_tokens_are_loaded",),
     cluster="pd-embeds",
+    trace_events=7,
 )

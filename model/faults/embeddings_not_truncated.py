@@ -20,4 +20,5 @@ FAULT = Fault(
         "state_read_is_state_at_computed",
     ),
     cluster="pd-embeds",
+    trace_events=7,
 )

@@ -20,4 +20,5 @@ FAULT = Fault(
     replaces=("caches_prompt_end", full_attention_always),
     breaks=("cached_key_can_be_hit",),
     cluster="unequal",
+    trace_events=2,
 )

@@ -4,6 +4,7 @@ block of P is wider than one of D, the end of P's list is the padding of its las
 are filled from later tokens, hit or not."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, max_, min_
+from kvproof.model.faults.claims import LISTS, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -31,4 +32,6 @@ FAULT = Fault(
         "request_reads_its_own_prefix",
     ),
     cluster="pd-ratio",
+    trace_events=5,
+    refutes=claims(LISTS, "lists_start_together"),
 )

@@ -12,4 +12,5 @@ FAULT = Fault(
         "cached_block_holds_its_key",
     ),
     cluster="full-evicting",
+    trace_events=7,
 )

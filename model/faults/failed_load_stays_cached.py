@@ -30,6 +30,7 @@ FAULT = Fault(
         "request_reads_its_own_prefix",
     ),
     cluster="store-recomputing",
+    trace_events=7,
     concerns=lambda cluster: (
         bool(cluster.failures)
         and cluster.load_failure == "recompute"

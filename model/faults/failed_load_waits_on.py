@@ -1,5 +1,6 @@
 """A failed transfer was logged, and its request waited for the end of it for ever (vllm#35943)."""
 
+from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
@@ -9,4 +10,7 @@ FAULT = Fault(
     replaces=("restart_after_failed_load", lambda request, _failed: request._replace(computed=0)),
     breaks=("every_request_can_finish",),
     cluster="pd-recomputing",
+    trace_events=9,
+    refutes=claims(TABLES, "loads_all_or_nothing"),
+    refutes_in_turn=claims(("window", "mamba", "state"), "null_is_not_needed"),
 )

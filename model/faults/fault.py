@@ -15,9 +15,14 @@ from kvproof.model.reference.rules import Rules
 class Fault:
     """One rule of the spec, replaced.
 
-    `breaks` are the ids of the invariants expected to find it; `cluster` names the smallest preset
-    in which it shows; `mistake` says in one sentence what was done wrong. `concerns` says of a
-    cluster whether the fault can make a difference there; what breaks elsewhere is not its doing.
+    `mistake` says in one sentence what was done wrong. `breaks` are the ids of the invariants that
+    it breaks; `cluster` names the smallest preset in which it shows, after `trace_events` events,
+    and `also_in` presets for those of `breaks` that do not show there. `concerns` says of a cluster
+    whether the fault can make a difference there; what breaks elsewhere is not its doing.
+
+    An engine of vLLM that dies of it dies in one of the functions `dies_in`: a death elsewhere
+    shows another defect. `refutes` are the claims about counts that a step under the fault breaks,
+    and `refutes_in_turn` those that a step keeps where all the others hold.
     """
 
     name: str
@@ -26,10 +31,25 @@ class Fault:
     replaces: tuple[str, Callable[..., Any]]
     breaks: tuple[str, ...]
     cluster: str
+    trace_events: int
+    also_in: tuple[str, ...] = ()
+    dies_in: tuple[str, ...] = ()
+    refutes: frozenset[str] = frozenset()
+    refutes_in_turn: frozenset[str] = frozenset()
     concerns: Callable[[Cluster], bool] = lambda _cluster: True
 
     def __post_init__(self) -> None:
         REFERENCE.with_rule(*self.replaces)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The presets in which it shows, the smallest first."""
+        return (self.cluster, *self.also_in)
+
+    @property
+    def all_refuted(self) -> frozenset[str]:
+        """The claims about counts that do not hold under it."""
+        return self.refutes | self.refutes_in_turn
 
 
 def rules_with(faults: Iterable[Fault]) -> Rules:

@@ -24,4 +24,6 @@ FAULT = Fault(
     replaces=("allocate", dies_of_blocks_left),
     breaks=("engine_survives",),
     cluster="hybrid-drafts-cut",
+    trace_events=9,
+    dies_in=("allocate_new_blocks",),
 )

@@ -29,5 +29,6 @@ FAULT = Fault(
     replaces=("state_blocks_predicted", below_none),
     breaks=("predicted_is_taken",),
     cluster="hybrid-drafts-cut",
+    trace_events=9,
     concerns=states_and_a_drafter,
 )

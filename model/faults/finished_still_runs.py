@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("stop_running", lambda engine, _name: engine),
     breaks=("every_request_in_one_queue",),
     cluster="pd",
+    trace_events=5,
 )

@@ -1,6 +1,7 @@
 """A freed block does not come back into the pool (sglang#16067, where it was a Mamba slot): the
 pool shrinks with every request."""
 
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
@@ -10,4 +11,6 @@ FAULT = Fault(
     replaces=("entries_queued", lambda _freed: 0),
     breaks=("pool_adds_up", "all_blocks_return"),
     cluster="full",
+    trace_events=3,
+    refutes=claims("pool", "pool_adds_up"),
 )

@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("free_behind_steps", pool.release_all),
     breaks=("settled_frees",),
     cluster="pd-async",
+    trace_events=3,
 )

@@ -2,6 +2,7 @@
 into D's suffix whenever D had a hit."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, min_
+from kvproof.model.faults.claims import LISTS, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -27,4 +28,6 @@ FAULT = Fault(
         "request_reads_its_own_prefix",
     ),
     cluster="pd-full",
+    trace_events=9,
+    refutes=claims(LISTS, "lists_start_together"),
 )

@@ -13,4 +13,5 @@ FAULT = Fault(
     replaces=("offered_beside_hit", lambda offered, full: offered if full < offered else 0),
     breaks=("offered_tokens_are_loaded",),
     cluster="pd-covering",
+    trace_events=11,
 )

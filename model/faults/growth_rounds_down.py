@@ -2,6 +2,7 @@
 tokens of its last block are written to the null block."""
 
 from kvproof.model.arithmetic.algebra import Num, div, max_
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -17,4 +18,9 @@ FAULT = Fault(
     replaces=("attention_blocks_predicted", rounded_down),
     breaks=("null_block_is_nobody", "writer_is_alone"),
     cluster="full",
+    trace_events=2,
+    refutes=claims(
+        ("full", "window", "state"), "no_blocks_without_tokens", "table_fits_its_tokens"
+    ),
+    refutes_in_turn=claims("state", "state_is_there"),
 )

@@ -19,5 +19,6 @@ FAULT = Fault(
     replaces=("tokens_offered", all_computed),
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),
     cluster="turns-drafts",
+    trace_events=14,
     concerns=lambda cluster: cluster.follow_up_turns and cluster.decode.drafts > 0,
 )

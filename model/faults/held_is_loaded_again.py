@@ -13,5 +13,6 @@ FAULT = Fault(
     replaces=("asks_for_held", lambda _asked: True),
     breaks=("every_request_can_finish",),
     cluster="turns-recomputing",
+    trace_events=15,
     concerns=lambda cluster: cluster.follow_up_turns,
 )

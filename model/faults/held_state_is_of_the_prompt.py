@@ -20,12 +20,9 @@ FAULT = Fault(
     replaces=("held_tokens_loaded", as_if_whole),
     breaks=(
         "prefill_and_decode_agree",
-        "cached_block_holds_its_key",
-        "null_block_is_nobody",
-        "request_reads_its_own_prefix",
         "state_read_is_state_at_computed",
-        "paired_offsets_are_equal",
     ),
     cluster="turns-state",
+    trace_events=16,
     concerns=lambda cluster: cluster.follow_up_turns,
 )

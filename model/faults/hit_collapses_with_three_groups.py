@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("settled_hit", lambda hit, groups: 0 if groups > 2 else hit),
     breaks=("hit_is_the_longest",),
     cluster="three",
+    trace_events=3,
 )

@@ -17,4 +17,5 @@ FAULT = Fault(
     replaces=("longest_hit_tokens", all_of_it),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="full",
+    trace_events=5,
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("connector_brings_states", lambda _cfg: False),
     breaks=("repeated_prompt_hits",),
     cluster="pd-repeating",
+    trace_events=13,
 )

@@ -3,6 +3,7 @@ They are cached already, are to be cached again, and the pool dies on its own ch
 report of the slip is known."""
 
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -18,4 +19,6 @@ FAULT = Fault(
     replaces=("counted_after_hit", from_the_start),
     breaks=("engine_survives",),
     cluster="full",
+    trace_events=3,
+    refutes=claims("full", "full_attention_keeps_all") | claims(CACHING, "hashed_are_counted"),
 )

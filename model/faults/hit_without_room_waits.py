@@ -12,5 +12,6 @@ FAULT = Fault(
     replaces=("hit_fits_pool", lambda _needed, _total: True),
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="partial-tight",
+    trace_events=9,
     concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )

@@ -11,5 +11,6 @@ FAULT = Fault(
     replaces=("request_fits_pool", lambda _needed, _total: True),
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="oversized",
+    trace_events=2,
     concerns=lambda cluster: cluster.oversized,
 )

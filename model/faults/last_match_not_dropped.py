@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("matched_and_dropped", lambda _length, _block_size: ()),
     breaks=("hit_holds_in_every_group",),
     cluster="drafts",
+    trace_events=7,
 )

@@ -2,6 +2,7 @@
 needs no block of any group, and its empty lists are paired with all of P's."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, if_, max_
+from kvproof.model.faults.claims import LISTS, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -24,4 +25,6 @@ FAULT = Fault(
     replaces=("trim", last_of_remote),
     breaks=("paired_lists_are_equal",),
     cluster="pd-hitting",
+    trace_events=13,
+    refutes=claims(LISTS, "lists_are_equally_long", "lists_start_together"),
 )

@@ -20,5 +20,6 @@ FAULT = Fault(
     replaces=("wait_for_user", in_no_queue),
     breaks=("every_request_in_one_queue", "every_request_can_finish"),
     cluster="sessions-async",
+    trace_events=7,
     concerns=lambda cluster: cluster.sessions and any(e.overlaps for e in cluster.engines),
 )

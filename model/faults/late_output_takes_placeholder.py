@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("placeholders_due", lambda reserved, _late: reserved),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="async-preempting",
+    trace_events=7,
 )

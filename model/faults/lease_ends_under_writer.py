@@ -10,5 +10,6 @@ FAULT = Fault(
     replaces=("frees_at_lease_end", lambda _writes: True),
     breaks=("request_reads_its_own_prefix", "nothing_reused_under_transfer"),
     cluster="push-overdue",
+    trace_events=6,
     concerns=lambda cluster: cluster.pushes,
 )

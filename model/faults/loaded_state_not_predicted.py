@@ -11,4 +11,6 @@ FAULT = Fault(
     replaces=("tokens_loaded_before_chunk", lambda _loaded, _end: 0),
     breaks=("engine_survives", "predicted_is_taken"),
     cluster="store-tight",
+    trace_events=8,
+    dies_in=("get_new_blocks",),
 )

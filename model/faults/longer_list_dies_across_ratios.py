@@ -21,4 +21,9 @@ FAULT = Fault(
     replaces=("longest_local_list", no_longer_than_remote),
     breaks=("engine_survives",),
     cluster="pd-ratio-decode",
+    trace_events=5,
+    dies_in=(
+        "_apply_prefix_caching",
+        "_read_blocks",
+    ),
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("lookahead", lambda _tokens: 0),
     breaks=("writer_is_alone",),
     cluster="drafts",
+    trace_events=2,
 )

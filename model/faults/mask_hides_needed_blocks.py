@@ -20,4 +20,5 @@ FAULT = Fault(
     replaces=("serves_a_hit", one_fewer),
     breaks=("repeated_prompt_hits",),
     cluster="three",
+    trace_events=7,
 )

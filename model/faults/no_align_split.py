@@ -29,4 +29,6 @@ FAULT = Fault(
         "repeated_prompt_hits",
     ),
     cluster="hybrid-chunked",
+    trace_events=4,
+    also_in=("hybrid-siblings",),
 )

@@ -3,6 +3,7 @@ the placeholders are positions that would never be hashed anyway, so the count i
 there; for any group whose skipped blocks a later lookup could ask for, it is not."""
 
 from kvproof.model.arithmetic.algebra import Num, max_
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -18,4 +19,6 @@ FAULT = Fault(
     replaces=("counted_after_hit", counts_placeholders),
     breaks=("counter_counts_only_cached",),
     cluster="pd",
+    trace_events=7,
+    refutes=claims(("window", "mamba", "state"), "counter_counts_full_blocks"),
 )

@@ -32,4 +32,5 @@ FAULT = Fault(
         "cached_block_holds_its_key",
     ),
     cluster="hybrid",
+    trace_events=2,
 )

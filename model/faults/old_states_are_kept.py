@@ -17,4 +17,5 @@ FAULT = Fault(
     replaces=("tokens_skipped_by_state", none_skipped),
     breaks=("no_more_is_held_than_is_read",),
     cluster="hybrid-chunked",
+    trace_events=6,
 )

@@ -3,6 +3,7 @@ left: nothing is ever scheduled for it, and it waits for ever. No public report 
 known."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, if_
+from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -18,4 +19,6 @@ FAULT = Fault(
     replaces=("prompt_after_truncation", however_short),
     breaks=("every_request_can_finish",),
     cluster="pd-one-token",
+    trace_events=1,
+    refutes=claims(TABLES, "counts_are_none_when_gone", "truncated_once"),
 )

@@ -2,6 +2,7 @@
 to those of the last block, which nobody has brought."""
 
 from kvproof.model.arithmetic import counts
+from kvproof.model.faults.claims import LISTS, claims
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
@@ -11,4 +12,6 @@ FAULT = Fault(
     replaces=("attention_blocks_offered", counts.full_blocks),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-superseding",
+    trace_events=9,
+    refutes=claims(LISTS, "all_is_offered"),
 )

@@ -3,6 +3,7 @@ counted among the blocks a request will take."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, max_
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -24,4 +25,7 @@ FAULT = Fault(
     replaces=("state_blocks_predicted", one_for_each),
     breaks=("table_fits_its_tokens", "predicted_is_taken"),
     cluster="hybrid",
+    trace_events=2,
+    also_in=("pd",),
+    refutes=claims("mamba", "table_fits_its_tokens"),
 )

@@ -16,6 +16,7 @@ FAULT = Fault(
         "every_request_can_finish",
     ),
     cluster="store-failing-async",
+    trace_events=6,
     concerns=lambda cluster: (
         bool(cluster.failures) and any(e.store and e.overlaps for e in cluster.engines)
     ),

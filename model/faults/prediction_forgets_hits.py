@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("evictable_hit_blocks", lambda _blocks: 0),
     breaks=("predicted_is_taken",),
     cluster="full",
+    trace_events=5,
 )

@@ -3,6 +3,7 @@ there the counter of its statistics). Here it is the one of cached blocks: the r
 those it gets next are never cached."""
 
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -18,4 +19,8 @@ FAULT = Fault(
     replaces=("counted_after_preemption", as_it_was),
     breaks=("counter_counts_only_cached",),
     cluster="pd-preempting",
+    trace_events=9,
+    refutes=claims(CACHING, "counter_counts_full_blocks", "no_blocks_without_tokens")
+    | claims("full", "full_attention_keeps_all"),
+    refutes_in_turn=claims("full", "hashed_are_counted"),
 )

@@ -2,6 +2,7 @@
 the user wants, it decodes them all, and offers the KV and states of more tokens than D counts."""
 
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import TABLES, TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -17,4 +18,7 @@ FAULT = Fault(
     replaces=("tokens_sampled_by_prefill", as_the_user_asked),
     breaks=("prefill_and_decode_agree",),
     cluster="pd",
+    trace_events=9,
+    refutes=claims(TABLES, "computes_known_tokens") | claims(TRANSFERS, "delivered_is_loaded"),
+    refutes_in_turn=claims(TABLES, "delivered_is_counted"),
 )

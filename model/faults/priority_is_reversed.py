@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("rank", lambda priority, arrival: (-priority, arrival)),
     breaks=("priority_is_kept",),
     cluster="priority",
+    trace_events=3,
 )

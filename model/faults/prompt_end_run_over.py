@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("tail_chunk", lambda _start, tokens, _boundary, _tail: tokens),
     breaks=("repeated_prompt_hits",),
     cluster="partial",
+    trace_events=7,
 )

@@ -1,6 +1,7 @@
 """D told P of the end of its read by a request id of its own, which P did not know (vllm#36958). P
 keeps the blocks of a transfer that is over."""
 
+from kvproof.model.faults.claims import TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
@@ -10,4 +11,6 @@ FAULT = Fault(
     replaces=("reported_id", lambda name: f"{name} of D"),
     breaks=("every_request_can_finish",),
     cluster="pd",
+    trace_events=12,
+    refutes=claims(TRANSFERS, "counts_are_none_when_over"),
 )

@@ -17,4 +17,5 @@ FAULT = Fault(
     replaces=("computed_after_drafts", no_step_back),
     breaks=("placeholders_are_samples_in_flight", "request_reads_its_own_prefix"),
     cluster="drafts",
+    trace_events=5,
 )

@@ -12,4 +12,6 @@ FAULT = Fault(
     replaces=("tells_removal", lambda _copies_left: True),
     breaks=("events_replay_to_the_cache", "events_carry_their_tokens"),
     cluster="events",
+    trace_events=6,
+    also_in=("pd-events",),
 )

@@ -19,4 +19,5 @@ FAULT = Fault(
     replaces=("report_spans", all_looked_at),
     breaks=("events_carry_their_tokens",),
     cluster="events-hybrid",
+    trace_events=2,
 )

@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("pool_is_idle", lambda _engine: True),
     breaks=("reset_is_whole",),
     cluster="resetting",
+    trace_events=4,
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("awaits_output", lambda _flights: False),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="hybrid-async",
+    trace_events=10,
 )

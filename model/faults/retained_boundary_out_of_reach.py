@@ -29,4 +29,5 @@ FAULT = Fault(
     replaces=("is_retained", at_the_very_end),
     breaks=("repeated_prompt_hits",),
     cluster="sparse-three",
+    trace_events=7,
 )

@@ -28,4 +28,5 @@ FAULT = Fault(
     replaces=("is_retained", without_junction),
     breaks=("repeated_prompt_hits",),
     cluster="sparse-window",
+    trace_events=8,
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("runners_in_turn", lambda running: (*running[:1], *running[2:])),
     breaks=("room_is_used",),
     cluster="async",
+    trace_events=6,
 )

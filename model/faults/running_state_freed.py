@@ -2,6 +2,7 @@
 is no longer needed, and at a block's end the running state goes with its block."""
 
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -17,4 +18,6 @@ FAULT = Fault(
     replaces=("tokens_skipped_by_state", all_of_them),
     breaks=("null_block_is_nobody",),
     cluster="hybrid",
+    trace_events=4,
+    refutes=claims(("mamba", "state"), "null_is_not_needed", "state_is_there"),
 )

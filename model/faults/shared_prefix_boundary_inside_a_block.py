@@ -31,4 +31,5 @@ FAULT = Fault(
     replaces=("align_chunk", one_token_early),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-siblings",
+    trace_events=7,
 )

@@ -13,8 +13,8 @@ FAULT = Fault(
     breaks=(
         "cached_block_holds_its_key",
         "state_read_is_state_at_computed",
-        "repeated_prompt_hits",
     ),
     cluster="partial-unequal",
+    trace_events=4,
     concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )

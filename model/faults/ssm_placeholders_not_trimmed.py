@@ -1,6 +1,7 @@
 """Before #42554 the two lists of a Mamba group had to be equal as they came: P's had a placeholder
 for each block before the state, D's one slot."""
 
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
@@ -10,4 +11,6 @@ FAULT = Fault(
     replaces=("state_slots_moved", lambda slots: slots),
     breaks=("paired_lists_are_equal", "null_block_is_nobody"),
     cluster="pd",
+    trace_events=7,
+    refutes=claims("transfer_of_mamba", "all_is_offered", "lists_are_equally_long"),
 )

@@ -10,4 +10,5 @@ FAULT = Fault(
     replaces=("states_kept", lambda _accepted, drafts: drafts),
     breaks=("state_read_is_state_at_computed",),
     cluster="hybrid-drafts",
+    trace_events=8,
 )

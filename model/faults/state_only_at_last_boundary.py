@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("shared_prefix_boundary", lambda _alone, _together: 0),
     breaks=("repeated_prompt_hits",),
     cluster="hybrid-siblings",
+    trace_events=12,
 )

@@ -29,4 +29,5 @@ FAULT = Fault(
     replaces=("align_chunk", at_the_last_boundary),
     breaks=("repeated_prompt_hits",),
     cluster="hybrid-drafts",
+    trace_events=7,
 )

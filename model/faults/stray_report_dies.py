@@ -21,4 +21,6 @@ FAULT = Fault(
     replaces=("take_repeated_report", asserts_that_it_waits),
     breaks=("engine_survives",),
     cluster="pd-stray",
+    trace_events=3,
+    dies_in=("_update_from_kv_xfer_finished",),
 )

@@ -12,4 +12,5 @@ FAULT = Fault(
     replaces=("states_superseded", lambda _left_behind: 0),
     breaks=("predicted_is_taken",),
     cluster="pd-superseding",
+    trace_events=13,
 )

@@ -16,4 +16,5 @@ FAULT = Fault(
     replaces=("backoff_on_prefill", for_any_other_group),
     breaks=("prefill_and_decode_agree",),
     cluster="pd-window",
+    trace_events=5,
 )

@@ -2,6 +2,7 @@
 without `_p_side_truncated` it drops a token each time."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, if_
+from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -20,4 +21,8 @@ FAULT = Fault(
         "prefill_and_decode_agree",
     ),
     cluster="pd-preempting",
+    trace_events=11,
+    also_in=("pd-state-preempting",),
+    refutes=claims(TABLES, "truncated_once"),
+    refutes_in_turn=claims(TABLES, "delivered_is_counted"),
 )

@@ -11,4 +11,5 @@ FAULT = Fault(
     replaces=("forget_uncomputed", lambda _begun, engine, *_: engine),
     breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="priority-hybrid",
+    trace_events=7,
 )

@@ -10,5 +10,6 @@ FAULT = Fault(
     replaces=("decline_push", lambda transfer: transfer),
     breaks=("nothing_kept_for_nobody",),
     cluster="push",
+    trace_events=13,
     concerns=lambda cluster: cluster.pushes,
 )

@@ -13,4 +13,5 @@ FAULT = Fault(
         "no_block_free_and_held",
     ),
     cluster="full",
+    trace_events=3,
 )

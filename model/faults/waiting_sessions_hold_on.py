@@ -41,5 +41,6 @@ FAULT = Fault(
     replaces=("serve_waiting", holding_on),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",
+    trace_events=9,
     concerns=lambda cluster: cluster.sessions,
 )

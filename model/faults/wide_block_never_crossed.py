@@ -37,4 +37,5 @@ FAULT = Fault(
     replaces=("align_chunk", waiting_for_a_boundary),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-narrow",
+    trace_events=2,
 )

@@ -17,4 +17,5 @@ FAULT = Fault(
     replaces=("settled_tokens", all_computed),
     breaks=("settled_frees",),
     cluster="async",
+    trace_events=5,
 )

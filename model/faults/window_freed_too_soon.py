@@ -2,6 +2,7 @@
 (vllm#47728). Here the window moves on one token early."""
 
 from kvproof.model.arithmetic.algebra import Num, max_
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -15,6 +16,8 @@ FAULT = Fault(
     origin="vllm#47728",
     mistake="blocks behind the window are let go one token early",
     replaces=("tokens_skipped_by_window", one_more),
-    breaks=("null_block_is_nobody", "table_fits_its_tokens"),
+    breaks=("null_block_is_nobody",),
     cluster="window",
+    trace_events=4,
+    refutes=claims("window", "null_is_not_needed", "table_fits_its_tokens"),
 )

@@ -2,6 +2,7 @@
 hit is served though the first block the next token looks at is not there."""
 
 from kvproof.model.arithmetic.algebra import Num, div
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -17,4 +18,6 @@ FAULT = Fault(
     replaces=("window_blocks_for_hit", rounded_down),
     breaks=("null_block_is_nobody",),
     cluster="window-wide",
+    trace_events=5,
+    refutes=claims("window", "null_is_not_needed"),
 )

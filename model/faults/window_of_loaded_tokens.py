@@ -4,6 +4,7 @@ on both sides; but token N, computed again, looks back one token further. Where 
 there, that block is gone on P and null on D, and D attends to the null block."""
 
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -19,4 +20,6 @@ FAULT = Fault(
     replaces=("needed_from_load", by_loaded_tokens),
     breaks=("null_block_is_nobody",),
     cluster="pd-window",
+    trace_events=7,
+    refutes=claims("window", "null_is_not_needed"),
 )

@@ -3,6 +3,7 @@ offers, and D loads, no block for the unaligned start of the window."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 
 
@@ -18,4 +19,6 @@ FAULT = Fault(
     replaces=("window_blocks_offered", aligned),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-window-narrow",
+    trace_events=7,
+    refutes=claims("transfer_of_window", "all_is_offered"),
 )

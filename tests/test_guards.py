@@ -1,0 +1,75 @@
+"""No guard is idle: each is broken by a small change of some step that the reference takes.
+
+The changes are made without knowledge of any guard, so that a new one is asked as it is.
+"""
+
+import functools
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from kvproof.model.config import Cluster
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.spec.guard import Guard
+from kvproof.model.spec.registry import GUARDS
+from kvproof.model.state import PREEMPTED, RUNNING, WAITING
+from kvproof.model.step import Step
+from kvproof.strategies.explorer.exhaustive import search
+
+STATES_MAX = 60
+"""States of a preset whose steps are changed."""
+
+STATUSES = (WAITING, RUNNING, PREEMPTED)
+
+
+def changed(value: Any) -> Iterator[Any]:
+    """What differs from a value in one place: another number, text, truth or status, or one thing
+    less in a list."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value - 1, value + 1)
+    elif isinstance(value, str):
+        yield from (s for s in STATUSES if value in STATUSES and s != value)
+        yield from (value + ".", value[:-1])
+    elif isinstance(value, tuple):
+        named = hasattr(value, "_fields")
+        for index, part in enumerate(value):
+            before, after = value[:index], value[index + 1 :]
+            for other in changed(part):
+                yield type(value)(*before, other, *after) if named else (*before, other, *after)
+            if not named:
+                yield (*before, *after)
+
+
+def steps(cluster: Cluster) -> list[Step]:
+    """Steps of the reference in the first states of a cluster."""
+    taken: list[Step] = []
+    search(cluster, REFERENCE, [], STATES_MAX, on_step=taken.append)
+    return taken
+
+
+@functools.cache
+def changed_steps(name: str) -> tuple[Step, ...]:
+    """The steps of a preset, each changed in one place."""
+    return tuple(other for step in steps(CLUSTERS[name]) for other in changed(step))
+
+
+def refused(guard: Guard, name: str) -> Iterator[Step]:
+    """The changed steps of a preset that break a guard. Of some it cannot be asked: a request that
+    they name is not there."""
+    for step in changed_steps(name):
+        try:
+            if any(True for _ in guard.check(CLUSTERS[name], step)):
+                yield step
+        except (KeyError, IndexError, StopIteration, ValueError):
+            continue
+
+
+@pytest.mark.parametrize("guard", GUARDS.values(), ids=list(GUARDS))
+def test_a_small_change_of_a_step_breaks_it(guard: Guard) -> None:
+    broken = (step for name in CLUSTERS for step in refused(guard, name))
+    assert list(islice(broken, 1)), f"no changed step breaks {guard.id}"

@@ -1,0 +1,110 @@
+"""What is added in one file, and in no other: an invariant, a fault, a guard, a deviation with its
+finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its tests.
+
+An attribute that vLLM has renamed is followed in one line of the contract.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.model.discovery import declared
+from tests.copied_tree import copied, run
+from tests.renamed_vllm import renamed
+
+NEW = Path(__file__).parent / "testdata" / "one_file"
+INVARIANT, FAULT = "whoever_runs_is_running", "request_stays_in_running_queue"
+GUARD, DEVIATION = "only_a_step_lets_run", "finished_request_is_kept_running"
+FILES = {
+    f"invariants/{INVARIANT}.py",
+    f"model/faults/{FAULT}.py",
+    f"model/spec/{GUARD}.py",
+    f"live/deviations/{DEVIATION}.py",
+}
+
+HOLD_THE_LISTS = (
+    *("the_named_invariants", "guards_are_checks", "the_files_are", "every_invariant_has"),
+    *("there_is_a_deviation", "listed_findings", "has_a_reproducer", "counts_of_proofs"),
+    *("shows_nothing", "stories_and", "example_is_of_a_guard", "every_guard_in_every_state"),
+)
+"""Tests that go over all invariants, faults, guards or deviations at once."""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with the new files."""
+    tree = copied(tmp_path_factory.mktemp("copy") / "tree")
+    shutil.copytree(NEW, tree, dirs_exist_ok=True)
+    return tree
+
+
+def answer(tree: Path, *command: str) -> Any:
+    """What a command of the copy prints as JSON."""
+    done = run(tree, "kvproof", *command, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def test_each_is_one_file_that_is_new() -> None:
+    files = {path.relative_to(NEW).as_posix() for path in NEW.rglob("*.py")}
+    assert files == FILES
+    assert not any((NEW.parent.parent.parent / name).exists() for name in FILES)
+
+
+def test_a_module_without_the_name_declares_nothing() -> None:
+    import kvproof.model as room
+
+    assert list(declared(room, "FAULT")) == []
+
+
+def test_the_new_invariant_and_guard_are_listed(tree: Path) -> None:
+    record = answer(tree, "invariants")
+    [row] = [row for row in record["invariants"] if row["id"] == INVARIANT]
+    assert row["killed_by"] == FAULT
+    assert GUARD in [row["id"] for row in record["guards"]]
+    severities = [row["severity"] for row in record["invariants"]]
+    assert severities == sorted(severities, key=list(dict.fromkeys(severities)).index)
+
+
+def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -> None:
+    [row] = [row for row in answer(tree, "faults")["faults"] if row["name"] == FAULT]
+    assert row["breaks"] == [INVARIANT]
+    record = answer(tree, "matrix", "--fault", FAULT, "--examples", "20")
+    [row] = record["faults"]
+    assert record["exit_code"] == 0
+    assert [row[engine]["verdict"] for engine in ("explore", "sample")] == ["VIOLATED"] * 2
+
+
+def test_the_copy_keeps_its_tests(tree: Path) -> None:
+    """The deviation gets its finding: a folder with a trace, a reproducer and what is told."""
+    found = answer(
+        tree, "explore", "--fault", FAULT, "--invariant", INVARIANT, "--fail-on", "bookkeeping"
+    )
+    assert (found["verdict"], found["invariant"]) == ("VIOLATED", INVARIANT)
+    folder = tree / "findings" / DEVIATION
+    folder.mkdir()
+    shutil.move(tree / found["trace"], folder / "trace.jsonl")
+    (folder / f"test_{DEVIATION}.py").write_text('FAILS_WITH = "an example"\n', encoding="utf-8")
+    told = f"`{DEVIATION}` breaks `{INVARIANT}`: an example.\n"
+    (folder / "README.md").write_text(told, encoding="utf-8")
+    asked = " or ".join((INVARIANT, FAULT, GUARD, DEVIATION, *HOLD_THE_LISTS))
+    done = run(tree, "pytest", "-q", "tests", "-m", "not live", "-k", f"({asked}) and not one_file")
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 30
+
+
+@pytest.mark.live
+def test_a_renamed_attribute_of_vllm_is_followed_in_one_line(tree: Path, tmp_path: Path) -> None:
+    vllm = renamed(tmp_path, "num_preemptions", "preemption_count")
+    sampled = ("kvproof", "sample", "--machine", "live", "--config", "full-evicting", "--json")
+    contract = tree / "live" / "contract" / "table_core.py"
+    was, now = '"Request.num_preemptions"', '"Request.preemption_count as num_preemptions"'
+    text = contract.read_text(encoding="utf-8")
+    assert text.count(was) == 1
+    contract.write_text(text.replace(was, now), encoding="utf-8")
+    done = run(tree, *sampled, "--examples", "8", first=vllm)
+    contract.write_text(text, encoding="utf-8")
+    assert json.loads(done.stdout)["verdict"] == "SAMPLED", done.stdout + done.stderr
