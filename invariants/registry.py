@@ -41,8 +41,9 @@ from kvproof.invariants import (
     truncated_at_most_once,
     writer_is_alone,
 )
-from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.invariant import Invariant
 from kvproof.model.errors import unknown
+from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.spec.registry import GUARDS
 

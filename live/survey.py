@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvproof.invariants.invariant import Finding
 from kvproof.live.availability import installed
 from kvproof.live.contract.contract import check
 from kvproof.live.contract.features import CORE
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces import trace as trace_file

@@ -7,12 +7,12 @@ its invariants the answer.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import check_named
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.finding import Finding
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer.explorer import explore
 

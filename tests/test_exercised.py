@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.invariants.invariant import Finding
 from kvproof.model.events import Abort, Submit
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Violated
