@@ -12,7 +12,7 @@ from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import graph_file
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import no_return
 from kvproof.strategies.explorer.search_graph import SearchGraph

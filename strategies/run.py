@@ -9,7 +9,7 @@ from kvproof.model.events import Complete, Event, describe
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 
 
 class Violated(Exception):

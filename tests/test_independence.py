@@ -89,7 +89,7 @@ def test_the_files_are_those_of_the_invariants() -> None:
         "from kvproof.model import capacity as state",
         "from kvproof import model",
         "from kvproof.model.kv_events import *",
-        "from kvproof.strategies.conformance.count_conformance import ties",
+        "from kvproof.strategies.count_conformance import ties",
         "import z3",
         "def check():\n    from kvproof.model import turns",
     ],

@@ -16,7 +16,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.reports import junit
-from kvproof.strategies.conformance.count_conformance import TIE
+from kvproof.strategies.count_conformance import TIE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict

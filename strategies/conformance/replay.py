@@ -30,7 +30,7 @@ from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
 from kvproof.model.traces.trace import Trace
-from kvproof.strategies.conformance.count_conformance import TIE, ties
+from kvproof.strategies.count_conformance import TIE, ties
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
