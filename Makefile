@@ -13,7 +13,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 REPORT := build/junit.xml
 PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REPORT)
-SUMMARY := $(BIN)/python -m kvproof.live.live_summary $(REPORT)
+SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
 
 .NOTPARALLEL:
 .PHONY: stateful test live lint types clean
