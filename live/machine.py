@@ -141,9 +141,6 @@ class LiveMachine:
             self.state = self.push.seen(self.state)
         return said
 
-    def _prefill(self) -> Node:
-        return self.nodes[self.cluster.prefill.name]
-
     def _decode(self) -> Node:
         return self.nodes[self.cluster.decode.name]
 
