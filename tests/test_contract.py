@@ -281,7 +281,15 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
     """Attributes of schedulers and their parts, read where no object is the adapter's own."""
     places = [place for entry in TABLE for place in entry.places]
     known = {place.mentioned or place.names[-1] for place in places if place.names}
-    for file in ("view.py", "recorder.py", "listener.py", "node.py", "machine.py", "push.py"):
+    for file in (
+        "view.py",
+        "recorder.py",
+        "listener.py",
+        "node.py",
+        "machine.py",
+        "pull.py",
+        "push.py",
+    ):
         tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
         used = {
             node.attr
