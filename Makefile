@@ -3,7 +3,7 @@
 #   make stateful   Hypothesis drives the model, and live vLLM where it is installed
 #   make test       installs live vLLM too; lint, types and every test
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
-#   make lint       ruff and mypy (make types: mypy alone)
+#   make lint       ruff, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
 
 PYTHON ?= python3
@@ -13,7 +13,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 REPORT := build/junit.xml
 PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REPORT)
-SUMMARY := $(BIN)/python -m kvproof.live.live_summary $(REPORT)
+SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
 
 .NOTPARALLEL:
 .PHONY: stateful test live lint types clean
@@ -34,6 +34,7 @@ live: .venv/live-installed
 lint: .venv/dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 	$(MAKE) types
 
 types: .venv/dev-installed
@@ -67,4 +68,4 @@ types: .venv/dev-installed
 	@touch $@
 
 clean:
-	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache src/*.egg-info

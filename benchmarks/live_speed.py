@@ -15,11 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import Cluster
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.conformance.watched import Watched

@@ -7,7 +7,9 @@ from typing import Protocol
 class Command(Protocol):
     """One command, as its module has it. `run` returns the exit code."""
 
-    HELP: str
+    @property
+    def HELP(self) -> str:
+        """One line of help."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add its options."""

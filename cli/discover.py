@@ -3,8 +3,8 @@
 import argparse
 
 from kvproof.cli.answer import print_json
-from kvproof.invariants.invariant import Finding
 from kvproof.model.errors import UsageError, unknown
+from kvproof.model.finding import Finding
 from kvproof.model.reference.rules import Rules
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.induction import claimed

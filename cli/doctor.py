@@ -15,9 +15,9 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.machines import borrow
 from kvproof.live import availability
-from kvproof.live.contract.contract import Contract, Look, check
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
+from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
 
 HELP = "tell what of the vLLM that is there can be driven, and what is missing"

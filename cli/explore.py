@@ -11,8 +11,8 @@ from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
-from kvproof.reports import graph
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.reports import graph_file
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import no_return
 from kvproof.strategies.explorer.search_graph import SearchGraph
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="write the graph to a new .graphml or .dot file; "
-        f"up to {graph.DRAWN_MAX} states also drawn, as .svg or .png",
+        f"up to {graph_file.DRAWN_MAX} states also drawn, as .svg or .png",
     )
 
 
@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     setup = options.setup(args)
     limits = Limits(args.states_max, args.memory_max)
     if args.graph is not None:
-        graph.check(args.graph)
-        if args.graph.suffix in graph.DRAWN:
+        graph_file.check(args.graph)
+        if args.graph.suffix in graph_file.DRAWN:
             _check_small(args.graph, setup, limits, args.symmetry)
     outcome, reached = exhausted(setup, limits, _checkpoint(args), args.symmetry)
     outcome = with_graver(
@@ -74,16 +74,16 @@ def run(args: argparse.Namespace) -> int:
             print(f"To go on, write the same command with --resume (kept in {args.checkpoint}).")
     # Last, so that no answer is lost where the graph cannot be written after all.
     if args.graph is not None:
-        graph.write(args.graph, reached)
+        graph_file.write(args.graph, reached)
     return code
 
 
 def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
     """Raise UsageError where there are too many states to draw: the first of them are looked at
     before the long search."""
-    few = limits._replace(states=min(limits.states, graph.DRAWN_MAX))
+    few = limits._replace(states=min(limits.states, graph_file.DRAWN_MAX))
     _, reached = explored(setup.cluster, setup.rules, setup.invariants, few, symmetric=symmetric)
-    graph.check_size(path, len(reached.packed))
+    graph_file.check_size(path, len(reached.packed))
 
 
 def exhausted(

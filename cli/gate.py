@@ -21,7 +21,7 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import junit
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 

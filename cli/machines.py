@@ -63,7 +63,7 @@ def maker(name: str, rules: Rules = REFERENCE) -> Maker:
 
 
 def _live(cluster: Cluster) -> Machine:
-    from kvproof.live.contract.contract import require
+    from kvproof.live.contract_check import require
 
     require(cluster)  # what follows cannot be imported without the core
     from kvproof.live.machine import LiveMachine

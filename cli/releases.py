@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.live.releases import SURVEYED, Cache
+from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.traces.new_file import write_new
 from kvproof.model.traces.trace_reader import read
@@ -52,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
     """Survey the releases, and print the heat map."""
     versions = _known(args.releases)
     draw = _drawer(args.picture)
-    cache = Cache(args.cache)
+    surveys = Surveys(args.cache)
     if args.trace is not None:
-        return _trace(args, cache, versions)
+        return _trace(args, surveys, versions)
     begin = time.monotonic()
-    releases = _each(versions, lambda v: cache.survey(v, args.seed, args.episodes))
+    releases = _each(versions, lambda v: surveys.survey(v, args.seed, args.episodes))
     verdict = Verdict.UNKNOWN if heat_table.unknown(releases) else Verdict.SAMPLED
     if draw is not None:
         write_new(args.picture, draw(releases, args.picture.suffix))
@@ -115,12 +115,12 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
     return [found[version] for version in versions]
 
 
-def _trace(args: argparse.Namespace, cache: Cache, versions: Sequence[str]) -> int:
+def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) -> int:
     """All releases are asked: a history need not be monotone, and a release takes seconds."""
     trace = read(args.trace)
     if trace.finding is None:
         raise UsageError(f"{args.trace} ends in no finding. Write a trace that does.")
-    row = trace_row(_each(versions, lambda v: cache.follow(v, args.trace)), str(args.trace))
+    row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), str(args.trace))
     unsure = any(cell.verdict is Verdict.UNKNOWN for cell in row.cells)
     verdict = Verdict.UNKNOWN if unsure else Verdict.SAMPLED
     if args.json:

@@ -30,6 +30,6 @@ fi
 "$python" -m pytest -q -c pyproject.toml -m "stateful or live" -p kvproof.cli.keep_traces \
     --junitxml="$report" ${KVPROOF_PYTEST_ARGS:-}
 tests=$?
-"$python" -m kvproof.live.live_summary "$report"
-notice=$?
-exit $((tests ? tests : notice))
+"$python" -m kvproof.cli.live_summary "$report"
+summary=$?
+exit $((tests ? tests : summary))

@@ -1,30 +1,15 @@
 """What an invariant is, and how it is checked."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from kvproof.model.because import About, Because, Reasons
+from kvproof.model.because import Because
 from kvproof.model.config import Cluster
+from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A check that does not hold, and why. `invariant` is the id of an invariant or of a guard. Two
-    findings are equal that say the same; `about` tells it once more, as data."""
-
-    invariant: str
-    reasons: Reasons
-    about: About = field(default=About(), compare=False)
-
-    @property
-    def sentence(self) -> str:
-        """The reasons as one sentence."""
-        return ", yet ".join(("; ".join(self.reasons[:-1]) or "so", self.reasons[-1]))
-
 
 Check: TypeAlias = Callable[[Cluster, Step], Iterable[Because]]
 """Yields the reasons for each way in which the invariant does not hold after a step."""

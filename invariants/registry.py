@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 import kvproof.invariants as room
-from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.invariant import Invariant
 from kvproof.model.discovery import declared
 from kvproof.model.errors import unknown
+from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.spec.registry import GUARDS
 

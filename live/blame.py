@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kvproof.live.contract import samples
+from kvproof.live import contract_samples as samples
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError

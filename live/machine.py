@@ -9,11 +9,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.live import blame, nixl
-from kvproof.live.contract.contract import require
+from kvproof.live import blame
+from kvproof.live.contract_check import require
 from kvproof.live.node import Node
+from kvproof.live.pull import Pull
 from kvproof.live.push import Push
-from kvproof.model import ghost, memory
+from kvproof.model import ghost
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -37,7 +38,7 @@ from kvproof.model.kv_events import Report
 from kvproof.model.phases import Phase
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.state import ABORTED, SENDING, State, Transfer
+from kvproof.model.state import ABORTED, SENDING, State
 from kvproof.model.step import Effects, Step
 
 
@@ -52,8 +53,8 @@ class LiveMachine:
         options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
+            self.pull = Pull(cluster, self.nodes)
             self.push = Push(cluster, self.nodes) if cluster.pushes else None
-        self.transfer_params: dict[str, dict[str, Any]] = {}
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
             Submit: self._submit,
@@ -81,6 +82,7 @@ class LiveMachine:
         """Add a job to the traffic."""
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
         require(self.cluster)
+        self.pull.cluster = self.cluster
         if self.push is not None:
             self.push.cluster = self.cluster
 
@@ -141,9 +143,6 @@ class LiveMachine:
             self.state = self.push.seen(self.state)
         return said
 
-    def _prefill(self) -> Node:
-        return self.nodes[self.cluster.prefill.name]
-
     def _decode(self) -> Node:
         return self.nodes[self.cluster.decode.name]
 
@@ -153,12 +152,9 @@ class LiveMachine:
         known = model.arrival(self.cluster, event.request, event.engine)
         params = None
         if known.route == "to_decode":
-            params = {"do_remote_decode": True, "do_remote_prefill": False}
-            held = follow_up_turns.incoming(self.cluster, event.engine, event.request)
-            params = dict(self.transfer_params.get(held, params))
+            params = self.pull.params_of_prefill(event.engine, event.request)
         elif known.route == "from_prefill":
-            push, name = self.push, event.request
-            params = push.params(name) if push is not None else dict(self.transfer_params[name])
+            params = (self.push or self.pull).params_of_decode(event.request)
         self.nodes[event.engine].add(known, params, self.cluster.job(event.request))
 
     def _continue(self, event: Continue) -> None:
@@ -173,38 +169,11 @@ class LiveMachine:
         if self.push is not None and node.output is not None:
             self.push.stepped(node, node.output.kv_connector_metadata)
         elif node.nixl is not None and node.output is not None:
-            meta = node.output.kv_connector_metadata
-            for name, request in meta.reqs_to_recv.items():
-                self._start(node, name, request)
+            requests = node.output.kv_connector_metadata.reqs_to_recv
+            self.state = self.pull.started(self.state, node, requests)
         if node.output is not None and not node.output.num_scheduled_tokens:
             node.nothing_scheduled()
         return effects
-
-    def _start(self, node: Node, name: str, meta: Any) -> None:
-        """A worker gets a request to read, or to notify the sender that it need not."""
-        key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
-        transfer = self.state.transfer(key)
-        if transfer is not None and transfer.phase == Phase.EXPIRED:
-            ended = (
-                follow_up_turns.requested(transfer)
-                if nixl.awaits(meta)
-                else follow_up_turns.over(transfer)
-            )
-            self.state = self.state.with_transfer(key, ended)
-        if transfer is None or transfer.phase != Phase.OFFERED:
-            return
-        if not nixl.awaits(meta):
-            count = len(node.cfg.groups)
-            empty: Any = ((),) * count
-            nothing: Any = (((), ()),) * count
-            transfer = transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
-        else:
-            local = nixl.as_lists(meta.local_block_ids)
-            remote = nixl.as_lists(meta.remote.block_ids)
-            source = follow_up_turns.parties(self.cluster, key).source
-            pairs = nixl.paired(node.nixl, source, local, remote)
-            transfer = transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
-        self.state = self.state.with_transfer(key, transfer)
 
     def _complete(self, event: Complete) -> Effects:
         node = self.nodes[event.engine]
@@ -214,13 +183,8 @@ class LiveMachine:
         for name, params in node.complete(dict(event.accepted), event.failed).items():
             if self.push is not None:
                 self.push.note(name, params)
-            elif params.get("do_remote_prefill") or params.get("do_remote_decode"):
-                key = name if params.get("do_remote_prefill") else follow_up_turns.reverse_of(name)
-                self.transfer_params[key] = params
-                lists = nixl.as_lists(params["remote_block_ids"])
-                tokens = params.get("remote_num_tokens", computed[name])
-                offer = Transfer(key, Phase.OFFERED, tokens, lists)
-                self.state = self.state.with_transfer(key, offer)
+            else:
+                self.state = self.pull.offered(self.state, name, params, computed[name])
         if self.push is not None:
             self.push.idle(node)
         ended = self.state.engine(event.engine).steps
@@ -241,17 +205,7 @@ class LiveMachine:
         if self.push is not None:
             self.push.end_write(name, well=True)
             return
-        transfer = self.state.transfer(name)
-        source, sent, sink, taken = follow_up_turns.parties(self.cluster, name)
-        p, d = self.nodes[source.name], self.nodes[sink.name]
-        if transfer is not None and transfer.phase == Phase.READING:
-            filled = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
-            d.worker.memory = filled.memory
-            d.report(finished_recving={taken})
-        turned = transfer if follow_up_turns.is_reverse(name) else None
-        self.state = self.state.with_transfer(name, turned and follow_up_turns.over(turned))
-        if sent in p.scheduler.requests:
-            p.report(finished_sending={sent})
+        self.state = self.pull.done(self.state, name)
 
     def _transfer_fail(self, event: TransferFail) -> None:
         name = event.request
@@ -259,17 +213,9 @@ class LiveMachine:
             self.state = self.state._replace(failures=self.state.failures + 1)
             self.push.end_write(name, well=False)
             return
-        transfer = self.state.transfer(name)
-        if transfer is not None and transfer.phase == Phase.REFUSED:
-            self.state = self.state.with_transfer(name, follow_up_turns.over(transfer))
-        elif transfer is not None:
-            gone = transfer.to(Phase.ABANDONED, local=(), pairs=())
-            self.state = self.state.with_transfer(name, gone)
-            self.state = self.state._replace(failures=self.state.failures + 1)
-        _, _, sink, taken = follow_up_turns.parties(self.cluster, name)
-        d = self.nodes[sink.name]
+        d = self.pull.receiver(name)
         held = {r.id for r in d.engine.requests}
-        d.report(failed_recving={taken}, finished_recving={taken})
+        self.state = self.pull.failed(self.state, name)
         self._note_ended(d, held)
 
     def _transfer_lost(self, event: TransferLost) -> None:
@@ -287,27 +233,13 @@ class LiveMachine:
         if self.push is not None:
             self.push.idle(node)
             return
-        transfer = self.state.transfer(event.request)
-        if transfer is None or transfer.phase != Phase.OFFERED or node is not self._decode():
-            return
-        pending = node.scheduler.connector.connector_scheduler._reqs_need_recv
-        if event.request in pending:
-            self.state = self.state.with_transfer(event.request, transfer.to(Phase.RELEASING))
+        self.state = self.pull.aborted(self.state, node, event.request)
 
     def _lease_expire(self, event: LeaseExpire) -> None:
-        name = event.request
-        transfer = self.state.transfer(name)
         if self.push is not None:
-            self._time_passes(self.push, name)
-            return
-        source, sent, _, _ = follow_up_turns.parties(self.cluster, name)
-        self.nodes[source.name].report(finished_sending={sent})
-        if transfer is not None and follow_up_turns.is_reverse(name):
-            self.state = self.state.with_transfer(name, follow_up_turns.expired(transfer))
-        elif transfer is not None and transfer.phase != Phase.LOST:
-            self.state = self.state.with_transfer(name, None)
-            if transfer.phase == Phase.OFFERED:
-                self.state = self.state.ending(self.cluster.decode.name, name)
+            self._time_passes(self.push, event.request)
+        else:
+            self.state = self.pull.lease_ended(self.state, event.request)
 
     def _time_passes(self, push: Push, name: str) -> None:
         phase = self.state.phase(name)

@@ -38,7 +38,7 @@ class Push:
         self.finished: dict[str, tuple[int, Lists]] = {}
         self.registered: dict[str, Lists] = {}
 
-    def params(self, name: str) -> dict[str, Any]:
+    def params_of_decode(self, name: str) -> dict[str, Any]:
         """What a router that sends a request to P and D at once can tell D. P's own id of the
         request is not among it."""
         producer = self.prefill.scheduler.connector.connector_scheduler

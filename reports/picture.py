@@ -8,15 +8,15 @@ matplotlib, which is an extra. The same graph gives the same file.
 import io
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-if TYPE_CHECKING:
-    from kvproof.reports.graph import Graph, Node
+from kvproof.reports.graph import Graph, Node
+from kvproof.reports.places import Place, places
 
 COLOURS = {
     "Submit": "#1f77b4",
@@ -50,9 +50,6 @@ SIZE = 300
 NAMED_MAX = 60
 """States up to which edges carry the names of their events; beyond, the colours must do."""
 
-SWEEPS = 40
-"""Times all columns are put in order: with more of them hardly a line less crosses another."""
-
 STYLE: list[Any] = ["default", {"svg.hashsalt": "kvproof", "svg.fonttype": "none"}]
 """No setting of the user's, no random ids, and text that is text."""
 
@@ -76,9 +73,6 @@ to the left is bent down)."""
 
 NAME_AT = (0.55, 0.48, 0.62, 0.41, 0.69, 0.34, 0.76, 0.27)
 """Where the name of a line may stand, as parts of the line, the best first."""
-
-Place = tuple[int, float]
-"""The depth of a state, from the left, and its height, from the top."""
 
 Point = tuple[float, float]
 """Inches from the left and from the top."""
@@ -113,17 +107,17 @@ class Line(NamedTuple):
         return COLOURS[self.kinds[0]] if len(self.kinds) == 1 else SEVERAL
 
 
-def svg(graph: "Graph") -> str:
+def svg(graph: Graph) -> str:
     """The graph as SVG, with text one can search."""
     return _rendered(graph, "svg", metadata={"Date": None}).decode("utf-8")
 
 
-def png(graph: "Graph") -> bytes:
+def png(graph: Graph) -> bytes:
     """The graph as PNG."""
     return _rendered(graph, "png", dpi=110)
 
 
-def lines(graph: "Graph") -> list[Line]:
+def lines(graph: Graph) -> list[Line]:
     """What is drawn of the edges: one line from a state to another."""
     kinds: dict[tuple[int, int], set[str]] = defaultdict(set)
     for edge in graph.edges:
@@ -132,56 +126,13 @@ def lines(graph: "Graph") -> list[Line]:
     return [Line(*ends, tuple(sorted(kinds[ends])), ends in red) for ends in kinds]
 
 
-def places(graph: "Graph") -> list[Place]:
-    """Where each state stands: its depth, and a height at least 1 from the others of that depth.
-    States are near those they follow, so that few lines cross."""
-    columns: dict[int, list[int]] = defaultdict(list)
-    for number, node in enumerate(graph.nodes):
-        columns[node.depth].append(number)
-    near: dict[int, set[int]] = defaultdict(set)
-    for edge in graph.edges:
-        near[edge.origin].add(edge.target)
-        near[edge.target].add(edge.origin)
-    height = {n: float(place) for column in columns.values() for place, n in enumerate(column)}
-    depths = sorted(columns)
-    for sweep in range(SWEEPS):
-        # First each column after the one on its left, then after the right one, at last after both.
-        beside = (-1, 1) if sweep >= SWEEPS // 2 else (-1,) if sweep % 2 == 0 else (1,)
-        for depth in depths if sweep % 2 == 0 else reversed(depths):
-            wanted = {}
-            for n in columns[depth]:
-                seen = [
-                    height[o] for o in sorted(near[n]) if graph.nodes[o].depth - depth in beside
-                ]
-                wanted[n] = sum(seen) / len(seen) if seen else height[n]
-            columns[depth].sort(key=lambda n: (wanted[n], height[n]))
-            height.update(
-                zip(columns[depth], spaced([wanted[n] for n in columns[depth]]), strict=True)
-            )
-    return [(node.depth, height[number]) for number, node in enumerate(graph.nodes)]
-
-
-def spaced(wanted: list[float]) -> list[float]:
-    """The heights nearest to the wanted ones (rising) that are at least 1 apart."""
-    # A run of heights that stand 1 apart moves as one; runs that meet are joined.
-    runs: list[tuple[float, int]] = []
-    for index, height in enumerate(wanted):
-        base, size = height - index, 1
-        while runs and runs[-1][0] >= base:
-            before, many = runs.pop()
-            base, size = (base * size + before * many) / (size + many), size + many
-        runs.append((base, size))
-    bases = [base for base, size in runs for _ in range(size)]
-    return [base + index for index, base in enumerate(bases)]
-
-
-def _rendered(graph: "Graph", kind: str, **options: Any) -> bytes:
+def _rendered(graph: Graph, kind: str, **options: Any) -> bytes:
     with style.context(STYLE), io.BytesIO() as file:
         figure(graph).savefig(file, format=kind, **options)
         return file.getvalue()
 
 
-def figure(graph: "Graph") -> Figure:
+def figure(graph: Graph) -> Figure:
     """The graph on a figure that is as large as it needs."""
     at = places(graph)
     named = len(graph.nodes) <= NAMED_MAX
@@ -284,7 +235,7 @@ def _on(line: Line, at: list[Place], part: float) -> Point:
     return x + part * (u - x) - off * (v - y), y + part * (v - y) + off * (u - x)
 
 
-def _draw_states(axes: Any, graph: "Graph", at: list[Place]) -> Iterator[Any]:
+def _draw_states(axes: Any, graph: Graph, at: list[Place]) -> Iterator[Any]:
     """Draw the states, and yield what the legend says of them."""
     marks = [_mark(node) for node in graph.nodes]
     for mark in (STATE, INITIAL, OVER, BROKEN):
@@ -305,7 +256,7 @@ def _draw_states(axes: Any, graph: "Graph", at: list[Place]) -> Iterator[Any]:
         axes.text(x, y, str(number), fontsize=8, ha="center", va="center", zorder=4)
 
 
-def _mark(node: "Node") -> Mark:
+def _mark(node: Node) -> Mark:
     if node.broken:
         return BROKEN
     if node.initial:
@@ -313,7 +264,7 @@ def _mark(node: "Node") -> Mark:
     return OVER if node.over else STATE
 
 
-def _title(graph: "Graph") -> str:
+def _title(graph: Graph) -> str:
     said = f"{len(graph.nodes)} states, {len(graph.edges)} events that lead from one to another"
     broken = [node.label.splitlines()[-1] for node in graph.nodes if node.broken]
     return "; ".join((said, *broken))

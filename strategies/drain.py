@@ -6,7 +6,6 @@ every lease nobody renews ends and the user of every session goes on. Nothing is
 
 from collections.abc import Iterator
 
-from kvproof.invariants.invariant import Finding
 from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
@@ -19,6 +18,7 @@ from kvproof.model.events import (
     TransferDone,
     TransferFail,
 )
+from kvproof.model.finding import Finding
 from kvproof.strategies.run import Run
 
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 
 
 class Violated(Exception):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
-from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import severity_of
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON, Severity
 
 

@@ -7,11 +7,11 @@ its invariants the answer.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import Finding
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import INVARIANTS, check_named
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.finding import Finding
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer.explorer import explore
 
@@ -36,6 +36,6 @@ def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
     for fault in faults:
         for cluster in map(cluster_named, fault.clusters):
             for name in broken_by(fault):
-                found = explore(cluster, rules_with([fault]), [INVARIANTS[name]])
+                found = explore(cluster, rules_with([fault]), [check_named(name)])
                 if found.finding is not None:
                     yield Witness(fault, cluster, found.events, found.finding)

@@ -1,17 +1,21 @@
-"""Hypothesis profiles, and golden transcripts that can be rewritten.
+"""Hypothesis profiles, golden transcripts that can be rewritten, and the command line.
 
 `KVPROOF_PROFILE` or `--hypothesis-profile` chooses dev (the default), ci or nightly.
 """
 
 import importlib.util
+import json
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kvproof.cli.main import main
 from kvproof.model.errors import AdapterDrift
+from tests.sentences import two_sentences
 
 TESTDATA = Path(__file__).parent / "testdata"
 CAREFUL = "only commit the changes if you understand them"
@@ -109,3 +113,47 @@ def golden(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
         assert text == old, f"{name} differs: if that is right run pytest --rewrite, {CAREFUL}"
 
     return compare
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line in a fresh folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def as_json(run: Callable[..., Any]) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Run a command line with `--json`: exit code and the object it printed."""
+
+    def call(*argv: str) -> tuple[int, dict[str, Any]]:
+        code, out, err = run(*argv, "--json")
+        assert err == ""
+        record = json.loads(out)
+        assert record["exit_code"] == code
+        assert record["command"] == argv[0]
+        return code, record
+
+    return call
+
+
+@pytest.fixture
+def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run a command line that must be refused; gives its message."""
+
+    def call(*argv: str) -> str:
+        code, out, err = run(*argv)
+        assert code == 2
+        assert out == ""
+        assert two_sentences(err), err
+        return err
+
+    return call

@@ -17,7 +17,7 @@ class Mistake(NamedTuple):
     def patch(self, patch: pytest.MonkeyPatch) -> None:
         """Put it into vLLM, after the contract is checked: what is put there in the place of a
         method need not name its parameters."""
-        from kvproof.live.contract.contract import check
+        from kvproof.live.contract_check import check
 
         check()
         self.change(patch)

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.live.contract.contract import check
+from kvproof.live.contract_check import check
 
 TRACE = str(Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl")
 COMMANDS = (

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic import case_targets, cases, counts
 from kvproof.model.arithmetic.algebra import Num, Truth, both, div, if_, max_
+from kvproof.model.arithmetic.cases import Cases, cases_of
 from kvproof.model.arithmetic.ranges import Range, at_least, between
 from kvproof.model.errors import UsageError
-from kvproof.strategies.symbolic import cases as module
-from kvproof.strategies.symbolic.cases import Cases, cases_of
 
 pytestmark = pytest.mark.proof
 
@@ -133,7 +132,7 @@ def test_many_conditions_are_tried_in_pairs() -> None:
     def many(**v: Num) -> Num:
         return sum(if_(n > 3, 1, 0) for n in v.values())
 
-    names = [f"n{i}" for i in range(module.COMBINED_MAX + 1)]
+    names = [f"n{i}" for i in range(case_targets.COMBINED_MAX + 1)]
     found = cases_of(many, dict.fromkeys(names, ANY), bound=6)
     seen = [[n > 3 for n in case] for case in numbers(found)]
     for i in range(len(names)):
@@ -144,7 +143,7 @@ def test_many_conditions_are_tried_in_pairs() -> None:
 
 def test_what_z3_gives_up_on_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """No three cubes: Z3 can neither find numbers nor say that there are none."""
-    monkeypatch.setattr(module, "EFFORT", 20_000)
+    monkeypatch.setattr(cases, "EFFORT", 20_000)
     ranges = dict.fromkeys("abc", at_least(1))
     found = cases_of(lambda a, b, c: if_(a * a * a + b * b * b == c * c * c, 1, 0), ranges)
     assert [t for t in found.unsettled if t.startswith("condition 1 is true")]
@@ -167,7 +166,7 @@ def comparing(n: Num) -> Num:
 def test_a_rule_that_z3_cannot_follow_says_what_to_write(
     rule: Callable[..., Any], said: str
 ) -> None:
-    with pytest.raises(UsageError, match=rf"{said}.*kvproof\.model\.algebra"):
+    with pytest.raises(UsageError, match=rf"{said}.*kvproof\.model\.arithmetic\.algebra"):
         cases_of(rule, {"n": ANY})
 
 
@@ -175,7 +174,7 @@ def test_a_rule_that_z3_cannot_follow_says_what_to_write(
     ("ranges", "bound"), [({"n": between(3, 2)}, None), ({"n": at_least(9)}, 4)]
 )
 def test_no_numbers_at_all_is_an_error(ranges: dict[str, Range], bound: int | None) -> None:
-    with pytest.raises(UsageError, match=r"No numbers are in their ranges.*Write wider ranges"):
+    with pytest.raises(UsageError, match=r"No numbers are in their ranges.*Use wider ranges"):
         cases_of(lambda n: n, ranges, bound=bound)
 
 
@@ -195,7 +194,7 @@ def test_other_processes_find_the_same_cases() -> None:
     program = (
         "from kvproof.model.arithmetic import counts;"
         "from kvproof.model.arithmetic.ranges import at_least;"
-        "from kvproof.strategies.symbolic.cases import cases_of;"
+        "from kvproof.model.arithmetic.cases import cases_of;"
         f"print(cases_of(counts.trim, dict.fromkeys({list(TRIM)}, at_least(0))))"
     )
     said = [

@@ -1,15 +1,14 @@
 """Certificates say what was asked, two solvers agree on them, and a wrong claim passes neither."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import z3
 
-from kvproof.cli.main import main
 from kvproof.model.arithmetic.algebra import Num, div
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
@@ -42,7 +41,6 @@ HANDFUL = (
     "pool.held_is_referenced",
     "transfer_of_mamba.lists_are_equally_long",
 )
-NOTHING_WRONG = "(set-logic ALL)\n(declare-const n Int)\n(assert (= n 7))\n(check-sat)\n"
 
 
 def z3_says(text: str) -> str:
@@ -170,82 +168,10 @@ def test_what_cvc5_gives_up_on_is_unknown() -> None:
     assert said.reason.startswith("cvc5 gave up: ")
 
 
-def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = main(("prove", *argv))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def test_prove_with_a_second_opinion(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("cvc5")
-    some = ("--obligation", "truncated_once", "--obligation", "pool.pool_adds_up", "--cross")
-    code, out, _ = call(capsys, *some)
-    assert code == 0
-    assert [line.rsplit("; ", 1)[-1] for line in out.splitlines()[:2]] == ["cvc5 agrees"] * 2
-    assert "of 3 questions cvc5 agrees on 3, disagrees on 0, does not know 0" in out
-    _, out, _ = call(capsys, *some, "--json")
-    record = json.loads(out)
-    assert record["second_opinion"] == {"questions": 3, AGREES: 3, UNKNOWN: 0, DISAGREES: 0}
-    assert [o["second_opinion"]["answer"] for o in record["obligations"]] == [AGREES, AGREES]
-
-
-def test_only_what_is_proved_is_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("cvc5")
-    some = ("--obligation", "trim_equal_positions", "--obligation", "truncated_once")
-    code, out, _ = call(capsys, *some, "--fault", "front_trim", "--cross", "--json")
-    said = [o["second_opinion"] for o in json.loads(out)["obligations"]]
-    assert code == 1
-    assert said[0] is None
-    assert said[1]["answer"] == AGREES
-
-
-def test_a_disagreement_is_red(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("cvc5")
-    monkeypatch.setattr(second_opinion, "certificate", lambda *_: NOTHING_WRONG)
-    code, out, _ = call(capsys, "--obligation", "truncated_once", "--cross")
-    assert code == 1
-    assert "cvc5 DISAGREES on 1 of 1 (truncated_once)" in out
-    assert "cvc5 says that this does: n = 7" in out
-    assert "one of the two solvers is wrong" in out
-    assert out.splitlines()[-1].startswith("VIOLATED")
-    code, out, _ = call(capsys, "--obligation", "truncated_once", "--cross", "--json")
-    record = json.loads(out)
-    assert (code, record["verdict"], record["invariant"]) == (1, "VIOLATED", "second_opinion")
-    assert record["obligations"][0]["second_opinion"][DISAGREES] == ["truncated_once"]
-
-
-def test_an_unknown_opinion_is_told_and_changes_no_verdict(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("cvc5")
-    gave_up = cross.Opinion(UNKNOWN, "cvc5 gave up: timeout", {}, 0.0)
-    monkeypatch.setattr(second_opinion, "second_opinion", lambda *_: gave_up)
-    code, out, _ = call(capsys, "--obligation", "pool.pool_adds_up", "--cross")
-    assert code == 0
-    assert "PROVED   pool.pool_adds_up" in out
-    assert "second opinion: unknown for 2 of 2 (pool.pool_adds_up.start, " in out
-    assert "agrees on 0, disagrees on 0, does not know 2" in out
-
-
-def test_without_cvc5_nothing_is_proved_or_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "cvc5", None)
-    monkeypatch.setattr("kvproof.cli.prove.prove", lambda *_: pytest.fail("it proved"))
-    code, out, err = call(capsys, "--cross", "--certificates", str(tmp_path / "new"))
-    assert (code, out) == (2, "")
-    assert "pip install 'kvproof[cross]'" in err
-    assert not (tmp_path / "new").exists()
-
-
-def test_certificates_are_written_and_nothing_is_overwritten(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_certificates_are_written_and_nothing_is_overwritten(run: Any, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "certificates"
     some = ("--obligation", "truncated_once", "--obligation", "pool.pool_adds_up")
-    code, out, _ = call(capsys, *some, "--certificates", str(folder))
+    code, out, _ = run("prove", *some, "--certificates", str(folder))
     assert code == 0
     assert f"3 certificates are in {folder}" in out
     names = ["pool.pool_adds_up.move", "pool.pool_adds_up.start", "truncated_once"]
@@ -254,7 +180,7 @@ def test_certificates_are_written_and_nothing_is_overwritten(
     assert files[2].read_text() == asked("truncated_once")[0]
     before = [path.stat().st_mtime_ns for path in files]
     for wanted in (folder, files[0]):
-        code, out, err = call(capsys, *some, "--certificates", str(wanted))
+        code, out, err = run("prove", *some, "--certificates", str(wanted))
         assert (code, out) == (2, "")
         assert "Write the name of a new folder" in err
     assert [path.stat().st_mtime_ns for path in files] == before

@@ -16,7 +16,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.packed import PackedSearch

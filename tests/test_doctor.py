@@ -19,7 +19,7 @@ WITHOUT_FEATURES = """
 import sys
 import types
 
-from kvproof.live.contract import contract
+from kvproof.live import contract_check as contract
 from kvproof.live.contract.table import TABLE
 
 places = [(e.feature, p.module, p.names[0]) for e in TABLE for p in e.places if p.names]
@@ -111,7 +111,7 @@ def test_without_vllm_nothing_can_be_driven(
 
 @pytest.fixture
 def _real_again() -> Iterator[None]:
-    from kvproof.live.contract.contract import check
+    from kvproof.live.contract_check import check
 
     check.cache_clear()
     yield

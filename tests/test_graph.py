@@ -13,7 +13,8 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.reports.graph import check, dot, graph_of, graphml, quoted, write
+from kvproof.reports.graph import graph_of
+from kvproof.reports.graph_file import check, dot, graphml, quoted, write
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import no_progress
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.live.contract import contract
+from kvproof.live import contract_check as contract
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
 from kvproof.model.presets import CLUSTERS

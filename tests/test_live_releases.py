@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.releases import whole
+from kvproof.cli.release_surveys import whole
 from kvproof.model.traces.trace_reader import read
 
 pytestmark = pytest.mark.live
@@ -13,11 +13,12 @@ FINDING = Path(__file__).parent.parent / "findings" / "superseded_state_reserved
 
 
 def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
-    from kvproof.live import availability, survey
+    from kvproof.cli import survey_release
+    from kvproof.live import availability
 
     out = tmp_path / "out.jsonl"
     options = ["--traces", str(tmp_path / "traces"), "--trace", str(FINDING)]
-    assert survey.main([str(out), *options]) == 0
+    assert survey_release.main([str(out), *options]) == 0
     records = whole(out, availability.installed())
     assert records is not None
     assert [r["shown"] for r in records] == [True]
@@ -26,9 +27,9 @@ def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
 
 
 def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.cli.survey_release import Surveyor
     from kvproof.live.machine import LiveMachine
     from kvproof.live.recorder import Recorder
-    from kvproof.live.survey import Surveyor
     from kvproof.model.presets import CLUSTERS
     from kvproof.strategies.sampling.survey import sampled
 

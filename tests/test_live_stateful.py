@@ -12,7 +12,7 @@ from hypothesis import settings
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.sampling.stateful import check_machine
 from tests.watching import Counting, known_rules, watched
 

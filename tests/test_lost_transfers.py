@@ -166,7 +166,7 @@ def test_where_nobody_renews_it_the_blocks_are_gone_under_the_reader() -> None:
     assert state.transfers == (READING,)
 
 
-@pytest.mark.parametrize("transfers", [(), (in_phase("telling"),)])
+@pytest.mark.parametrize("transfers", [(), (in_phase("releasing"),)])
 def test_only_what_is_leased_can_expire(transfers: tuple[Transfer, ...]) -> None:
     with pytest.raises(NotAllowed, match="r0 has no lease that could end"):
         expired(both(SENT, LOADS, *transfers))

@@ -20,8 +20,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.reports import graph
-from kvproof.reports.graph import DRAWN_MAX, Graph, check_size, graph_of, write
+from kvproof.reports import graph_file
+from kvproof.reports.graph import Graph, graph_of
+from kvproof.reports.graph_file import DRAWN_MAX, check_size, write
+from kvproof.reports.places import places, spaced
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
@@ -123,13 +125,13 @@ def test_events_between_the_same_states_are_joined() -> None:
     ],
 )
 def test_heights_are_apart_and_near_to_the_wanted(wanted: list[float], given: list[float]) -> None:
-    assert picture.spaced(wanted) == pytest.approx(given)
+    assert spaced(wanted) == pytest.approx(given)
 
 
 @pytest.mark.parametrize("name", [*SMALL, "pd", "pd-default"])
 def test_states_stand_in_columns_and_apart(name: str) -> None:
     made = graph_of(healthy(name, 140))
-    at = picture.places(made)
+    at = places(made)
     assert [depth for depth, _ in at] == [node.depth for node in made.nodes]
     for (depth, one), (other, two) in itertools.combinations(at, 2):
         assert depth != other or abs(one - two) > 0.999
@@ -150,7 +152,7 @@ def crossings(made: Graph, at: list[tuple[int, float]]) -> int:
 )
 def test_few_lines_cross(name: str, most: int) -> None:
     made = graph_of(healthy(name, 140))
-    assert crossings(made, picture.places(made)) <= most
+    assert crossings(made, places(made)) <= most
     if most:
         as_they_come = [(node.depth, float(number)) for number, node in enumerate(made.nodes)]
         assert crossings(made, as_they_come) > 5 * most
@@ -276,7 +278,7 @@ def test_the_answer_is_given_though_drawing_fails(
     def fails(_graph: Graph) -> str:
         raise UsageError("No. Write another.")
 
-    monkeypatch.setitem(graph.FORMATS, ".svg", fails)
+    monkeypatch.setitem(graph_file.FORMATS, ".svg", fails)
     code, out, err = run("--fault", "double_free", "--graph", "g.svg")
     assert (code, err) == (2, "No. Write another.\n")
     assert "VIOLATED" in out

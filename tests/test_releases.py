@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
+from kvproof.cli.release_surveys import Surveys, whole
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import releases as cache_folder
-from kvproof.live.releases import Cache, Failed, whole
+from kvproof.live.releases import Cache, Failed
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports import heat_table
@@ -189,14 +190,14 @@ def test_a_survey_that_is_there_is_not_made_again(
 ) -> None:
     made: list[str] = []
 
-    def make(_cache: Cache, version: str, out: Path, _options: Any) -> list[dict[str, Any]]:
+    def make(_surveys: Surveys, version: str, out: Path, _options: Any) -> list[dict[str, Any]]:
         made.append(version)
         if version == "0.19.0":
             raise Failed("no")
         out.write_text(lines({"vllm": version}, *good(), {"end": True}))
         return good()
 
-    monkeypatch.setattr(Cache, "_run", make)
+    monkeypatch.setattr(Surveys, "_run", make)
     arguments = ["releases", "--cache", str(tmp_path), "--releases", "0.18.0", "0.19.0"]
     assert main(arguments) == Verdict.UNKNOWN.exit_code
     assert main(arguments) == Verdict.UNKNOWN.exit_code
@@ -207,12 +208,12 @@ def test_a_survey_that_is_there_is_not_made_again(
 
 
 def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
+    surveys = Surveys(tmp_path)
     for name in ("0.18.0", "needed"):
         (tmp_path / "vllm" / name / "site-packages").mkdir(parents=True)
     half = tmp_path / "vllm" / "0.18.0" / "site-packages" / "vllm.py"
     half.write_text("raise ImportError('half of a vLLM')")
-    release = cache.survey("0.18.0", 0, 1)
+    release = surveys.survey("0.18.0", 0, 1)
     assert release.records == ()
     assert release.reason
 
@@ -238,7 +239,7 @@ def test_what_all_releases_need_is_installed_once(
 def test_what_pip_says_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_folder, "PACKAGES", ("kvproof-no-such-package",))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    release = Cache(tmp_path).survey("0.18.0", 0, 1)
+    release = Surveys(tmp_path).survey("0.18.0", 0, 1)
     assert release.reason.startswith("pip cannot install it: ")
     assert not list((tmp_path / "vllm").iterdir())
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.events import Complete
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.traces.trace import Trace, write

@@ -14,8 +14,8 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
-from kvproof.strategies.conformance.count_conformance import TIE
 from kvproof.strategies.conformance.replay import record
+from kvproof.strategies.count_conformance import TIE
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome
 from tests.mistakes import MISTAKES

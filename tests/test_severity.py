@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import INVARIANTS, gravest, severity_of
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.reports import junit
-from kvproof.strategies.conformance.count_conformance import TIE
+from kvproof.strategies.count_conformance import TIE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict

@@ -14,7 +14,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine, Request
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint, symmetry
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored

@@ -28,7 +28,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL
-from kvproof.strategies.conformance.count_conformance import TIE, ties
+from kvproof.strategies.count_conformance import TIE, ties
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample

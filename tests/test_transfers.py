@@ -96,19 +96,19 @@ def declined(state: State, cluster: Any = PAIR, name: str = "r0") -> State:
 
 
 def test_p_is_only_told_where_nothing_is_loaded() -> None:
-    assert phase(declined(both(SENT, None, OFFERED))) == "telling"
+    assert phase(declined(both(SENT, None, OFFERED))) == "releasing"
     hits = ASKS._replace(external=0)
     told = declined(both(SENT, hits, OFFERED)).transfer("r0")
-    assert told == OFFERED._replace(phase="telling", local=((),), pairs=(((), ()),))
+    assert told == OFFERED._replace(phase="releasing", local=((),), pairs=(((), ()),))
 
 
 def test_where_p_pushes_it_gets_a_report() -> None:
     hits = ASKS._replace(external=0)
     state = declined(both(SENT, hits, OFFERED), pair(FULL, transfer="push"))
-    assert state.transfer("r0") == OFFERED._replace(phase="telling")
+    assert state.transfer("r0") == OFFERED._replace(phase="releasing")
 
 
-@pytest.mark.parametrize("transfer", [READING, OFFERED._replace(phase="telling")])
+@pytest.mark.parametrize("transfer", [READING, OFFERED._replace(phase="releasing")])
 def test_a_transfer_under_way_is_not_declined(transfer: Transfer) -> None:
     state = both(SENT, None, transfer)
     assert declined(state) == state
@@ -117,7 +117,7 @@ def test_a_transfer_under_way_is_not_declined(transfer: Transfer) -> None:
 
 def test_what_d_kept_until_its_lease_ended_is_over_when_p_needs_it_no_more() -> None:
     kept = Transfer("r0 reverse", "expired", 4, ())
-    assert phase(declined(both(None, None, kept), name="r0 reverse"), "r0 reverse") == "taken"
+    assert phase(declined(both(None, None, kept), name="r0 reverse"), "r0 reverse") == "closed"
 
 
 # A request has all its tokens
@@ -225,7 +225,7 @@ def test_who_waits_on_d_lets_go_and_p_is_told() -> None:
     state = left(both(SENT, ASKS, OFFERED))
     assert statuses(state) == {"P": "sending"}
     assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
-    assert phase(state) == "telling"
+    assert phase(state) == "releasing"
 
 
 def test_what_is_left_behind_comes_free_first_and_nothing_under_a_load() -> None:
@@ -263,7 +263,7 @@ def test_an_aborted_reader_lets_go_now() -> None:
 
 
 def test_p_is_told_of_what_nobody_reads() -> None:
-    begun = both(SENT, ASKS, OFFERED._replace(phase="telling"))
+    begun = both(SENT, ASKS, OFFERED._replace(phase="releasing"))
     state = transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE)
     assert statuses(state) == {"D": "waiting"}
     assert state.engine("D") == begun.engine("D")
@@ -273,7 +273,7 @@ def test_what_has_not_begun_cannot_end() -> None:
     for transfers in (), (OFFERED,):
         with pytest.raises(NotAllowed, match="has no transfer that could end"):
             transfer_ends.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0", REFERENCE)
-    unfinished = Transfer("r0", "telling", 0, ())
+    unfinished = Transfer("r0", "releasing", 0, ())
     with pytest.raises(NotAllowed, match="is not finished on P"):
         transfer_ends.transfer_done(PAIR, both(None, ASKS, unfinished), "r0", REFERENCE)
 

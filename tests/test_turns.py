@@ -20,7 +20,7 @@ from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Transfer
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kvproof.live.contract.contract import check
+from kvproof.live.contract_check import check
 from kvproof.model.arithmetic.algebra import Num, Truth, any_of, both, not_
+from kvproof.model.arithmetic.case_targets import as_tuple
+from kvproof.model.arithmetic.cases import Cases, always, cases_of
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.symbolic.cases import Cases, always, as_tuple, cases_of
 
 
 @dataclass(frozen=True)

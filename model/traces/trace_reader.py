@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kvproof.invariants.invariant import Finding
 from kvproof.model import events_json
 from kvproof.model.because import About
 from kvproof.model.config import config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.trace import KIND, SCHEMA, Trace
 from kvproof.model.traces.trace_upgrade import upgraded

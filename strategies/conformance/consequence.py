@@ -7,10 +7,10 @@ to see which one will break. It may be none, and then nothing is said.
 
 from collections.abc import Sequence
 
-from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import AdapterDrift, NotAllowed
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.strategies.conformance.replay import offered
 from kvproof.strategies.drain import NOTHING_CHANGES, over, take_round, unfinished

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.model import termination
 from kvproof.model.errors import NotAllowed, UsageError
@@ -22,6 +22,7 @@ from kvproof.model.events import (
     stimulus,
     told_alike,
 )
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.reference.apply import initial
 from kvproof.model.reference.default_rules import REFERENCE
@@ -29,7 +30,7 @@ from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
 from kvproof.model.traces.trace import Trace
-from kvproof.strategies.conformance.count_conformance import TIE, ties
+from kvproof.strategies.count_conformance import TIE, ties
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict

@@ -8,10 +8,10 @@ was explained before and still stands. Any other is new.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kvproof.invariants.invariant import Finding
 from kvproof.model.because import About
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.signature import signature
 from kvproof.model.step import Step

@@ -11,10 +11,11 @@ from typing import Protocol
 
 import networkx as nx
 
-from kvproof.invariants.invariant import Finding, Invariant, broken
+from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare, describe
+from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State

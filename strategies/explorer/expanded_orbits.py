@@ -6,10 +6,11 @@ keeps its name: among representatives alone, two requests that take turns could 
 
 from collections.abc import Sequence
 
-from kvproof.invariants.invariant import Finding, broken
+from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
+from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State

@@ -22,8 +22,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.conformance.count_conformance import ties
 from kvproof.strategies.conformance.filled import filled
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.fairness import no_progress

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.invariant import Invariant
 from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
@@ -32,6 +32,7 @@ from kvproof.model.events import (
     TransferFail,
     describe,
 )
+from kvproof.model.finding import Finding
 from kvproof.strategies.explorer.exhaustive import StateGraph
 
 DEADLOCK = "nothing can happen any more"

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
-from kvproof.invariants.invariant import Finding
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Collapse, Parts

@@ -87,13 +87,11 @@ def directed_steps(
 
 
 class Exercised(NamedTuple):
-    """One abstract step: how often the model and the machine took it, and why the machine never
-    did, where that is known."""
+    """One abstract step, and how often the model and the machine took it."""
 
     step: str
     model: int
     machine: int
-    reason: str
 
     @property
     def missed(self) -> bool:
@@ -101,18 +99,17 @@ class Exercised(NamedTuple):
         return bool(self.model) and not self.machine
 
 
-def table(known: Counter[str], exercised: Counter[str], reasons: dict[str, str]) -> list[Exercised]:
+def table(known: Counter[str], exercised: Counter[str]) -> list[Exercised]:
     """All abstract steps of either, in alphabetical order."""
     names = sorted({*known, *exercised})
-    return [Exercised(n, known.get(n, 0), exercised.get(n, 0), reasons.get(n, "")) for n in names]
+    return [Exercised(n, known.get(n, 0), exercised.get(n, 0)) for n in names]
 
 
 def verdict(rows: Iterable[Exercised], outcomes: Iterable[Outcome]) -> Verdict:
-    """SAMPLED where every step was exercised or is known not to be; UNKNOWN where one was not;
-    VIOLATED where an episode was."""
+    """SAMPLED where every step was exercised; UNKNOWN where one was not; VIOLATED where an episode
+    was."""
     if any(outcome.verdict is Verdict.VIOLATED for outcome in outcomes):
         return Verdict.VIOLATED
     if any(outcome.verdict is Verdict.UNKNOWN for outcome in outcomes):
         return Verdict.UNKNOWN
-    missed = any(row.missed and not row.reason for row in rows)
-    return Verdict.UNKNOWN if missed else Verdict.SAMPLED
+    return Verdict.UNKNOWN if any(row.missed for row in rows) else Verdict.SAMPLED

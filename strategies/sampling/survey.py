@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kvproof.invariants.invariant import Finding
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around

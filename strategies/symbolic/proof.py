@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from kvproof.invariants.invariant import Finding
+from kvproof.model.finding import Finding
 from kvproof.strategies.symbolic.cti import Counterexample
 from kvproof.strategies.verdict import Verdict
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import Finding
+from kvproof.model.finding import Finding
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import certificate, questions
 from kvproof.strategies.symbolic.cross import (

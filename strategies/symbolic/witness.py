@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kvproof.invariants.invariant import Finding, Invariant
+from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction.registry import relevant, systems
@@ -21,6 +21,7 @@ from kvproof.model.counting_abstraction.relation import PROJECTIONS
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.explorer import explore

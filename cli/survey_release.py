@@ -1,4 +1,4 @@
-"""The survey of one release, in a process of its own: `python -m kvproof.live.survey OUT`.
+"""The survey of one release, in a process of its own: `python -m kvproof.cli.survey_release OUT`.
 
 Drives the vLLM that this process imports, asks the invariants alone (of the guards no older release
 was tried), and writes what it found as JSON Lines: a header, one record for each cluster
@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvproof.invariants.invariant import Finding
 from kvproof.live.availability import installed
-from kvproof.live.contract.contract import check
 from kvproof.live.contract.features import CORE
+from kvproof.live.contract_check import check
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces import trace as trace_file
@@ -156,7 +156,9 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the records as they come. Returns 0, or 3 with the reason on standard error where this
     vLLM cannot be driven at all."""
-    parser = argparse.ArgumentParser(prog="python -m kvproof.live.survey", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m kvproof.cli.survey_release", description=__doc__
+    )
     parser.add_argument("out", type=Path, help="the file to write")
     parser.add_argument("--traces", type=Path, required=True, help="folder for traces")
     parser.add_argument("--episodes", type=int, default=1)

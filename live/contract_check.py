@@ -5,8 +5,8 @@ import importlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kvproof.live import contract_samples as samples
 from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
-from kvproof.live.contract import samples
 from kvproof.live.contract.entry import Entry, Place
 from kvproof.live.contract.features import CORE, used_by, with_needs
 from kvproof.live.contract.lookup import Missing, find, last_line

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live import availability, live_summary
-from kvproof.live.live_summary import Ran, ran
+from kvproof.cli import live_summary
+from kvproof.cli.live_summary import Ran, ran
+from kvproof.live import availability
 from kvproof.model.errors import UsageError
 
 LIVE = "tests.test_live_faults"
@@ -137,9 +138,9 @@ def test_a_report_that_cannot_be_read_is_bad_usage(
     assert "Write pytest --junitxml=" in captured.err
 
 
-def test_the_notice_does_not_import_vllm(report: Report) -> None:
+def test_the_summary_does_not_import_vllm(report: Report) -> None:
     program = (
-        "import sys; from kvproof.live import live_summary; live_summary.main(sys.argv[1:]); "
+        "import sys; from kvproof.cli import live_summary; live_summary.main(sys.argv[1:]); "
         + ("sys.exit('vllm' in sys.modules)")
     )
     done = subprocess.run([sys.executable, "-c", program, report.path], capture_output=True)

@@ -1,6 +1,6 @@
 """The last line of a test run: what of it ran on live vLLM.
 
-`python -m kvproof.live.live_summary REPORT` reads the JUnit report of pytest and imports no vLLM.
+`python -m kvproof.cli.live_summary REPORT` reads the JUnit report of pytest and imports no vLLM.
 Where KVPROOF_REQUIRE_LIVE is set, it ends with exit code 3 unless enough live tests passed.
 """
 
@@ -63,7 +63,7 @@ def _outcome(case: ET.Element) -> str:
     return "expected" if skipped.get("type") == "pytest.xfail" else "skipped"
 
 
-def notice(report: Path) -> tuple[str, bool]:
+def summary(report: Path) -> tuple[str, bool]:
     """The line to print, and whether enough live tests passed and none was skipped."""
     try:
         version = availability.installed()
@@ -83,13 +83,11 @@ def notice(report: Path) -> tuple[str, bool]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the line. Returns 0, 2 for a report that cannot be read, 3 where too little ran."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kvproof.live.live_summary", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m kvproof.cli.live_summary", description=__doc__)
     parser.add_argument("report", type=Path, help="JUnit report of pytest")
     args = parser.parse_args(argv)
     try:
-        said, enough = notice(args.report)
+        said, enough = summary(args.report)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2

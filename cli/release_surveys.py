@@ -1,0 +1,135 @@
+"""Surveys of releases of vLLM, each in a process of its own, kept in the cache folder."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import kvproof
+from kvproof.cli import survey_release
+from kvproof.live.releases import Cache, Failed, environment
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.traces import trace
+from kvproof.model.traces.trace import Trace
+from kvproof.reports.heat_map import Release
+from kvproof.strategies.witnesses import witnesses
+
+SURVEYED = (
+    "0.18.0",
+    "0.19.0",
+    "0.20.2",
+    "0.21.0",
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.1",
+    "0.28.0",
+    "0.30.0",
+    "0.32.0",
+    "0.33.0",
+)
+"""The releases of the heat map, oldest first, where none is named."""
+
+SURVEY_S = 900.0
+"""Seconds after which a survey is given up."""
+
+
+def fingerprint() -> str:
+    """What this kvproof is: its version and its code, shortened."""
+    root = Path(kvproof.__file__).parent
+    digest = hashlib.sha256(kvproof.__version__.encode())
+    rooms = [root / room for room in ("model", "invariants", "strategies", "live")]
+    files = [file for room in rooms for file in sorted(room.rglob("*.py"))]
+    for file in (*files, Path(survey_release.__file__)):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Surveys:
+    """The surveys that a cache folder keeps. Raises UsageError where it cannot be made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.releases = Cache(folder)
+        self.folder = self.releases.made("surveys")
+        self.lock = threading.Lock()
+
+    def witnesses(self) -> Path:
+        """The runs that every survey follows, as traces. They are made once for this kvproof."""
+        folder = self.folder / f"witnesses-{fingerprint()}"
+        with self.lock:
+            if not folder.exists():
+                part = Path(tempfile.mkdtemp(prefix="witnesses-", dir=folder.parent))
+                for index, (fault, cluster, events, finding) in enumerate(
+                    witnesses(FAULTS.values())
+                ):
+                    kept = Trace(cluster, events, None, finding, (fault.name,))
+                    trace.write(part / f"{index:03}.jsonl", kept)
+                part.replace(folder)
+        return folder
+
+    def survey(self, version: str, seed: int, episodes: int) -> Release:
+        """The survey of a release, taken from the cache where it is there whole."""
+        stem = f"{version}-{fingerprint()}-{seed}-{episodes}"
+        kept = self.folder / f"{stem}.jsonl"
+        records = whole(kept, version)
+        if records is None:
+            options = ["--seed", str(seed), "--episodes", str(episodes)]
+            options += ["--witnesses", str(self.witnesses())]
+            try:
+                records = self._run(version, kept, options)
+            except Failed as failed:
+                return Release(version, reason=str(failed))
+        return Release(version, tuple(records))
+
+    def follow(self, version: str, file: Path) -> Release:
+        """One trace on a release. Not kept."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            out = Path(folder) / "trace.jsonl"
+            try:
+                records = self._run(version, out, ["--trace", str(file.absolute())])
+            except Failed as failed:
+                return Release(version, reason=str(failed))
+            return Release(version, tuple(records))
+
+    def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
+        """Run a survey in a process of its own. Raises Failed."""
+        folders = [self.releases.installed(version), self.releases.needed()]
+        part, traces = out.with_suffix(".part"), out.with_suffix("")
+        shutil.rmtree(traces, ignore_errors=True)
+        command = [sys.executable, "-m", "kvproof.cli.survey_release", str(part)]
+        command += ["--traces", str(traces), *options]
+        try:
+            ran = subprocess.run(
+                command,
+                env=environment(folders),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SURVEY_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
+        if ran.returncode != 0:
+            raise Failed((ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()[-1])
+        part.replace(out)
+        records = whole(out, version)
+        if records is None:
+            raise Failed("its survey has no end")
+        return records
+
+
+def whole(path: Path, version: str) -> list[dict[str, Any]] | None:
+    """The records of a survey of this release; None where the file is not there, or not whole."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return None
+    if len(lines) < 2 or lines[0] != {"vllm": version} or lines[-1] != {"end": True}:
+        return None
+    return lines[1:-1]

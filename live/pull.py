@@ -1,0 +1,131 @@
+"""Live KV transfers that the receiver reads (NIXL pull): what each event does to them.
+
+A transfer is known by the key of `follow_up_turns`: the request, or its reverse transfer from D to
+P. Each method takes the state as it was, moves what a worker would move, reports it to the
+schedulers, and gives the state with the transfer as it is now.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvproof.live import nixl
+from kvproof.live.node import Node
+from kvproof.model import memory
+from kvproof.model.config import Cluster
+from kvproof.model.phases import Phase
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.state import State, Transfer
+
+
+class Pull:
+    """The transfers between the engines of a cluster."""
+
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
+        self.cluster = cluster
+        self.nodes = nodes
+        self.params: dict[str, dict[str, Any]] = {}
+
+    def params_of_prefill(self, engine: str, request: str) -> dict[str, Any]:
+        """The `kv_transfer_params` of a request that is sent to P. A follow-up turn has those that
+        D returned."""
+        new = {"do_remote_decode": True, "do_remote_prefill": False}
+        return dict(self.params.get(follow_up_turns.incoming(self.cluster, engine, request), new))
+
+    def params_of_decode(self, request: str) -> dict[str, Any]:
+        """The `kv_transfer_params` of a request that is sent to D: those that P returned."""
+        return dict(self.params[request])
+
+    def offered(
+        self, state: State, request: str, params: dict[str, Any], computed_tokens: int
+    ) -> State:
+        """An engine has finished a request, and returned these `kv_transfer_params`."""
+        if not (params.get("do_remote_prefill") or params.get("do_remote_decode")):
+            return state
+        key = request if params.get("do_remote_prefill") else follow_up_turns.reverse_of(request)
+        self.params[key] = params
+        lists = nixl.as_lists(params["remote_block_ids"])
+        tokens = params.get("remote_num_tokens", computed_tokens)
+        return state.with_transfer(key, Transfer(key, Phase.OFFERED, tokens, lists))
+
+    def started(self, state: State, node: Node, requests: Mapping[str, Any]) -> State:
+        """A worker gets the requests to read, or to notify the sender that it need not."""
+        for name, meta in requests.items():
+            key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
+            transfer = state.transfer(key)
+            if transfer is not None and transfer.phase == Phase.EXPIRED:
+                ended = (
+                    follow_up_turns.requested(transfer)
+                    if nixl.awaits(meta)
+                    else follow_up_turns.over(transfer)
+                )
+                state = state.with_transfer(key, ended)
+            elif transfer is not None and transfer.phase == Phase.OFFERED:
+                state = state.with_transfer(key, self._started(transfer, node, meta))
+        return state
+
+    def _started(self, transfer: Transfer, node: Node, meta: Any) -> Transfer:
+        if not nixl.awaits(meta):
+            count = len(node.cfg.groups)
+            empty: Any = ((),) * count
+            nothing: Any = (((), ()),) * count
+            return transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
+        local = nixl.as_lists(meta.local_block_ids)
+        remote = nixl.as_lists(meta.remote.block_ids)
+        source = follow_up_turns.parties(self.cluster, transfer.request).source
+        pairs = nixl.paired(node.nixl, source, local, remote)
+        return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
+
+    def done(self, state: State, key: str) -> State:
+        """A read has ended well, or the sender was notified."""
+        transfer = state.transfer(key)
+        source, sent, sink, taken = follow_up_turns.parties(self.cluster, key)
+        p, d = self.nodes[source.name], self.nodes[sink.name]
+        if transfer is not None and transfer.phase == Phase.READING:
+            filled = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
+            d.worker.memory = filled.memory
+            d.report(finished_recving={taken})
+        turned = transfer if follow_up_turns.is_reverse(key) else None
+        state = state.with_transfer(key, turned and follow_up_turns.over(turned))
+        if sent in p.scheduler.requests:
+            p.report(finished_sending={sent})
+        return state
+
+    def failed(self, state: State, key: str) -> State:
+        """A read has failed, and its receiver is told so."""
+        transfer = state.transfer(key)
+        if transfer is not None and transfer.phase == Phase.REFUSED:
+            state = state.with_transfer(key, follow_up_turns.over(transfer))
+        elif transfer is not None:
+            state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
+            state = state._replace(failures=state.failures + 1)
+        taken = follow_up_turns.parties(self.cluster, key).taken
+        self.receiver(key).report(failed_recving={taken}, finished_recving={taken})
+        return state
+
+    def receiver(self, key: str) -> Node:
+        """The engine that reads."""
+        return self.nodes[follow_up_turns.parties(self.cluster, key).sink.name]
+
+    def aborted(self, state: State, node: Node, request: str) -> State:
+        """An engine has aborted a request: D notifies P that it will not read."""
+        transfer = state.transfer(request)
+        on_decode = node is self.nodes[self.cluster.decode.name]
+        if transfer is None or transfer.phase != Phase.OFFERED or not on_decode:
+            return state
+        if request not in node.scheduler.connector.connector_scheduler._reqs_need_recv:
+            return state
+        return state.with_transfer(request, transfer.to(Phase.RELEASING))
+
+    def lease_ended(self, state: State, key: str) -> State:
+        """The sender keeps the blocks no longer."""
+        transfer = state.transfer(key)
+        source, sent, _, _ = follow_up_turns.parties(self.cluster, key)
+        self.nodes[source.name].report(finished_sending={sent})
+        if transfer is not None and follow_up_turns.is_reverse(key):
+            return state.with_transfer(key, follow_up_turns.expired(transfer))
+        if transfer is None or transfer.phase == Phase.LOST:
+            return state
+        state = state.with_transfer(key, None)
+        if transfer.phase == Phase.OFFERED:
+            state = state.ending(self.cluster.decode.name, key)
+        return state

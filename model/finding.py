@@ -1,0 +1,20 @@
+"""What a check found: which one does not hold, and why."""
+
+from dataclasses import dataclass, field
+
+from kvproof.model.because import About, Reasons
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A check that does not hold, and why. `invariant` is the id of an invariant or of a guard. Two
+    findings are equal that say the same; `about` tells it once more, as data."""
+
+    invariant: str
+    reasons: Reasons
+    about: About = field(default=About(), compare=False)
+
+    @property
+    def sentence(self) -> str:
+        """The reasons as one sentence."""
+        return ", yet ".join(("; ".join(self.reasons[:-1]) or "so", self.reasons[-1]))

@@ -1,0 +1,127 @@
+"""The explored graph as a file: GraphML for programs, DOT for pictures; small ones drawn."""
+
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import networkx as nx
+
+from kvproof.model.errors import UsageError
+from kvproof.model.traces.new_file import write_new
+from kvproof.reports.graph import Graph, graph_of
+from kvproof.strategies.explorer.exhaustive import StateGraph
+
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters an XML file cannot hold; a name in a cluster may."""
+
+RED = ", color=red, fontcolor=red, penwidth=2"
+"""What DOT gives the violation."""
+
+
+def graphml(graph: Graph) -> str:
+    """The graph as GraphML. Nodes carry label, depth, initial, over and broken, edges the event."""
+    made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+    for number, node in enumerate(graph.nodes):
+        made.add_node(number, **node._replace(label=_xml(node.label))._asdict())
+    for number, edge in enumerate(graph.edges):
+        # The key becomes the id of the edge, which must be its own in the whole file.
+        made.add_edge(edge.origin, edge.target, key=f"e{number}", event=_xml(edge.event))
+    return "\n".join(nx.generate_graphml(made, named_key_ids=True)) + "\n"
+
+
+def dot(graph: Graph) -> str:
+    """The graph as DOT: the initial state bold, states that are over framed twice, the trace of the
+    finding in red."""
+    lines = [
+        "digraph kvproof {",
+        '  node [shape=box, style=rounded, fontname="Helvetica"];',
+        '  edge [fontname="Helvetica", fontsize=10];',
+    ]
+    for number, node in enumerate(graph.nodes):
+        more = ', style="rounded,bold"' if node.initial else ""
+        more += ", peripheries=2" if node.over else ""
+        more += RED if node.broken else ""
+        lines.append(f"  {number} [label={quoted(node.label)}{more}];")
+    for edge in graph.edges:
+        more = RED if edge.violating else ""
+        lines.append(f"  {edge.origin} -> {edge.target} [label={quoted(edge.event)}{more}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def svg(graph: Graph) -> str:
+    """A small graph drawn, as SVG. Needs matplotlib, as `png` does."""
+    from kvproof.reports import picture
+
+    return picture.svg(graph)
+
+
+def png(graph: Graph) -> bytes:
+    """A small graph drawn, as PNG."""
+    from kvproof.reports import picture
+
+    return picture.png(graph)
+
+
+FORMATS: dict[str, Callable[[Graph], str | bytes]] = {
+    ".graphml": graphml,
+    ".dot": dot,
+    ".svg": svg,
+    ".png": png,
+}
+"""How a graph is written, by the end of the file's name."""
+
+DRAWN = (".svg", ".png")
+"""The formats for small graphs only."""
+
+UNDRAWN = " or ".join(suffix for suffix in FORMATS if suffix not in DRAWN)
+
+DRAWN_MAX = 150
+"""States of a graph that is drawn, at most: with more nobody can follow a line."""
+
+
+def check(path: Path) -> None:
+    """Raise UsageError where a graph cannot be written there: ask before a long search."""
+    if path.suffix not in FORMATS:
+        *most, last = FORMATS
+        raise UsageError(
+            f"The file {path} is no known kind of graph. "
+            f"Write a name that ends in {', '.join(most)} or {last}."
+        )
+    if path.suffix in DRAWN and importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(
+            f"The picture {path} needs matplotlib, which is not installed. "
+            f"Write pip install 'kvproof[picture]', or a name that ends in {UNDRAWN}."
+        )
+    if path.exists():
+        raise UsageError(
+            f"The file {path} exists and is not overwritten. Write the name of a new file."
+        )
+
+
+def check_size(path: Path, states: int) -> None:
+    """Raise UsageError where a graph with so many states is not drawn."""
+    if path.suffix in DRAWN and states > DRAWN_MAX:
+        raise UsageError(
+            f"The graph has more than {DRAWN_MAX} states, too many for the picture {path}. "
+            f"Write a smaller --config, or a name that ends in {UNDRAWN}."
+        )
+
+
+def write(path: Path, reached: StateGraph) -> None:
+    """Write the graph to a new file, as its suffix says. Raises UsageError where it exists, cannot
+    be written, has another suffix, or is a picture of too many states."""
+    check(path)
+    check_size(path, len(reached.states))
+    made = FORMATS[path.suffix](graph_of(reached))
+    write_new(path, made)
+
+
+def quoted(text: str) -> str:
+    """A text as a DOT string that shows it as it is."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _xml(text: str) -> str:
+    return NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,180 @@
+"""kvproof explore: what it finds and keeps, and how it stops and goes on."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli import explore as explore_command
+from kvproof.model.faults.registry import FAULTS
+from kvproof.strategies.explorer.packed import PackedSearch
+
+SMALL = ["--config", "pd-full"]
+BROKEN = ["--fault", "front_trim"]
+VIOLATED_KEYS = {"invariant", "must_be_true", "reasons", "trace", "trace_length", "leads_to"}
+
+
+def traces() -> list[Path]:
+    return sorted(Path("kvproof-traces").glob("*.jsonl"))
+
+
+def test_explore_exhausts(as_json: Any) -> None:
+    code, record = as_json("explore", *SMALL)
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+    assert 0 < record["depth"] < record["states_distinct"] <= record["states_generated"]
+    assert record["config"]["name"] == "pd-full"
+    assert record["faults"] == []
+    assert not VIOLATED_KEYS & set(record)
+    assert traces() == []
+
+
+def test_explore_that_is_cut_is_unknown(as_json: Any) -> None:
+    code, record = as_json("explore", *SMALL, "--states-max", "5")
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    assert "5" in record["reason"]
+
+
+def test_explore_finds_a_fault_in_its_own_cluster_and_keeps_the_trace(as_json: Any) -> None:
+    code, record = as_json("explore", *BROKEN, "--seed", "4")
+    assert (code, record["verdict"]) == (1, "VIOLATED")
+    assert record["invariant"] in FAULTS["front_trim"].breaks
+    assert record["config"]["name"] == FAULTS["front_trim"].cluster
+    assert record["faults"] == [{"name": "front_trim"}]
+    assert record["seed"] == 4
+    assert traces() == [Path(record["trace"])]
+    events = [line for line in Path(record["trace"]).read_text().splitlines() if '"event"' in line]
+    assert len(events) == record["trace_length"]
+
+
+def test_explore_prints_the_trace_and_a_command_that_replays_it(run: Any) -> None:
+    code, out, _ = run("explore", *BROKEN)
+    assert code == 1
+    command = next(line for line in out.splitlines() if line.startswith("Replay it: kvproof "))
+    argv = command.removeprefix("Replay it: kvproof ").split()
+    code, out, _ = run(*argv)
+    assert code == 1
+    assert out.startswith("VIOLATED, reproduced on machine model")
+
+
+def test_a_second_violation_gets_a_file_of_its_own(run: Any) -> None:
+    run("explore", *BROKEN, "--traces", "kept")
+    first = {path: path.read_text() for path in Path("kept").iterdir()}
+    run("explore", *BROKEN, "--traces", "kept")
+    assert len(list(Path("kept").iterdir())) == 2
+    assert all(path.read_text() == text for path, text in first.items())
+
+
+def test_invariant_narrows(as_json: Any) -> None:
+    code, record = as_json("explore", *BROKEN, "--invariant", "pool_adds_up")
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+
+
+def test_invariant_narrows_to_a_guard(as_json: Any) -> None:
+    broken = ["--fault", "resumes_before_late_output"]
+    for guard, code in (("admitted_request_was_waiting", 1), ("load_is_offered", 0)):
+        found, _ = as_json("explore", *broken, "--invariant", guard)
+        assert found == code
+
+
+EXPAND = PackedSearch.expand
+
+
+def interrupted(search: PackedSearch) -> None:
+    """The user presses Ctrl-C while the tenth state is expanded."""
+    if search.reached.expanded == 10:
+        signal.raise_signal(signal.SIGINT)
+    EXPAND(search)
+
+
+def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PackedSearch, "expand", interrupted)
+    code, record = as_json("explore", *SMALL)
+    assert (code, record["verdict"], record["reason"]) == (3, "UNKNOWN", "interrupted")
+    assert 1 < record["states_distinct"] < 25
+
+
+def test_an_interrupted_search_goes_on(as_json: Any, run: Any) -> None:
+    _, whole = as_json("explore", *SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PackedSearch, "expand", interrupted)
+        code, out, _ = run("explore", *SMALL, "--checkpoint", "kept")
+    assert (code, out.splitlines()[-1]) == (
+        3,
+        "To go on, write the same command with --resume (kept in kept).",
+    )
+    code, record = as_json("explore", *SMALL, "--checkpoint", "kept", "--resume")
+    assert (code, record["verdict"]) == (0, "EXHAUSTED")
+    for name in ("states_distinct", "states_generated", "events", "goals", "margins"):
+        assert record[name] == whole[name]
+
+
+def test_a_checkpoint_is_not_overwritten(run: Any) -> None:
+    Path("kept").write_text("something else", encoding="utf-8")
+    code, _, err = run("explore", *SMALL, "--checkpoint", "kept")
+    assert (code, Path("kept").read_text(encoding="utf-8")) == (2, "something else")
+    assert "not overwritten" in err
+    code, _, err = run("explore", *SMALL, "--resume")
+    assert (code, err) == (
+        2,
+        "There is nothing to resume from. Write --checkpoint FILE as well.\n",
+    )
+
+
+def test_explore_writes_the_graph(run: Any) -> None:
+    code, _, _ = run("explore", *SMALL, "--graph", "g.dot")
+    assert code == 0
+    assert Path("g.dot").read_text(encoding="utf-8").startswith("digraph")
+    code, _, err = run("explore", *SMALL, "--graph", "g.png")
+    assert code == 2
+    assert ".graphml" in err
+
+
+def test_explore_tells_what_it_never_met(run: Any) -> None:
+    _, out, _ = run("explore", *SMALL)
+    assert "never in this scope: preemption" in out
+    assert "nearest: pool_adds_up came within" in out
+    _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
+    assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
+
+
+def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
+    as_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explore_command, "no_return", impatient)
+    code, record = as_json("explore", *BROKEN)
+    assert (code, record["verdict"]) == (1, "VIOLATED")
+    assert Path(record["trace"]).exists()
+    assert "no_return" not in record
+
+
+def test_the_point_of_no_return_is_in_the_record(as_json: Any) -> None:
+    _, record = as_json("explore", "--fault", "loads_take_the_last_blocks")
+    assert record["no_return"]["event"] == 8
+    assert record["no_return"]["irrelevant"] == [9, 10, 11, 12]
+    _, record = as_json("explore", *SMALL)
+    assert "no_return" not in record
+
+
+def test_an_interrupted_gate_says_what_was_not_run(
+    as_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PackedSearch, "expand", interrupted)
+    code, record = as_json("gate", *SMALL)
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    reasons = {part["command"]: part["reason"] for part in record["parts"]}
+    assert list(reasons) == ["explore", "prove", "sample live"]
+    assert all("interrupted" in reason for reason in reasons.values())
+
+
+def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_args: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explore_command, "run", interrupted)
+    code, out, err = run("explore")
+    assert (code, out) == (3, "")
+    assert "UNKNOWN" in err

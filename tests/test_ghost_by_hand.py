@@ -1,0 +1,150 @@
+"""The ghost after one step, by examples: one engine with blocks of two tokens."""
+
+from typing import Any
+
+import pytest
+
+from kvproof.model import ghost
+from kvproof.model.config import Cluster, Group, Job
+from kvproof.model.config import Engine as Config
+from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, Schedule
+from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost, Served
+from kvproof.model.kv_events import Cleared, Stored
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Request, State
+from kvproof.model.step import Admission, Effects, Step
+
+CFG = Config("E", (Group("full", 2),), 6)
+HERE = Cluster("here", (CFG,), (Job("r0", "abcd", 1), Job("r1", "abce", 1)))
+AB, ABCD = (0, "ab"), (0, "abcd")
+IDLE = Engine("E", (Block(),) * 6, (1, 2, 3, 4, 5))
+FULL = IDLE._replace(
+    blocks=(Block(), Block(0, AB), Block(0, ABCD), *(Block(),) * 3),
+    cached=((AB, (1,)), (ABCD, (2,))),
+)
+
+
+def computing(prompt: str, output: str = "") -> Request:
+    tokens = len(prompt + output)
+    return Request("r0", RUNNING, prompt, 4, 1, output=output, computed=tokens, tables=((1, 2),))
+
+
+def running(request: Request, remembered: Ghost = EMPTY) -> Engine:
+    """A step that computes the rest of what is known of a request."""
+    return FULL._replace(
+        requests=(request,), running=("r0",), free=(3, 4, 5), step=(("r0", 4),), ghost=remembered
+    )
+
+
+def served_after(before: Engine, after: Engine, event: Event) -> list[str]:
+    return [s.prompt for s in ghost.after(HERE, before, event, Effects(), after).served]
+
+
+def test_a_prompt_is_served_when_its_first_token_is_sampled() -> None:
+    assert served_after(running(computing("abcd")), FULL, Complete("E")) == ["abcd"]
+
+
+def test_a_prompt_is_served_once() -> None:
+    assert served_after(running(computing("abcd", ".")), FULL, Complete("E")) == []
+
+
+def test_a_prompt_is_not_served_by_a_part_of_it() -> None:
+    chunk = computing("abcd")._replace(computed=2)
+    assert served_after(running(chunk), FULL, Complete("E")) == []
+
+
+def test_a_prompt_whose_load_failed_is_not_served() -> None:
+    assert served_after(running(computing("abcd")), FULL, Complete("E", failed="r0")) == []
+
+
+@pytest.mark.parametrize(("fate", "served"), [(COUNTS, ["abcd"]), (LATE, [])])
+def test_where_steps_overlap_the_oldest_one_that_counts_serves(fate: str, served: list) -> None:
+    flight = Flight("r0", 4, samples=True, fate=fate)
+    before = running(computing("abcd"))._replace(step=None, steps=((flight,), (flight,)))
+    assert served_after(before, FULL, Complete("E")) == served
+    behind = before._replace(steps=((flight._replace(request="r1"),), (flight,)))
+    assert served_after(behind, FULL, Complete("E")) == []
+
+
+def test_what_was_served_is_forgotten_when_a_cache_entry_is_lost() -> None:
+    before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
+    blocks = (*FULL.blocks[:2], *(Block(),) * 4)
+    without = before._replace(cached=((AB, (1,)),), blocks=blocks)
+    assert served_after(before, before, Evict("E", 5)) == ["abcd"]
+    assert served_after(before, without, Evict("E", 2)) == []
+
+
+def test_a_copy_that_is_left_is_no_reason_to_lose_a_prompt() -> None:
+    """Nothing is promised of what was served, but the prompt that is computed is whole."""
+    request = computing("abcd")
+    before = running(request, Ghost((Served("abcd", 0),), (), (("r0", 2),)))
+    before = before._replace(cached=((AB, (1, 3)), (ABCD, (2,))))
+    after = before._replace(cached=FULL.cached)
+    assert ghost.after(HERE, before, Evict("E", 3), Effects(), after) == Ghost((), (), (("r0", 0),))
+
+
+def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None:
+    before = running(computing("abcd"), Ghost((), (), (("r0", 2),)))
+    blocks = (*before.blocks[:2], *(Block(),) * 4)
+    after = before._replace(cached=((AB, (1,)),), blocks=blocks)
+    lost = ghost.after(HERE, before, Evict("E", 2), Effects(), after)
+    assert lost.shared == (("r0", PREFIX_EVICTED),)
+    assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
+
+
+def test_a_reset_clears_the_record_though_nothing_was_cached() -> None:
+    idle, event = IDLE._replace(ghost=Ghost((Served("a", 0),))), ResetPrefixCache("E")
+    assert ghost.after(HERE, idle, event, Effects(resets=("E",)), idle) == EMPTY
+    assert served_after(idle, idle, event) == ["a"]  # it was refused
+
+
+def admitted(tokens: str, cached: Any, external: int = 0) -> Admission:
+    return Admission("E", "r0", tokens, "local", 0, external, cached)
+
+
+def test_what_a_prompt_shares_is_what_full_attention_has_of_it() -> None:
+    served = (Served("abcd", 0),)
+    assert ghost.shared_with(CFG, served, admitted("abce", FULL.cached)) == 2
+    assert ghost.shared_with(CFG, (), admitted("abce", FULL.cached)) == 0
+    assert ghost.shared_with(CFG, served, admitted("abce", ())) == 0
+    # It has more of the prompt than they have in common: they part elsewhere.
+    more = (*FULL.cached, ((0, "abce"), (3,)))
+    assert ghost.shared_with(CFG, served, admitted("abcef", more)) == 0
+    # Of a prompt that comes again, the last token is computed.
+    assert ghost.shared_with(CFG, served, admitted("abcd", FULL.cached)) == 2
+    assert ghost.shared_with(CFG, served, admitted("abcdd", FULL.cached)) == 4
+
+
+def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
+    cfg = Config("E", (Group("full", 2, eagle=True),), 9, drafts=1)
+    served = (Served("abcdef", 0),)
+    cached = (*FULL.cached, ((0, "abcdef"), (3,)))
+    assert ghost.shared_with(cfg, served, admitted("abcdefgh", cached)) == 4
+    assert ghost.shared_with(cfg, served, admitted("abcdefgh", FULL.cached)) == 0
+
+
+def test_a_store_may_have_carried_a_request_past_that_point() -> None:
+    cfg = Config("E", (Group("full", 2),), 6, store=True)
+    served = (Served("abcd", 0),)
+    assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached)) == 2
+    assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached, external=2)) == 0
+
+
+def test_an_admission_sees_what_is_left_when_it_looks_up_the_cache() -> None:
+    before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
+    first, second = admitted("abce", FULL.cached), admitted("abce", FULL.cached[:1])
+    whole = State((before,)), State((before._replace(free=(3, 4, 5)),))
+    step = Step(whole[0], Schedule("E", ()), Effects(admissions=(first, second)), whole[1])
+    told = ghost.remembered(HERE, step).effects.admissions
+    assert [a.served for a in told] == [(Served("abcd", 0),), ()]
+
+
+def test_a_listener_hears_its_own_engine() -> None:
+    cluster = CLUSTERS["pd"]
+    said = Effects(reports=(Cleared(), Stored(0, "", "ab", ("ab",))))
+    engines = {name: IDLE._replace(name=name) for name in ("P", "D")}
+    mirrors = {
+        name: ghost.after(cluster, engine, Schedule("P", ()), said, engine).mirror
+        for name, engine in engines.items()
+    }
+    assert mirrors == {"P": (AB,), "D": ()}
