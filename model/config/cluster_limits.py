@@ -164,6 +164,12 @@ def _check_sessions(cluster: Cluster) -> None:
             "overlap or beside a Mamba group, are not modelled. Write one engine without these, "
             "or sessions false."
         )
+    if cluster.sessions and engine.hash_lookahead_tokens:
+        raise UsageError(
+            f"Sessions on {cluster.name} drop the last token of an answer, which the hash of the "
+            "block before it may cover: kvproof does not model that. Use hash_lookahead_tokens 0, "
+            "or sessions false."
+        )
     if cluster.sessions and cluster.failures and engine.overlaps:
         raise UsageError(
             f"Sessions on {cluster.name}, with a store that fails beside steps that overlap, are "

@@ -58,6 +58,7 @@ def check(engine: Engine) -> None:
     _check_partial(engine, sizes)
     _check_retention(engine)
     _check_drafts(engine)
+    _check_hash_lookahead(engine)
     _check_events(engine)
 
 
@@ -191,4 +192,27 @@ def _check_drafts(engine: Engine) -> None:
             f"A step of engine {engine.name} with {engine.drafts} drafts may pass two boundaries "
             f"of its Mamba blocks of {state.block_size} tokens, and its worker keeps one "
             f"state. Write less than {state.block_size} drafts."
+        )
+
+
+def _check_hash_lookahead(engine: Engine) -> None:
+    tokens = engine.hash_lookahead_tokens
+    within(f"hash_lookahead_tokens of engine {engine.name}", tokens, 0, "hash_lookahead_tokens")
+    if not tokens:
+        return
+    if not engine.lookahead:
+        raise UsageError(
+            f"A block hash of engine {engine.name} covers the next token, and no drafter has "
+            "layers that depend on it. Use hash_lookahead_tokens 0, or drafts and a group marked "
+            "eagle."
+        )
+    if engine.has_connector:
+        raise UsageError(
+            f"A block hash of engine {engine.name} covers the next token, which vLLM does not do "
+            "beside a KV connector. Use hash_lookahead_tokens 0, or role both and store false."
+        )
+    if not engine.prefix_caching:
+        raise UsageError(
+            f"A block hash of engine {engine.name} covers the next token, and its prefix cache is "
+            "off. Use hash_lookahead_tokens 0, or prefix_caching true."
         )

@@ -13,6 +13,7 @@ LIMITS = {
     "priority": 1_000,
     "steps_in_flight": 2,
     "drafts": 4,
+    "hash_lookahead_tokens": 1,
     "prompt tokens": 10_000,
     "max_tokens": 10_000,
 }

@@ -137,6 +137,20 @@ def _cluster(name: str, draw: random.Random) -> Cluster:
     )
 
 
+def _with_hash_lookahead(cluster: Cluster) -> Cluster:
+    """The cluster with hashes that cover the next token, in half of the cases where they can. They
+    are drawn for themselves, so that the other clusters stay what they were."""
+    if random.Random(f"{cluster.name} hash_lookahead_tokens").random() < 0.5:
+        return cluster
+    try:
+        return replace(
+            cluster,
+            engines=tuple(replace(e, hash_lookahead_tokens=1) for e in cluster.engines),
+        )
+    except UsageError:
+        return cluster
+
+
 def drawn(seed: int) -> Cluster:
     """The cluster of this seed, without jobs: the first possible one that it draws, with room for
     a prompt of a token and two tokens of output."""
@@ -146,6 +160,7 @@ def drawn(seed: int) -> Cluster:
             cluster = _cluster(f"{PREFIX}{seed}", draw)
         except UsageError:
             continue
+        cluster = _with_hash_lookahead(cluster)
         roomy = all(needed_blocks(e, TOKENS_LEAST) < e.num_blocks for e in cluster.engines)
         if roomy:
             return cluster
