@@ -183,7 +183,7 @@ TRACES = {
     "deeper_state_gives_up_hit": 19,
     "lookahead_not_reserved": 2,
     "next_token_not_hashed": 2,
-    "cached_before_the_next_token": 2,
+    "cached_before_the_next_token": 4,
     "drafts_are_cached": 5,
     "rejected_drafts_are_computed": 5,
     "state_of_rejected_drafts": 8,
