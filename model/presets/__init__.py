@@ -81,6 +81,12 @@ def _telling(cluster: Cluster) -> Cluster:
     return dataclasses.replace(cluster, engines=engines)
 
 
+def _hashing_next(cluster: Cluster) -> Cluster:
+    """The cluster with hashes that cover the next token."""
+    engines = tuple(dataclasses.replace(e, hash_lookahead_tokens=1) for e in cluster.engines)
+    return dataclasses.replace(cluster, engines=engines)
+
+
 def _overlapping(cluster: Cluster, *names: str) -> Cluster:
     """The cluster with async scheduling on the engines of these names, by default on all."""
     engines = (
@@ -95,6 +101,7 @@ ASYNC = (Job("r0", "abcd", 3), Job("r1", "abx", 2))
 APART = (Job("r0", "abc", 3), Job("r1", "xyz", 3))
 RESENT_8 = (Job("r0", "abcdefgh"), Job("r1", "abcdefgh"))
 RESENT_7 = (Job("r0", "abcdefg"), Job("r1", "abcdstu"), Job("r2", "abcdefg"))
+PARTING = (Job("r0", "abcde", 3), Job("r1", "abcdx", 2))
 COPIED = (Job("r0", "abcd"), Job("r1", "abcd"), Job("r2", "wxyz"))
 SIBLINGS = (Job("r0", "abcdefgh"), Job("r1", "abcdstuv"), Job("r2", "abcdxy"))
 RESENT = (Job("r0", "abcdef"), Job("r1", "abcdef"))
@@ -204,6 +211,35 @@ _PRESETS = (
         num_blocks=20,
         chunk_tokens=5,
         drafts=3,
+    ),
+    _hashing_next(_one("lookahead-hashes", EAGLE, jobs=PARTING, num_blocks=9, drafts=2)),
+    _hashing_next(_overlapping(_one("lookahead-hashes-async", EAGLE, jobs=PARTING, drafts=1))),
+    _hashing_next(
+        _one(
+            "lookahead-hashes-unequal",
+            *(Group("full", 1), Group("window", 1, window=2, eagle=True)),
+            Group("window", 4, window=4),
+            jobs=(Job("r0", "abcdef"), Job("r1", "abcdef", 2)),
+            num_blocks=20,
+            drafts=1,
+        )
+    ),
+    _hashing_next(
+        _retaining(
+            _one(
+                "lookahead-hashes-sparse",
+                *(EAGLE, WINDOW, MAMBA),
+                jobs=RESENT_7,
+                num_blocks=24,
+                drafts=1,
+            ),
+            0,
+        )
+    ),
+    _hashing_next(
+        _telling(
+            _one("lookahead-hashes-events", EAGLE, MAMBA, jobs=PARTING, num_blocks=12, drafts=1)
+        )
     ),
     _pd("pd", FULL, MAMBA, jobs=(Job("r0", "abcde", 2), Job("r1", "abcdx", 2))),
     _pd("pd-full", FULL, jobs=(Job("r0", "abcd", 2), Job("r1", "abcdx")), num_blocks=7),
