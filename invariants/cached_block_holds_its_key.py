@@ -4,15 +4,17 @@ hashed as the state of the whole block (#43559): every later hit starts from a p
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model import config
 from kvproof.model.because import Because, because
-from kvproof.model.config import Cluster, Group
+from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
 
 
-def promised(group: Group, key: Key) -> tuple[str, ...]:
+def promised(cfg: config.Engine, key: Key) -> tuple[str, ...]:
     """What a block cached under this key must hold, slot by slot; what comes after is not said."""
-    prefix = key[1]
+    group = cfg.groups[key[0]]
+    prefix = key[1][: len(key[1]) - cfg.hash_lookahead_tokens]
     if not group.attention:
         return (prefix,)
     first = (len(prefix) - 1) // group.block_size * group.block_size
@@ -21,9 +23,9 @@ def promised(group: Group, key: Key) -> tuple[str, ...]:
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Every cached block holds exactly what its key says."""
-    groups = cluster.engine(engine.name).groups
+    cfg = cluster.engine(engine.name)
     for key, blocks in engine.cached:
-        expected = promised(groups[key[0]], key)
+        expected = promised(cfg, key)
         for block in blocks:
             content = engine.memory[block]
             held = content.slots if content and content.group == key[0] else ()

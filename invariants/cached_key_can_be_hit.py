@@ -17,7 +17,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     cfg = cluster.engine(engine.name)
     for index, prefix in (key for key, _ in engine.cached):
         size = cfg.hash_unit if cfg.partial_block_hits else cfg.groups[index].block_size
-        if len(prefix) % size:
+        if (len(prefix) - cfg.hash_lookahead_tokens) % size:
             yield because(
                 f"prefix {prefix!r} of group {index} is cached on {engine.name}",
                 f"a hit in blocks of {size} tokens never ends there",

@@ -3,6 +3,8 @@ tokens into blocks and takes the first for the first hash. #44451: where blocks 
 skipped, the tokens are those of all blocks and the hashes those of some, so that a hash is taken
 for tokens it does not stand for. A parent that was never told (#58119) leaves the chain open.
 
+Where hashes cover the token after a block, that is told too, block by block (vllm#50438).
+
 A prefix that ends inside a block is told by the tokens since the last one that has a hash."""
 
 from collections.abc import Iterator
@@ -25,16 +27,20 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     known = set(step.before.engine(engine.name).ghost.mirror or ())
     for report in step.effects.reports:
         if isinstance(report, Stored):
+            ahead = engine.hash_lookahead_tokens
             size = engine.groups[report.group].block_size
-            if any(len(prefix) % size for prefix in report.prefixes):
+            if any((len(prefix) - ahead) % size for prefix in report.prefixes):
                 size = engine.hash_unit
-            whole = report.parent + report.tokens
-            ends = range(len(report.parent) + size, len(whole) + 1, size)
-            if report.prefixes != tuple(whole[:end] for end in ends):
+            start = max(len(report.parent) - ahead, 0)
+            whole = report.parent[:start] + report.tokens
+            after = report.lookahead or ("",) * len(report.prefixes)
+            ends = range(start + size, len(whole) + 1, size)
+            if report.prefixes != tuple(map(str.__add__, (whole[:end] for end in ends), after)):
                 yield because(
                     f"{engine.name} tells of {list(report.prefixes)} stored in group "
                     f"{report.group}, in blocks of {size} tokens",
-                    f"the tokens told are {report.tokens!r} after {report.parent!r}",
+                    f"the tokens told are {report.tokens!r} after {report.parent!r}"
+                    + (f", and {list(report.lookahead)} after each block" if ahead else ""),
                     engine=engine.name,
                     group=report.group,
                 )

@@ -9,7 +9,7 @@ from the third on the shared part must hit (#37898). Eviction clears the record.
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import in_common
-from kvproof.invariants.hits import eagle_drop_tokens, has_room, longest
+from kvproof.invariants.hits import alike_after_hit, has_room, longest
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
@@ -44,7 +44,7 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
         elif common == len(served.prompt):
             kept = longest(cfg, common, common)
         else:
-            kept = served.shared if common >= served.shared + eagle_drop_tokens(cfg) else 0
+            kept = served.shared if common >= served.shared + alike_after_hit(cfg) else 0
         roomy = not cfg.partial_block_hits or has_room(cfg, kept, known)
         best = max(best, kept if kept <= limit and roomy else 0)
     return best

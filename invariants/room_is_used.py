@@ -5,7 +5,9 @@ step too many for somebody.
 Asked of steps in which nobody was preempted and nobody lacked blocks, with tokens left in the batch
 and more blocks free than any policy would keep. Whoever waits is asked for only where nothing but
 room is needed to admit: not under P/D, with a store, sessions or states, where a request may be put
-off for what another one of the step is to write.
+off for what another one of the step is to write. With a drafter, a request that is admitted with
+one token to compute gets as many tokens as a sample with its drafts, or waits (vLLM's
+`pad_spec_decode`): a batch with fewer tokens left has no room for it.
 """
 
 from collections.abc import Iterator
@@ -70,7 +72,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     if left < max((g.block_size for g in cfg.groups if g.aligned), default=1):
         return
     could = [r for r in before.requests if r.status == RUNNING and _to_compute(before, r) > 0]
-    waiting = _admissible(cluster, cfg, before)
+    waiting = _admissible(cluster, cfg, before) if left > cfg.drafts else []
     places = cfg.max_requests - len(after.running)
     if places > 0 and sum(_blocks(cfg, r, r.max_tokens) for r in waiting) <= free:
         could += waiting

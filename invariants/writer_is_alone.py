@@ -31,7 +31,7 @@ def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
     contents = before.memory[block], after.memory[block]
     if key is None or None in contents:
         return False
-    count = len(promised(cluster.engine(after.name).groups[key[0]], key))
+    count = len(promised(cluster.engine(after.name), key))
     old, new = (content.slots[:count] if content else () for content in contents)
     return old == new
 

@@ -42,11 +42,30 @@ def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int)
     return listed
 
 
-def block_hashes(drafter: Callable[..., Any]) -> dict[str, bool]:
-    """That a hash covers the tokens of its blocks and no more. From 0.33 on those of an engine with
-    an EAGLE drafter cover the next token too, and nothing is dropped of a match; that is not
-    modelled yet, and is switched off by its option."""
-    return accepted(drafter, disable_lookahead_block_hashes=True)
+def block_hashes(drafter: Callable[..., Any], ahead: int) -> dict[str, bool]:
+    """Whether a hash covers tokens after its block. From 0.33 on it does with an EAGLE drafter,
+    unless it is told not to; in older releases it never does."""
+    return accepted(drafter, disable_lookahead_block_hashes=not ahead)
+
+
+def hasher(block_hasher: Callable[..., Any], ahead: int) -> dict[str, int]:
+    """How many tokens after a block its hash covers. Older releases have no such argument."""
+    return accepted(block_hasher, num_hash_lookahead_tokens=ahead)
+
+
+def lookahead(event: Any) -> Sequence[Sequence[int]]:
+    """The tokens after each block that a KV event names, where hashes cover them."""
+    return getattr(event, "lookahead_token_ids", None) or ()
+
+
+def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
+    """Raise AdapterDrift where a hash covers another number of tokens after its block than wanted.
+    Older releases have no such number: it is 0."""
+    name = "num_hash_lookahead_tokens"
+    found = getattr(scheduler, name, 0)
+    if found != wanted:
+        why = f"A block hash of this vLLM covers {found} tokens after the block, not {wanted}"
+        raise AdapterDrift(why, f"Scheduler.{name}")
 
 
 def shared_prefix_boundary(request: Any) -> int:

@@ -133,7 +133,7 @@ def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
         target_model_config=target,
         target_parallel_config=ParallelConfig(),
         **(eagle if cfg.lookahead else {"method": "ngram"}),
-        **adapt.block_hashes(SpeculativeConfig),
+        **adapt.block_hashes(SpeculativeConfig, cfg.hash_lookahead_tokens),
     )
 
 
@@ -225,6 +225,7 @@ def scheduler(
     )
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)
     adapt.check_partial(manager.coordinator, cfg.partial_block_hits)
+    adapt.check_hash_lookahead(built, cfg.hash_lookahead_tokens)
     return built
 
 
@@ -264,5 +265,9 @@ def request(
         pooling_params=None,
         arrival_time=float(arrival),
         **further,
-        block_hasher=get_request_block_hasher(hash_block_size(cfg), sha256),
+        block_hasher=get_request_block_hasher(
+            hash_block_size(cfg),
+            sha256,
+            **adapt.hasher(get_request_block_hasher, cfg.hash_lookahead_tokens),
+        ),
     )

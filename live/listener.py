@@ -9,6 +9,7 @@ from typing import Any
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import BlockHash, maybe_convert_block_hash
 
+from kvproof.live import adapt
 from kvproof.live.view import Names
 from kvproof.model.kv_events import Cleared, Removed, Report, Stored
 
@@ -57,4 +58,5 @@ class Listener:
             "" if parent is None else prefix(parent),
             "".join(map(chr, event.token_ids)),
             tuple(map(prefix, event.block_hashes)),
+            tuple("".join(map(chr, ids)) for ids in adapt.lookahead(event)),
         )

@@ -34,12 +34,13 @@ class Names:
         if self.known.get(request.request_id) == len(hashes):
             return
         self.known[request.request_id] = len(hashes)
-        unit = build.hash_block_size(self.cfg)
+        unit, ahead = build.hash_block_size(self.cfg), self.cfg.hash_lookahead_tokens
         for index, group in enumerate(self.cfg.groups):
             for size in (unit, group.block_size):
                 whole = adapt.resolve_block_hashes(hashes, unit, size)
-                for position in range(min(len(whole), int(counts.full_blocks(len(text), size)))):
-                    end = (position + 1) * size
+                known = int(counts.full_blocks(max(len(text) - ahead, 0), size))
+                for position in range(min(len(whole), known)):
+                    end = (position + 1) * size + ahead
                     self.prefixes[index, bytes(whole[position])] = text[:end]
 
     def forget_length(self, name: str) -> None:

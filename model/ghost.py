@@ -127,8 +127,10 @@ def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admissi
     if admission.external and cfg.store:
         return 0
     longest = max((history.common_prefix(s.prompt, tokens) for s in served), default=0)
-    # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too.
-    shared = _longest_hit(cfg, longest if cfg.eagle_drop_tokens else min(longest + 1, len(tokens)))
+    # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too, or
+    # the token after it must be in common.
+    alike_after_hit = cfg.eagle_drop_tokens or cfg.hash_lookahead_tokens
+    shared = _longest_hit(cfg, longest if alike_after_hit else min(longest + 1, len(tokens)))
     if not shared or shared != _longest_in_full(cfg, admission.cached, tokens):
         return 0
     if cfg.partial_block_hits and cfg.aligned_group is not None:
@@ -147,18 +149,18 @@ def _longest_in_full(cfg: config.Engine, cached: Cached, tokens: str) -> int:
     full = [index for index, group in enumerate(cfg.groups) if group.kind == "full"]
     keys = {key for key, blocks in cached if blocks}
     for length in range(_longest_hit(cfg, len(tokens)) if full else 0, 0, -cfg.hit_unit):
-        if all(_has_all(cfg.groups[index], index, keys, tokens, length) for index in full):
+        if all(_has_all(cfg, index, keys, tokens, length) for index in full):
             return length
     return 0
 
 
-def _has_all(group: config.Group, index: int, keys: set[Key], tokens: str, length: int) -> bool:
+def _has_all(cfg: config.Engine, index: int, keys: set[Key], tokens: str, length: int) -> bool:
     """Whether a group of full attention has all blocks of a hit cached: the whole ones, one more
     where a drafter has layers, and one under a longer prefix where the hit ends inside it."""
-    size = group.block_size
+    size, ahead = cfg.groups[index].block_size, cfg.hash_lookahead_tokens
     whole, inside = divmod(length, size)
-    blocks = whole if inside else whole + group.eagle
-    if not all((index, tokens[: n * size]) in keys for n in range(1, blocks + 1)):
+    blocks = whole if inside else whole + cfg.drops_match(cfg.groups[index])
+    if not all((index, tokens[: n * size + ahead]) in keys for n in range(1, blocks + 1)):
         return False
     last = min((whole + 1) * size, len(tokens) - 1)
     return not inside or any((index, tokens[:end]) in keys for end in range(length, last + 1))

@@ -16,12 +16,14 @@ Keys: TypeAlias = tuple[tuple[int, str], ...]
 
 class Stored(NamedTuple):
     """Blocks of one group were cached, under these prefixes. `tokens` are those of the blocks, and
-    `parent` the prefix before them."""
+    `parent` the prefix before them. Where a hash covers tokens after its block, the prefixes and
+    the parent end with them, and `lookahead` has them block by block."""
 
     group: int
     parent: str
     tokens: str
     prefixes: tuple[str, ...]
+    lookahead: tuple[str, ...] = ()
 
 
 class Removed(NamedTuple):

@@ -25,6 +25,14 @@ def write(memory: Memory, block: int, group: int, size: int, slots: dict[int, st
     memory[block] = Content(group, tuple(held))
 
 
+def width(cfg: config.Engine, group: config.Group) -> int:
+    """Slots of a block: that of a state, or one for each token. A group of the drafter has one more
+    where hashes cover the next token: what its layers hold of the last token in the block."""
+    if not group.attention:
+        return 1
+    return group.block_size + (cfg.hash_lookahead_tokens if group.eagle else 0)
+
+
 def slot(memory: Sequence[Content | None], block: int, group: int, index: int) -> str | None:
     """The prefix in one slot of a block, None where it holds content of another group."""
     content = memory[block]
@@ -44,6 +52,18 @@ def _write_attention(
     for position in range(start, end):
         block = entry(table, position // size)
         write(memory, block, group, size, {position % size: tokens[: position + 1]})
+
+
+def _write_next(
+    memory: Memory, group: int, size: int, request: Request, start: int, end: int, reach: int
+) -> None:
+    """What a drafter holds of the last token of each block, as the prefix with the next token. That
+    is known or sampled by this step; a token after `end` has a draft after it."""
+    tokens = (request.tokens + SAMPLED)[: end + 1].ljust(reach + 1, DRAFT)
+    for position in range(start, reach):
+        if position % size == size - 1:
+            block = entry(request.tables[group], position // size)
+            write(memory, block, group, size + 1, {size: tokens[: position + 2]})
 
 
 def first_seen(at: int, window: int) -> int:
@@ -131,6 +151,8 @@ def run(
                 reach = end + cfg.lookahead if group.eagle else end
                 tokens_written = request.tokens[:end].ljust(reach, DRAFT)
                 _write_attention(memory, index, size, table, tokens_written, start, reach)
+                if width(cfg, group) > size:
+                    _write_next(memory, index, size, request, start, end, reach)
                 continue
             if start > 0:
                 at_computed = entry(table, (start - 1) // size)

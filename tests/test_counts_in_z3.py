@@ -26,6 +26,7 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
     counts.longest_hit_tokens: (small, size),
     counts.tokens_to_cache: (small, small),
     counts.cacheable_tokens: (small, size),
+    counts.hashed_tokens: (small, size, small),
     counts.settled_tokens: (small, small),
     counts.computed_after_drafts: (small, small, small),
     counts.tokens_loaded_by_decode: (small, small),

@@ -86,6 +86,7 @@ BESIDE_THE_MODEL = {
     "tokens_to_cache": "drafts_are_cached",
     "computed_after_drafts": "rejected_drafts_are_computed",
     "cacheable_tokens": "last_match_not_dropped",
+    "hashed_tokens": "cached_before_the_next_token",
     "tokens_offered": "held_goes_beyond_answer",
     "held_tokens_loaded": "held_state_is_of_the_prompt",
     "tail_chunk": "prompt_end_run_over",

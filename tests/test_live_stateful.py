@@ -14,7 +14,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.sampling.stateful import check_machine
-from tests.watching import Counting, known_rules, watched
+from tests.watching import Counting, is_undriven, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
@@ -26,6 +26,8 @@ SHARE = 6
 
 @pytest.mark.parametrize("name", SCOPES.values())
 def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(name: str) -> None:
+    if is_undriven(CLUSTERS[name]):
+        return
     machines: list[Counting] = []
 
     def make(cluster: Cluster) -> Counting:

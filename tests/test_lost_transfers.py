@@ -59,7 +59,7 @@ def test_an_aborted_reader_ends_whatever_the_policy() -> None:
 def test_a_read_that_is_refused_is_no_failure_of_the_network() -> None:
     refused = BACK._replace(phase="refused")
     state = failed(both(None, None, refused), "r0 reverse")
-    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "taken", 4, ())
+    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "closed", 4, ())
     assert state.failures == 0
 
 
@@ -178,4 +178,4 @@ def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
     assert state.transfer("r0 reverse") == Transfer("r0 reverse", "expired", 4, ())
     assert state.ended == ()
     lost = expired(both(None, KEPT, BACK._replace(phase="lost")), "r0 reverse")
-    assert lost.transfer("r0 reverse") == Transfer("r0 reverse", "taken", 4, ())
+    assert lost.transfer("r0 reverse") == Transfer("r0 reverse", "closed", 4, ())

@@ -63,23 +63,25 @@ def test_a_hit_inside_a_block_leaves_it_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "length", "position", "prefixes"),
+    ("index", "length", "position", "prefixes"),
     [
-        (FULL, 4, 0, ("abcd",)),
-        (FULL, 6, 0, ("abcd",)),
-        (FULL, 6, 1, ("abcdefgh", "abcdefg", "abcdef")),
-        (STATE, 6, 1, ("abcdef",)),
-        (STATE, 8, 1, ("abcdefgh",)),
+        (0, 4, 0, ("abcd",)),
+        (0, 6, 0, ("abcd",)),
+        (0, 6, 1, ("abcdefgh", "abcdefg", "abcdef")),
+        (1, 6, 1, ("abcdef",)),
+        (1, 8, 1, ("abcdefgh",)),
     ],
 )
 def test_attention_serves_less_than_it_is_cached_as_and_a_state_does_not(
-    group: Group, length: int, position: int, prefixes: tuple[str, ...]
+    index: int, length: int, position: int, prefixes: tuple[str, ...]
 ) -> None:
-    assert groups.prefixes_for(group, "abcdefghij", length, position) == prefixes
+    assert (
+        groups.prefixes_for(engine(), index, "abcdefghij", length, position, REFERENCE) == prefixes
+    )
 
 
 def test_no_prefix_is_looked_for_that_leaves_nothing_to_compute() -> None:
-    assert groups.prefixes_for(FULL, "abcdefgh", 6, 1) == ("abcdefg", "abcdef")
+    assert groups.prefixes_for(engine(), 0, "abcdefgh", 6, 1, REFERENCE) == ("abcdefg", "abcdef")
 
 
 def test_a_longer_key_ends_a_shorter_one() -> None:

@@ -74,6 +74,7 @@ PLANTED = (
     Planted("longest_hit_tokens", swapped, "full", "hit_is_the_longest"),
     Planted("tokens_to_cache", more, "full", "cached_block_holds_its_key"),
     Planted("cacheable_tokens", more, "drafts", "cached_key_can_be_hit"),
+    Planted("hashed_tokens", more, "lookahead-hashes", "drafter_holds_its_key"),
     Planted("computed_after_drafts", more, "drafts", "cached_block_holds_its_key"),
     Planted("tokens_loaded_by_decode", less, "pd", "truncated_at_most_once"),
     Planted("prompt_after_truncation", more, "pd", "prefill_and_decode_agree"),

@@ -162,6 +162,10 @@ PLAIN: dict[str, Plain] = {
         ],
         (TOKENS, SIZE, (0, 1, 2)),
     ),
+    "hashed_tokens": Plain(
+        lambda t, n, ahead: [sum(at + ahead < n for at in range(t))],
+        (TOKENS, range(1, 9), (0, 1)),
+    ),
     "computed_after_drafts": Plain(
         lambda end, n, a: [len(set(range(end)) & (set(range(n)) | set(range(n, n + a))))],
         (TOKENS, TOKENS, (0, 1, 2)),

@@ -3,12 +3,18 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.conformance.watched import Watched
+
+LATER = ("lookahead hashes",)
+"""Features of vLLM that came after the release that is tested in full."""
 
 
 class Counting(Watched):
@@ -28,6 +34,20 @@ def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = N
 
     known = [each for name, each in KNOWN.items() if name != without]
     return Counting(LiveMachine(cluster), known, policy=policy)
+
+
+def is_undriven(cluster: Cluster) -> bool:
+    """Whether the cluster uses a feature that came later than this vLLM. Then no engine is built:
+    the verdict would be UNKNOWN, with the name of what is missing."""
+    from kvproof.live.contract.contract import check
+    from kvproof.live.contract.features import used_by
+    from kvproof.live.machine import LiveMachine
+
+    missing = [f for f in LATER if f in used_by(cluster) and check().missing(f)]
+    if missing:
+        with pytest.raises(AdapterDrift, match=f"This vLLM has no .*, needed for {missing[0]}"):
+            LiveMachine(cluster)
+    return bool(missing)
 
 
 def known_rules() -> Rules:

@@ -33,6 +33,9 @@ FEATURES = {
     "embeddings": Feature("prompts of embeddings", (CORE,), "embeddings"),
     "async": Feature("steps that overlap", (CORE,), "async_scheduling"),
     "drafts": Feature("speculative decoding", (CORE,), "drafts"),
+    "lookahead hashes": Feature(
+        "block hashes that cover the next token", ("drafts",), "hash_lookahead"
+    ),
     "kv events": Feature("what an engine tells of its cache", (CORE,), "kv_events"),
     "connector": Feature("a KV connector", (CORE,)),
     "store": Feature("an external store of prefixes", ("connector",), "store"),

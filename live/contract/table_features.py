@@ -114,6 +114,13 @@ STEPS = (
         ("SchedulerOutput.scheduled_spec_decode_tokens", "drafts to verify"),
     ),
     *entries(
+        "lookahead hashes",
+        (f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)", "they are switched on"),
+        (f"{UTILS}:get_request_block_hasher(num_hash_lookahead_tokens)", "the hashes of a request"),
+        ("Scheduler.num_hash_lookahead_tokens", "how many tokens they cover"),
+        (f"{EVENTS}:BlockStored.lookahead_token_ids", "those tokens, as KV events tell them"),
+    ),
+    *entries(
         "kv events",
         (f"{CONFIG}:KVEventsConfig", "they are switched on"),
         (f"{CONFIG}:KVEventsConfig(enable_kv_cache_events)", "they are switched on"),

@@ -146,6 +146,12 @@ def cacheable_tokens(tokens: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> 
     )
 
 
+def hashed_tokens(tokens: Num, known: Num, ahead: Num) -> Num:
+    """The leading `tokens`, as far as their blocks have hashes. A hash that covers `ahead` tokens
+    after its block exists when these are `known` too (`get_request_block_hasher`)."""
+    return min_(tokens, known - ahead)
+
+
 def computed_after_drafts(end: Num, known: Num, accepted: Num) -> Num:
     """Computed tokens after a step that ended at `end`: those that were known and the accepted
     drafts after them. The rejected ones are taken back (`update_from_output`)."""

@@ -20,6 +20,7 @@ LOWEST = {
     "steps_in_flight": 1,
     "drafts": 0,
     "match_unit": 0,
+    "hash_lookahead_tokens": 0,
 }
 """The lowest value of each number that is always there. `limits` has the highest."""
 
@@ -47,6 +48,10 @@ class Engine:
     `match_unit` is the number of tokens between two prefixes that have a hash
     (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
     block of a Mamba group, hits may end inside a block (see `partial_block_hits`).
+    `hash_lookahead_tokens` is the number of tokens after a block that its hash covers
+    (`VllmConfig.num_hash_lookahead_tokens`). With a drafter of the EAGLE kind it may be 1, for what
+    its layers hold of a token depends on the next one. Then a hit takes the whole match, and a
+    block is cached when the token after it is known.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Engine:
     steps_in_flight: int = 1
     drafts: int = 0
     match_unit: int = 0
+    hash_lookahead_tokens: int = 0
 
     checks: ClassVar[tuple[Callable[["Engine"], None], ...]] = ()
     """What a new engine is asked besides: the table of features, which the package hands in."""
@@ -90,7 +96,12 @@ class Engine:
         """Tokens that a prompt must share with a cached one after a hit: a block of each group that
         the drafter has layers in. What these layers hold for a token depends on the next one, so
         that the last block of a match is not taken (vLLM's `drop_eagle_block`)."""
-        return max((g.block_size for g in self.groups if g.eagle), default=0)
+        return max((g.block_size for g in self.groups if self.drops_match(g)), default=0)
+
+    def drops_match(self, group: Group) -> bool:
+        """Whether a hit leaves the last block of a match out in this group: where the drafter has
+        layers, unless the hash of a block covers the token after it."""
+        return group.eagle and not self.hash_lookahead_tokens
 
     @cached_property
     def partial_block_hits(self) -> bool:

@@ -16,6 +16,7 @@ LIMITS = {
     "steps_in_flight": 2,
     "drafts": 4,
     "match_unit": 4096,
+    "hash_lookahead_tokens": 1,
     "prompt tokens": 10_000,
     "max_tokens": 10_000,
 }

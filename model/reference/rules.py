@@ -89,6 +89,8 @@ class Rules:
     caches_prompt_end: Callable[..., bool]
     counted_after_preemption: Callable[..., Any]
     cache_block: Callable[..., Engine]
+    hashed_prefix: Callable[[str, int, int], str]
+    hashed_tokens: Callable[..., Any]
     lookahead: Callable[[int], int]
     tokens_to_cache: Callable[..., Any]
     computed_after_drafts: Callable[..., Any]

@@ -8,7 +8,7 @@ concerned; a state is that of the hit's end and of nothing else.
 from collections.abc import Iterator
 
 from kvproof.model.because import Because, because
-from kvproof.model.config import Cluster, Group
+from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.events import Admit, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
@@ -17,14 +17,18 @@ from kvproof.model.state import NULL
 from kvproof.model.step import Admission, Step
 
 
-def _serves(group: Group, prefix: str, position: int, admission: Admission) -> bool:
-    """Whether a block cached under this prefix can stand at this position of a table."""
+def _serves(cfg: Engine, group: Group, key: str, position: int, admission: Admission) -> bool:
+    """Whether a block cached under this prefix can stand at this position of a table. The tokens
+    after the block that its hash covers must be the request's too."""
     tokens, first = admission.tokens, position * group.block_size
+    if not tokens.startswith(key):
+        return False
+    prefix = key[: len(key) - cfg.hash_lookahead_tokens]
     end = first + group.block_size
     if not group.attention:
-        return prefix == tokens[: len(prefix)] and first < len(prefix) <= min(end, admission.hit)
+        return first < len(prefix) <= min(end, admission.hit)
     long_enough = len(prefix) >= min(end, admission.hit)
-    return first < len(prefix) <= end and tokens.startswith(prefix) and long_enough
+    return first < len(prefix) <= end and long_enough
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -32,7 +36,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
-    groups = cluster.engine(engines.after.name).groups
+    cfg = cluster.engine(engines.after.name)
     admissions = {a.request: a for a in step.effects.admissions}
     for choice in step.event.chose or ():
         if not isinstance(choice, Admit) or choice.request not in admissions:
@@ -42,7 +46,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             for position, block in enumerate(blocks):
                 prefixes = [k[1] for k, held in admission.cached if k[0] == index and block in held]
                 if block == NULL or any(
-                    _serves(groups[index], p, position, admission) for p in prefixes
+                    _serves(cfg, cfg.groups[index], p, position, admission) for p in prefixes
                 ):
                     continue
                 yield because(

@@ -19,17 +19,17 @@ def believed(cluster: Cluster, step: Step) -> State:
 
 
 def _engine(cluster: Cluster, step: Step, engine: Engine) -> Engine:
-    groups, held = cluster.engine(engine.name).groups, list(engine.memory)
+    cfg, held = cluster.engine(engine.name), list(engine.memory)
     for (index, prefix), blocks in engine.cached:
-        group = groups[index]
-        slots = dict(enumerate(promised(group, (index, prefix))))
-        width = group.block_size if group.attention else 1
+        width = memory.width(cfg, cfg.groups[index])
+        slots = dict(enumerate(promised(cfg, (index, prefix))))
+        if cfg.groups[index].attention and width > cfg.groups[index].block_size:
+            slots[width - 1] = prefix
         for block in blocks:
             memory.write(held, block, index, width, slots)
     for read in step.effects.reads:
-        group = groups[read.group]
         if read.engine == engine.name and read.found != read.expected and read.block != NULL:
-            width = group.block_size if group.attention else 1
+            width = memory.width(cfg, cfg.groups[read.group])
             memory.write(held, read.block, read.group, width, {read.slot: read.expected})
     engine = engine._replace(memory=tuple(held))
     if engine.reports is None:

@@ -31,6 +31,7 @@ FEATURE = Feature(
     options="`eagle` of a group",
     of=Engine,
     used=lambda engine: any(g.eagle for g in engine.groups),
+    on="a drafter, and eagle for a group",
     off="eagle false",
     needs=("drafts",),
     exclusions=(

@@ -42,7 +42,7 @@ def predicted(
         if hit is None:
             total += groups.grown(cfg, group, request.tables[index], end, ahead, rules)
             continue
-        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
+        blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
         held = blocks[rules.states_superseded(skipped) if group.aligned else skipped :]
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
@@ -80,7 +80,7 @@ def admit(
     tables: list[Table] = []
     num_cached_blocks = []
     for index, group in enumerate(cfg.groups):
-        blocks = groups.hit_blocks(group, index, engine, request.tokens, hit.own[index], rules)
+        blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
         skipped = _left_behind(group, request, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
         still = request.num_cached_blocks[index] if request.num_cached_blocks else 0

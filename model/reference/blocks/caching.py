@@ -17,21 +17,24 @@ from kvproof.model.state import DRAFT, Engine, Request
 def cache(
     cfg: config.Engine, engine: Engine, request: Request, upto: int, rules: Rules
 ) -> tuple[Engine, Request]:
-    """Cache the full blocks of the first `upto` tokens that are not counted yet."""
+    """Cache the full blocks of the first `upto` tokens that are not counted yet and have a hash."""
     if not cfg.prefix_caching:
         return engine, request
     num_cached_blocks = list(request.num_cached_blocks)
-    tokens = request.tokens.ljust(upto, DRAFT)
+    ahead = cfg.hash_lookahead_tokens
+    tokens = request.tokens.ljust(upto + ahead, DRAFT)
     for index, group in enumerate(cfg.groups):
-        eagle_drop_tokens = group.block_size if group.eagle else 0
+        eagle_drop_tokens = group.block_size if cfg.drops_match(group) else 0
         cacheable = upto
         if not cfg.partial_block_hits:
             cacheable = int(counts.cacheable_tokens(upto, cfg.hit_unit, eagle_drop_tokens))
+        if ahead:
+            cacheable = int(rules.hashed_tokens(cacheable, len(request.tokens), ahead))
         full = counts.full_blocks(cacheable, group.block_size)
         new = []
         for position in range(num_cached_blocks[index], full):
             block = request.tables[index][position]
-            key = (index, tokens[: (position + 1) * group.block_size])
+            key = (index, rules.hashed_prefix(tokens, (position + 1) * group.block_size, ahead))
             if not groups.worth_caching(cfg, group, position, request, rules):
                 continue
             before = engine
@@ -42,7 +45,7 @@ def cache(
                 new.append(position)
         looked_at = range(num_cached_blocks[index], full)
         engine = reporting_stored(
-            engine, index, group.block_size, request.tokens, looked_at, new, rules
+            engine, index, group.block_size, ahead, request.tokens, looked_at, new, rules
         )
         if full == num_cached_blocks[index]:
             engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
@@ -61,7 +64,7 @@ def _cache_end(
     at it."""
     size = cfg.groups[index].block_size
     end = int(rules.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
-    key = (index, request.tokens[:end])
+    key = (index, rules.hashed_prefix(request.tokens, end, cfg.hash_lookahead_tokens))
     missed = end < cacheable and cfg.groups[index].aligned
     if end % size == 0 or end > cacheable or missed:
         return engine

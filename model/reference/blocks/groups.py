@@ -43,23 +43,33 @@ def matched_and_dropped(length: int, block_size: int) -> tuple[int, ...]:
     return (int(counts.full_blocks(length, block_size)),)
 
 
-def blocks_matched(group: config.Group, length: int, rules: Rules) -> tuple[int, ...]:
+def blocks_matched(cfg: config.Engine, index: int, length: int, rules: Rules) -> tuple[int, ...]:
     """Positions of the blocks that must match for a hit of `length` tokens: those it needs, and one
     more where a drafter has layers, which is not taken."""
+    group = cfg.groups[index]
     needed = tuple(blocks_needed(group, length, rules))
-    if not length or not group.eagle:
+    if not length or not cfg.drops_match(group):
         return needed
     return (*needed, *rules.matched_and_dropped(length, group.block_size))
 
 
-def prefixes_for(group: config.Group, tokens: str, length: int, position: int) -> tuple[str, ...]:
+def hashed_prefix(tokens: str, end: int, ahead: int) -> str:
+    """What the hash of a block that ends at `end` covers: all tokens up to there, and `ahead` more,
+    because what a drafter's layers hold of the last token depends on them (vllm#50438)."""
+    return tokens[: end + ahead]
+
+
+def prefixes_for(
+    cfg: config.Engine, index: int, tokens: str, length: int, position: int, rules: Rules
+) -> tuple[str, ...]:
     """Prefixes of which one must be cached for the block at this position to serve a hit, the one
     that is looked for first in front. Where the hit ends inside the block, a state serves it only
     as the state of the hit; attention also as part of a longer prefix, as long as that leaves a
     token to compute."""
+    group = cfg.groups[index]
     end = (position + 1) * group.block_size
     if length % group.block_size == 0 or length > end:
-        return (tokens[:end],)
+        return (rules.hashed_prefix(tokens, end, cfg.hash_lookahead_tokens),)
     if not group.attention:
         return (tokens[:length],)
     longest = min(end, len(tokens) - 1)
@@ -67,10 +77,16 @@ def prefixes_for(group: config.Group, tokens: str, length: int, position: int) -
 
 
 def block_at(
-    group: config.Group, index: int, engine: Engine, tokens: str, length: int, position: int
+    cfg: config.Engine,
+    engine: Engine,
+    index: int,
+    tokens: str,
+    length: int,
+    position: int,
+    rules: Rules,
 ) -> int:
     """The cached block that serves a hit at one position, the null block where there is none."""
-    for prefix in prefixes_for(group, tokens, length, position):
+    for prefix in prefixes_for(cfg, index, tokens, length, position, rules):
         blocks = engine.blocks_for((index, prefix))
         if blocks:
             return blocks[0]
@@ -78,19 +94,18 @@ def block_at(
 
 
 def resident(
-    group: config.Group,
-    index: int,
-    engine: Engine,
-    tokens: str,
-    length: int,
-    rules: Rules,
+    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, rules: Rules
 ) -> bool:
     """Whether the group alone could serve a hit of `length` tokens."""
+    group = cfg.groups[index]
     if length and group.kind == "mamba" and not group.aligned:
         return False
     return all(
-        any(engine.blocks_for((index, x)) for x in prefixes_for(group, tokens, length, p))
-        for p in blocks_matched(group, length, rules)
+        any(
+            engine.blocks_for((index, prefix))
+            for prefix in prefixes_for(cfg, index, tokens, length, position, rules)
+        )
+        for position in blocks_matched(cfg, index, length, rules)
     )
 
 
@@ -103,7 +118,7 @@ def worth_caching(
     if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
         return True
     if cfg.retention is None:
-        dropped = int(group.eagle)
+        dropped = int(cfg.drops_match(group))
         return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, dropped))
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.shared_prefix_boundary
@@ -115,17 +130,13 @@ def worth_caching(
 
 
 def hit_blocks(
-    group: config.Group,
-    index: int,
-    engine: Engine,
-    tokens: str,
-    length: int,
-    rules: Rules,
+    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, rules: Rules
 ) -> tuple[int, ...]:
     """The table a hit of `length` tokens begins with: null where nothing is needed."""
+    group = cfg.groups[index]
     needed = blocks_needed(group, length, rules)
     return tuple(
-        block_at(group, index, engine, tokens, length, p) if p in needed else NULL
+        block_at(cfg, engine, index, tokens, length, p, rules) if p in needed else NULL
         for p in range(int(counts.blocks_for_tokens(length, group.block_size)))
     )
 

@@ -26,9 +26,10 @@ def cached_after_all(
     held = block != NULL and engine.blocks[block].key is None
     if not held or not groups.worth_caching(cfg, group, position, request, rules):
         return engine
-    key = (index, request.tokens[: full * group.block_size])
+    ahead = cfg.hash_lookahead_tokens
+    key = (index, rules.hashed_prefix(request.tokens, full * group.block_size, ahead))
     engine = pool.promote(engine, key, block, rules)
     looked_at = range(position, full)
     return reporting_stored(
-        engine, index, group.block_size, request.tokens, looked_at, (position,), rules
+        engine, index, group.block_size, ahead, request.tokens, looked_at, (position,), rules
     )

@@ -22,19 +22,27 @@ def reporting_stored(
     engine: Engine,
     group: int,
     size: int,
+    ahead: int,
     tokens: str,
     looked_at: range,
     cached: Sequence[int],
     rules: Rules,
 ) -> Engine:
     """The engine after blocks at the positions `looked_at` were cached, or those of them that are.
-    `size` is the group's block size in tokens."""
+    `size` is the group's block size in tokens; a hash covers `ahead` tokens after its block."""
     if engine.reports is None:
         return engine
     for span, named in rules.report_spans(looked_at, tuple(cached)):
-        prefixes = tuple(tokens[: (position + 1) * size] for position in named)
+        ends = [(position + 1) * size for position in named]
         start, end = span.start * size, span.stop * size
-        engine = reporting(engine, Stored(group, tokens[:start], tokens[start:end], prefixes))
+        report = Stored(
+            group,
+            rules.hashed_prefix(tokens, start, ahead) if start else "",
+            tokens[start:end],
+            tuple(rules.hashed_prefix(tokens, end, ahead) for end in ends),
+            tuple(tokens[end : end + ahead] for end in ends) if ahead else (),
+        )
+        engine = reporting(engine, report)
     return engine
 
 

@@ -39,9 +39,8 @@ def longest_alone(
     cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int, rules: Rules
 ) -> int:
     """The longest hit, up to `limit` tokens, that one group could serve by itself."""
-    group = cfg.groups[index]
     for length in _lengths(cfg, tokens, rules):
-        if length <= limit and groups.resident(group, index, engine, tokens, length, rules):
+        if length <= limit and groups.resident(cfg, engine, index, tokens, length, rules):
             return length
     return 0
 
@@ -54,7 +53,8 @@ def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rul
         ):
             continue
         if length == 0 or rules.hit_holds(
-            groups.resident(g, i, engine, tokens, length, rules) for i, g in enumerate(cfg.groups)
+            groups.resident(cfg, engine, index, tokens, length, rules)
+            for index in range(len(cfg.groups))
         ):
             return rules.settled_hit(length, len(cfg.groups))
     return 0
@@ -92,7 +92,7 @@ def look_up(
         raise NotAllowed("prefix caching is off and there is a hit")
     brought = external > 0 and rules.connector_brings_states(cfg)
     whole = hit == 0 or rules.hit_holds(
-        groups.resident(g, i, engine, tokens, hit, rules) for i, g in enumerate(cfg.groups)
+        groups.resident(cfg, engine, index, tokens, hit, rules) for index in range(len(cfg.groups))
     )
     if not whole and not (brought and hit <= longest_full(cfg, engine, tokens, rules)):
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")

@@ -79,9 +79,11 @@ def settled(
             column += 0 if group.attention else count
             block = memory.entry(table, column)
             if memory.slot(held, block, index, slot) == request.tokens + DRAFT * count:
-                width = size if group.attention else 1
+                width = memory.width(cfg, group)
                 right = request.tokens + SAMPLED * count
                 memory.write(held, block, index, width, {slot: right})
+                if group.attention and slot == size - 1 and width > size:
+                    memory.write(held, block, index, width, {size: right + SAMPLED})
         if group.attention:
             states.append(NULL)
             continue

@@ -62,7 +62,8 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
 def _refuse_states_of_this_step(work: SchedulerStep, request: Request, hit: Hit) -> None:
     """A state cached in this very step is not written before this step reads."""
     for index, group in enumerate(work.cfg.groups):
-        key = (index, request.tokens[: hit.own[index]])
+        ahead = work.cfg.hash_lookahead_tokens
+        key = (index, work.rules.hashed_prefix(request.tokens, hit.own[index], ahead))
         held = work.engine.blocks_for(key)
         fresh = held and held[0] not in work.begun.blocks_for(key)
         if group.aligned and hit.own[index] and fresh:
@@ -78,7 +79,7 @@ def _refuse_copies_of_this_step(work: SchedulerStep, request: Request, hit: Hit)
         if not slots or not group.attention:
             continue
         blocks = groups.hit_blocks(
-            group, index, work.engine, request.tokens, hit.tokens, work.rules
+            work.cfg, work.engine, index, request.tokens, hit.tokens, work.rules
         )
         if work.rules.filled_by_step(
             work.cfg, work.engine, work.scheduled, index, blocks[-1], slots

@@ -5,6 +5,7 @@ Source: `Scheduler.update_from_output` of vLLM V1.
 
 from kvproof.model import config
 from kvproof.model.errors import NotAllowed
+from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.features import drafting, store
 from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.scheduling import sessions
@@ -43,7 +44,11 @@ def complete(
         if not samples:
             continue
         request = drafting.lengthened(request, drafts + 1)._replace(drafts=cfg.drafts)
-        state = state.with_engine(engine.with_request(request))
+        engine = engine.with_request(request)
+        if cfg.hash_lookahead_tokens:  # the sampled token completes the hash of the block before it
+            known = len(request.tokens) - 1
+            engine, request = caching.cache(cfg, engine, request, known, rules)
+        state = state.with_engine(engine)
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:

@@ -1,0 +1,44 @@
+"""What a drafter of the EAGLE kind holds of a token depends on the next token. A prompt that hits a
+block, and continues with another token than the one the block was computed with, gets worse drafts:
+more of them are rejected, and nothing fails. So either a hit leaves out the last block of a match
+(vllm#17137), or the hash of a block covers the token after it (vllm#50438)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import EachEngine, Invariant
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.severity import Severity
+from kvproof.model.state import Engine
+
+
+def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
+    """Where hashes cover the token after a block, the drafter has computed with that token."""
+    cfg = cluster.engine(engine.name)
+    if not cfg.hash_lookahead_tokens:
+        return
+    for (index, prefix), blocks in engine.cached:
+        group = cfg.groups[index]
+        for block in blocks if group.eagle else ():
+            content = engine.memory[block]
+            held = content.slots[group.block_size :] if content and content.group == index else ()
+            if held != (prefix,):
+                yield because(
+                    f"block {block} of {engine.name} is cached as prefix {prefix!r} of group "
+                    f"{index}, which ends with the token after the block",
+                    f"its drafter has computed it as part of {list(held) or 'nothing'}",
+                    engine=engine.name,
+                    group=index,
+                    block=block,
+                    prefix=prefix,
+                )
+
+
+INVARIANT = Invariant(
+    id="drafter_holds_its_key",
+    name="a drafter has computed a cached block with the next token that the block's hash covers",
+    origin="vllm#50438",
+    severity=Severity.LOST_PERFORMANCE,
+    check=EachEngine(check),
+    killed_by="next_token_not_hashed",
+)

@@ -1,0 +1,32 @@
+"""Lookahead block hashes: the hash of a block covers the token after it."""
+
+from kvproof.model.config.cluster import Cluster
+from kvproof.model.config.engine import Engine
+from kvproof.model.config.feature import NOT_MODELLED, Exclusion, Feature
+
+NO_CONNECTOR = "which vLLM does not do beside a KV connector"
+
+FEATURE = Feature(
+    id="hash_lookahead",
+    section="prefix cache",
+    name="lookahead block hashes",
+    words="block hashes that cover the next token",
+    options="`hash_lookahead_tokens`",
+    of=Engine,
+    used=lambda engine: engine.hash_lookahead_tokens > 0,
+    off="hash_lookahead_tokens 0",
+    needs=("eagle",),
+    exclusions=(
+        Exclusion(of=Engine, beside=("pd",), because=NO_CONNECTOR),
+        Exclusion(of=Engine, beside=("store",), because=NO_CONNECTOR),
+        Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to hash"),
+        Exclusion(
+            of=Cluster,
+            beside=("sessions",),
+            because="which drop the last token of an answer, though the hash of the block before "
+            f"it may cover it, {NOT_MODELLED}",
+        ),
+    ),
+    draw=lambda settings: settings.on_engines(hash_lookahead_tokens=1),
+    chance=0.5,
+)

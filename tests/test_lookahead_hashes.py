@@ -1,0 +1,141 @@
+"""Block hashes that cover the next token: what is cached and when, what hits, what is refused."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kvproof.invariants import drafter_holds_its_key
+from kvproof.invariants.hits import longest
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Complete, Event, Schedule, Submit
+from kvproof.model.kv_events import Stored
+from kvproof.model.machine import ModelMachine
+from kvproof.model.memory import width
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets.random_clusters import drawn
+from kvproof.model.state import Content
+from kvproof.model.step import Step
+
+EAGLE = Group("full", 2, eagle=True)
+HASHING = Engine("E", (EAGLE,), 12, drafts=1, hash_lookahead_tokens=1)
+
+
+def served(*jobs: Job, engine: Engine = HASHING) -> list[Step]:
+    """Serve the jobs one after the other, no draft accepted. Gives all steps."""
+    machine, steps = ModelMachine(Cluster("c", (engine,), jobs)), []
+    for job in jobs:
+        steps.append(machine.take(Submit("E", job.name)))
+        while machine.state.engine("E").find(job.name):
+            steps += [machine.take(Schedule("E")), machine.take(Complete("E"))]
+    return steps
+
+
+def hits(steps: list[Step]) -> list[int]:
+    return [a.hit for step in steps for a in step.effects.admissions]
+
+
+def keys(step: Step) -> list[str]:
+    return [prefix for (_, prefix), _ in step.after.engine("E").cached]
+
+
+def test_a_key_covers_the_token_after_its_block() -> None:
+    steps = served(Job("r0", "abcde", 1))
+    assert keys(steps[1]) == ["abc", "abcde"]
+
+
+def test_a_block_is_cached_when_the_next_token_is_sampled() -> None:
+    _, scheduled, completed = served(Job("r0", "abcd", 1))
+    assert keys(scheduled) == ["abc"]
+    assert keys(completed) == ["abc", "abcd."]
+
+
+def test_accepted_drafts_complete_hashes_too() -> None:
+    engine = dataclasses.replace(HASHING, drafts=2)
+    machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "abc", 9),)))
+    events: list[Event] = [Submit("E", "r0"), *(Schedule("E"), Complete("E")), Schedule("E")]
+    for event in events:
+        machine.take(event)
+    step = machine.take(Complete("E", (("r0", 2),)))
+    assert keys(step) == ["abc", "abc..", "abc...."]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hit", "dropping"),
+    [("abcde", 4, 2), ("abcdx", 2, 2), ("abcd", 2, 2), ("abxde", 0, 0), ("abcdef", 4, 2)],
+)
+def test_a_hit_takes_the_whole_match_and_needs_the_next_token(
+    prompt: str, hit: int, dropping: int
+) -> None:
+    jobs = Job("r0", "abcde", 1), Job("r1", prompt, 1)
+    assert hits(served(*jobs)) == [0, hit]
+    without = dataclasses.replace(HASHING, hash_lookahead_tokens=0)
+    assert hits(served(*jobs, engine=without)) == [0, dropping]
+
+
+@pytest.mark.parametrize(("known", "alike", "hit"), [(5, 5, 4), (5, 4, 2), (6, 5, 4), (4, 4, 2)])
+def test_what_the_invariants_expect_of_a_hit(known: int, alike: int, hit: int) -> None:
+    assert longest(HASHING, known, alike) == hit
+
+
+def test_a_drafter_holds_what_it_computed_with_the_next_token() -> None:
+    assert [width(HASHING, g) for g in (EAGLE, Group("full", 2), Group("mamba", 2))] == [3, 2, 1]
+    *_, step = served(Job("r0", "abcd", 1))
+    after = step.after.engine("E")
+    (block,) = after.blocks_for((0, "abcd."))
+    assert after.memory[block] == Content(0, ("abc", "abcd", "abcd."))
+    assert list(drafter_holds_its_key.check(Cluster("c", (HASHING,)), after)) == []
+
+
+def test_another_next_token_is_told() -> None:
+    *_, step = served(Job("r0", "abcd", 1))
+    after = step.after.engine("E")
+    memory = tuple(m and m._replace(slots=(*m.slots[:2], m.slots[1] + "x")) for m in after.memory)
+    found = list(
+        drafter_holds_its_key.check(Cluster("c", (HASHING,)), after._replace(memory=memory))
+    )
+    assert [reason.about.prefix for reason in found] == ["abc", "abcd."]
+
+
+def test_events_tell_the_token_after_each_block() -> None:
+    engine = dataclasses.replace(HASHING, kv_events=True)
+    steps = served(Job("r0", "abcde", 2), engine=engine)
+    assert [step.effects.reports for step in steps if step.effects.reports] == [
+        (Stored(0, "", "abcd", ("abc", "abcde"), ("c", "e")),),
+        (Stored(0, "abcde", "e.", ("abcde..",), (".",)),),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hash_lookahead_tokens": 2}, "outside 0 to 1"),
+        ({"groups": (Group("full", 2),)}, "without EAGLE.*or hash_lookahead_tokens 0"),
+        ({"role": "decode"}, "beside a KV connector.*Use hash_lookahead_tokens 0"),
+        ({"store": True}, "beside a KV connector.*Use hash_lookahead_tokens 0"),
+        ({"prefix_caching": False}, "nothing to hash.*Use hash_lookahead_tokens 0"),
+    ],
+)
+def test_what_it_does_not_combine_with_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        dataclasses.replace(HASHING, **options)
+
+
+def test_sessions_are_refused() -> None:
+    engine = dataclasses.replace(HASHING, steps_in_flight=2)
+    Cluster("c", (engine,))
+    with pytest.raises(UsageError, match=r"drop the last token.*Use hash_lookahead_tokens 0"):
+        Cluster("c", (engine,), sessions=True)
+
+
+def test_clusters_are_drawn_with_it_and_without() -> None:
+    """Of engines that have an EAGLE drafter and no connector, about half."""
+    engines = [drawn(seed).engines[0] for seed in range(300)]
+    eagle = [e for e in engines if e.lookahead and not e.connected]
+    assert 0 < sum(e.hash_lookahead_tokens for e in eagle) < len(eagle)
+    assert all(e.lookahead for e in engines if e.hash_lookahead_tokens)
+
+
+def test_a_trace_of_an_older_cluster_has_none() -> None:
+    assert {e.hash_lookahead_tokens for e in CLUSTERS["drafts"].engines} == {0}

@@ -1,0 +1,56 @@
+"""Block hashes that cover the next token on vLLM 0.33.0, the first release that has them: green as
+released, and not with a mistake put in.
+
+Where the cache folder has no 0.33.0 nothing is run: `kvproof releases` fills it.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kvproof.live.releases import default_cache, packages
+from kvproof.model.presets import CLUSTERS
+from tests.on_release import AS_RELEASED, MISTAKES
+
+RELEASE = "0.33.0"
+PLACE = packages(default_cache() / "vllm" / RELEASE)
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not PLACE.exists(), reason=f"the cache folder has no vLLM {RELEASE}"),
+]
+
+PRESETS = [n for n, c in CLUSTERS.items() if any(e.hash_lookahead_tokens for e in c.engines)]
+FINDS = {
+    "next_token_not_hashed": "drafter_holds_its_key",
+    "last_match_dropped_too": "hit_is_the_longest",
+}
+
+
+def ran(mistake: str, *clusters: str) -> list[dict[str, str | None]]:
+    """What `tests.on_release` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.on_release", RELEASE, mistake, *clusters],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_vllm_as_released_is_green() -> None:
+    green = [{"cluster": name, "verdict": "SAMPLED", "finding": None} for name in PRESETS]
+    assert ran(AS_RELEASED, *PRESETS) == green
+
+
+def test_every_mistake_is_put_in() -> None:
+    assert set(FINDS) == set(MISTAKES)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str) -> None:
+    (answer,) = ran(mistake, "lookahead-hashes")
+    assert (answer["verdict"], answer["finding"]) == ("VIOLATED", FINDS[mistake])
