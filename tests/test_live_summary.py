@@ -138,9 +138,8 @@ def test_a_report_that_cannot_be_read_is_bad_usage(
 
 
 def test_the_notice_does_not_import_vllm(report: Report) -> None:
-    program = (
-        "import sys; from kvproof.live import live_summary; live_summary.main(sys.argv[1:]); "
-        + ("sys.exit('vllm' in sys.modules)")
+    program = "import sys; from kvproof.live import live_summary; live_summary.main(sys.argv[1:]); " + (
+        "sys.exit('vllm' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program, report.path], capture_output=True)
     assert done.returncode == 0

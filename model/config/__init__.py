@@ -81,10 +81,7 @@ class Engine:
     `match_unit` is the number of tokens between two prefixes that have a hash
     (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
     block of a Mamba group, hits may end inside a block (see `partial_block_hits`).
-    `hash_lookahead_tokens` is the number of tokens after a block that its hash covers
-    (`VllmConfig.num_hash_lookahead_tokens`). With a drafter of the EAGLE kind it may be 1, for what
-    its layers hold of a token depends on the next one. Then a hit takes the whole match, and a
-    block is cached when the token after it is known.
+    A hash covers `hash_lookahead_tokens` tokens after its block (`num_hash_lookahead_tokens`).
     """
 
     name: str
@@ -121,8 +118,7 @@ class Engine:
         return max((g.block_size for g in self.groups if self.drops_match(g)), default=0)
 
     def drops_match(self, group: Group) -> bool:
-        """Whether a hit leaves the last block of a match out in this group: where the drafter has
-        layers, unless the hash of a block covers the token after it."""
+        """Whether a hit drops the last block of a match: not where hashes cover the next token."""
         return group.eagle and not self.hash_lookahead_tokens
 
     @cached_property
