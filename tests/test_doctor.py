@@ -10,6 +10,7 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.live.contract.features import FEATURES
+from tests.watching import LATER
 
 FAILING = """
 raise RuntimeError("no such luck\\nlibtorch_cpu.so has no symbol _Z3foo")
@@ -120,12 +121,14 @@ def _real_again() -> Iterator[None]:
 
 @pytest.mark.live
 @pytest.mark.usefixtures("_real_again")
-def test_all_of_this_vllm_can_be_driven(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_but_what_came_later_can_be_driven(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-1] == f"{len(FEATURES)} of {len(FEATURES)} features can be driven."
+    later = [f for f in LATER if any(f"{f} cannot be driven: " in line for line in shown)]
+    drivable = len(FEATURES) - len(later)
+    assert shown[-1] == f"{drivable} of {len(FEATURES)} features can be driven."
     assert all(len(line) <= 80 for line in shown if not line.startswith("vLLM "))
-    assert "MISSING" not in " ".join(shown)
+    assert ("MISSING" in " ".join(shown)) == bool(later)
 
 
 @pytest.mark.live
@@ -139,7 +142,7 @@ def test_a_renamed_class_costs_its_feature_and_what_stands_on_it(
     assert main(["doctor", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     lost = [feature["name"] for feature in said["features"] if not feature["drivable"]]
-    assert lost == ["states", "partial hits"]
+    assert [feature for feature in lost if feature not in LATER] == ["states", "partial hits"]
     [entry] = [e for e in said["entries"] if e["name"] == "MambaSpec"]
     assert entry["found"] is None
     assert main(["doctor"]) == 0

@@ -9,11 +9,12 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """One group with a drafter's layers, and a prompt that ends where a block does."""
-    groups, admitted = cluster.engine(about.engine).groups, admission(step, about)
-    if admitted is None or len(groups) != 1 or not groups[0].eagle:
+    """One group, of a match in which the last block is dropped, and a prompt that ends where a
+    block does."""
+    cfg, admitted = cluster.engine(about.engine), admission(step, about)
+    if admitted is None or len(cfg.groups) != 1 or not cfg.drops_match(cfg.groups[0]):
         return False
-    return len(admitted.tokens) % groups[0].block_size == 0
+    return len(admitted.tokens) % cfg.groups[0].block_size == 0
 
 
 DEVIATION = Deviation(
