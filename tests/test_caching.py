@@ -63,6 +63,12 @@ def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     assert [p for (group, p), _ in grown.cached if group == 0] == ["ab", "abcd", "abcdef"]
 
 
+def test_a_prompts_end_inside_a_wider_block_is_cached_only_where_hits_end_inside_blocks() -> None:
+    held = running((1, 2, 3, 4), (5, 6))
+    engine, _ = caching.cache(config(FULL, WIDE), serving(held), held, 8, REFERENCE)
+    assert [p for (group, p), _ in engine.cached if group == 1] == ["abcd", "abcdefgh"]
+
+
 def test_no_block_is_cached_beyond_the_last_hit() -> None:
     held = running((1, 2, 3, 4, 5, 6), (7, 8))
     cfg = config(Group("full", 1), WIDE)

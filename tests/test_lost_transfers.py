@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.model.config import Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.transfers import pull, transfer_ends
@@ -179,3 +180,48 @@ def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
     assert state.ended == ()
     lost = expired(both(None, KEPT, BACK._replace(phase="lost")), "r0 reverse")
     assert lost.transfer("r0 reverse") == Transfer("r0 reverse", "closed", 4, ())
+
+
+# What may happen next
+
+
+def kinds(state: State, rules: Any = REFERENCE, **options: Any) -> list[str]:
+    """The kinds of the events that may happen to transfers."""
+    jobs = (Job("r0", "abcd"), Job("r1", "abcd.", follows="r0"))
+    turns = {"follow_up_turns": True, "jobs": jobs} if "reverse" in str(state.transfers) else {}
+    cluster = pair(FULL, **turns | options)
+    return [type(event).__name__ for event in pull.stimuli(cluster, state, rules)]
+
+
+def test_a_read_ends_and_fails_or_is_lost_where_that_may_be() -> None:
+    reads = both(SENT, LOADS, READING)
+    assert kinds(reads) == ["TransferDone"]
+    assert kinds(reads, failures=1) == ["TransferDone", "TransferFail"]
+    assert kinds(reads._replace(failures=1), failures=1) == ["TransferDone"]
+    assert kinds(reads, losses=True) == ["TransferDone", "TransferLost"]
+
+
+def test_a_reader_that_renews_no_lease_may_lose_it() -> None:
+    never = REFERENCE.with_rule("renews_lease", lambda _: False)
+    assert kinds(both(SENT, LOADS, READING), never) == ["TransferDone", "LeaseExpire"]
+
+
+def test_who_needs_nothing_is_only_reported() -> None:
+    assert kinds(both(SENT, None, in_phase("releasing")), losses=True) == ["TransferDone"]
+
+
+def test_p_may_give_up_where_nobody_comes_or_nobody_reads_any_more() -> None:
+    assert kinds(both(SENT, None, OFFERED)) == []
+    assert kinds(both(SENT, None, OFFERED), losses=True) == ["LeaseExpire"]
+    waits = LOADS._replace(status="waiting", tables=())
+    assert kinds(both(SENT, waits, OFFERED), losses=True) == []
+    for phase in ("abandoned", "lost"):
+        assert kinds(both(SENT, LOADS, in_phase(phase))) == ["LeaseExpire"]
+        assert kinds(both(None, LOADS, in_phase(phase))) == []
+
+
+def test_d_may_give_up_at_any_time_and_refuses_who_asks_then() -> None:
+    assert kinds(both(None, KEPT, BACK)) == ["LeaseExpire"]
+    asks = BACK._replace(phase="reading")
+    assert kinds(both(None, KEPT, asks), losses=True) == ["TransferDone"]
+    assert kinds(both(None, None, BACK._replace(phase="refused"))) == ["TransferFail"]
