@@ -16,8 +16,8 @@ import pytest
 import kvproof
 
 ROOT = Path(__file__).parent.parent
-NOT_INSTALLED = {"tests", "benchmarks", "gate", "build", "reports/findings"}
-"""Folders that hold no package."""
+PACKAGE = ROOT / "src" / "kvproof"
+"""Its links are the rooms that are installed."""
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +28,27 @@ def project() -> dict[str, Any]:
 def packages_here() -> set[str]:
     """The folders with Python files, as names of packages."""
     found = set()
-    for folder, inner, files in os.walk(ROOT):
-        path = Path(folder).relative_to(ROOT)
-        inner[:] = [n for n in inner if (path / n).as_posix() not in NOT_INSTALLED]
-        inner[:] = [n for n in inner if not n.startswith((".", "__"))]
+    for folder, inner, files in os.walk(PACKAGE, followlinks=True):
+        inner[:] = [name for name in inner if name != "__pycache__"]
         if any(name.endswith(".py") for name in files):
-            found.add(".".join(("kvproof", *path.parts)))
+            found.add(".".join(Path(folder).relative_to(PACKAGE.parent).parts))
     return found
 
 
-def test_every_room_is_a_listed_package(project: dict[str, Any]) -> None:
-    listed = project["tool"]["setuptools"]["packages"]
-    assert set(listed) == packages_here()
-    assert len(listed) == len(set(listed))
-    for name in listed:
-        assert (ROOT.joinpath(*name.split(".")[1:]) / "__init__.py").is_file()
+def data_here(project: dict[str, Any]) -> set[str]:
+    """The files that pyproject.toml names as data of a package."""
+    return {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for package, patterns in project["tool"]["setuptools"]["package-data"].items()
+        for pattern in patterns
+        for path in PACKAGE.parent.joinpath(*package.split(".")).glob(pattern)
+    }
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    assert len(packages_here()) > 20
+    for name in packages_here():
+        assert PACKAGE.parent.joinpath(*name.split("."), "__init__.py").is_file()
 
 
 def test_the_program_is_the_one_of_the_module(project: dict[str, Any]) -> None:
@@ -64,7 +70,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     sources = folder / "sources"
     ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
-    shutil.copytree(ROOT, sources, ignore=ignored)
+    shutil.copytree(ROOT, sources, symlinks=True, ignore=ignored)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", build, folder], cwd=sources, capture_output=True, text=True
@@ -74,15 +80,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_wheel_claims_one_name_and_holds_packages_only(wheel: Path) -> None:
+def test_the_wheel_claims_one_name_and_holds_code_and_data_only(
+    wheel: Path, project: dict[str, Any]
+) -> None:
     held = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
     assert {path.parts[0] for path in held} == {
         "kvproof",
         f"kvproof-{kvproof.__version__}.dist-info",
     }
     inside = [path for path in held if path.parts[0] == "kvproof"]
-    assert {".".join(path.parent.parts) for path in inside} == packages_here()
-    assert {path.suffix for path in inside} == {".py"}
+    code = {path for path in inside if path.suffix == ".py"}
+    assert {".".join(path.parent.parts) for path in code} == packages_here()
+    assert {path.as_posix() for path in inside if path not in code} == data_here(project)
+    assert "kvproof/py.typed" in data_here(project)
 
 
 def test_the_program_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
