@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,8 +14,6 @@ from typing import Any
 import pytest
 
 import kvproof
-from kvproof.model.presets import CLUSTERS
-from tests.copied_tree import copied
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "kvproof"
@@ -36,8 +35,6 @@ def packages_here() -> set[str]:
     return found
 
 
-<<<<<<< HEAD
-=======
 def data_here(project: dict[str, Any]) -> set[str]:
     """The files that pyproject.toml names as data of a package."""
     return {
@@ -48,7 +45,6 @@ def data_here(project: dict[str, Any]) -> set[str]:
     }
 
 
->>>>>>> wt-arrows
 def test_every_folder_with_code_is_a_package() -> None:
     assert len(packages_here()) > 20
     for name in packages_here():
@@ -72,13 +68,9 @@ def test_the_newest_change_is_of_this_version() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel made from a copy of the sources, since building leaves files behind."""
     folder = tmp_path_factory.mktemp("wheel")
-<<<<<<< HEAD
-    sources = copied(folder / "sources")
-=======
     sources = folder / "sources"
     ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
     shutil.copytree(ROOT, sources, symlinks=True, ignore=ignored)
->>>>>>> wt-arrows
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", build, folder], cwd=sources, capture_output=True, text=True
@@ -97,19 +89,10 @@ def test_the_wheel_claims_one_name_and_holds_code_and_data_only(
         f"kvproof-{kvproof.__version__}.dist-info",
     }
     inside = [path for path in held if path.parts[0] == "kvproof"]
-<<<<<<< HEAD
-    code, data = (
-        [path for path in inside if (path.suffix == ".py") == is_code] for is_code in (True, False)
-    )
-    assert {".".join(path.parent.parts) for path in code} == packages_here()
-    assert {path.parent.as_posix() for path in data} == {"kvproof/model/presets/clusters"}
-    assert sorted(path.stem for path in data) == list(CLUSTERS)
-=======
     code = {path for path in inside if path.suffix == ".py"}
     assert {".".join(path.parent.parts) for path in code} == packages_here()
     assert {path.as_posix() for path in inside if path not in code} == data_here(project)
     assert "kvproof/py.typed" in data_here(project)
->>>>>>> wt-arrows
 
 
 def test_the_program_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
