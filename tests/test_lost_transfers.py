@@ -178,8 +178,6 @@ def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
     assert statuses(state) == {}
     assert state.transfer("r0 reverse") == Transfer("r0 reverse", "expired", 4, ())
     assert state.ended == ()
-    lost = expired(both(None, KEPT, BACK._replace(phase="lost")), "r0 reverse")
-    assert lost.transfer("r0 reverse") == Transfer("r0 reverse", "closed", 4, ())
 
 
 # What may happen next

@@ -86,7 +86,7 @@ def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
     asked = on_prefill("abc.e", name="r1")
     jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
     turns = pair(FULL, jobs=jobs, follow_up_turns=True)
-    kept = Transfer(follow_up_turns.back("r0"), "offered", 4, ((3, 4),))
+    kept = Transfer(follow_up_turns.reverse_of("r0"), "offered", 4, ((3, 4),))
     assert offers.loadable(turns, both(asked, None, kept), asked, REFERENCE) == 4
 
 

@@ -81,7 +81,7 @@ def test_lists_are_compared_by_their_kernel_blocks() -> None:
 def test_p_asks_for_what_d_keeps_though_its_lease_may_have_ended(held: str, asked: str) -> None:
     jobs = (Job("r0", "abcd"), Job("r1", "abcd.e", follows="r0"))
     turns = pair(FULL, jobs=jobs, follow_up_turns=True)
-    back = follow_up_turns.back("r0")
+    back = follow_up_turns.reverse_of("r0")
     asks = on_prefill("abcd.e", (1, 2), name="r1", external=4, computed=4)
     kept = Transfer(back, held, 4, ((3, 4),) if held == "offered" else ())
     state = loads.start_load(turns, both(asks, None, kept), back, REFERENCE)

@@ -3,12 +3,13 @@
 from kvproof.invariants.goals.goal import Goal
 from kvproof.model.config import Cluster
 from kvproof.model.events import LeaseExpire, Schedule
+from kvproof.model.phases import Phase
 from kvproof.model.step import Step
 
 
 def _registers_first(_cluster: Cluster, step: Step, event: Schedule) -> bool:
     return any(
-        transfer is not None and transfer.phase == "registered"
+        transfer is not None and transfer.phase is Phase.REGISTERED
         for admission in step.effects.admissions
         for transfer in [step.after.transfer(admission.request)]
         if admission.engine == event.engine
@@ -17,7 +18,7 @@ def _registers_first(_cluster: Cluster, step: Step, event: Schedule) -> bool:
 
 def _outlives_lease(_cluster: Cluster, step: Step, event: LeaseExpire) -> bool:
     transfer = step.after.transfer(event.request)
-    return transfer is not None and transfer.phase == "overdue"
+    return transfer is not None and transfer.phase is Phase.OVERDUE
 
 
 GOALS = (
