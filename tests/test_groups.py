@@ -39,7 +39,7 @@ def test_a_block_is_left_behind_with_its_last_token() -> None:
     assert [groups.skipped_blocks(MAMBA, n, REFERENCE) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
 
 
-def engine_with(*kinds: Group) -> Engine:
+def of(*kinds: Group) -> Engine:
     """The configuration of an engine with these groups, and with what they need."""
     drafts = int(any(group.eagle for group in kinds))
     return config(*kinds, drafts=drafts, prefix_caching=STATE not in kinds)
@@ -68,36 +68,34 @@ def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[in
 
 
 def test_a_drafters_group_must_match_one_block_more() -> None:
-    assert groups.blocks_matched(engine_with(FULL), 0, 4, REFERENCE) == (0, 1)
-    assert groups.blocks_matched(engine_with(EAGLE), 0, 4, REFERENCE) == (0, 1, 2)
-    assert groups.blocks_matched(engine_with(EAGLE), 0, 0, REFERENCE) == ()
+    assert groups.blocks_matched(of(FULL), 0, 4, REFERENCE) == (0, 1)
+    assert groups.blocks_matched(of(EAGLE), 0, 4, REFERENCE) == (0, 1, 2)
+    assert groups.blocks_matched(of(EAGLE), 0, 0, REFERENCE) == ()
 
 
 def test_a_whole_block_is_looked_for_under_the_prefix_up_to_its_end() -> None:
-    assert groups.prefixes_for(engine_with(WIDE), 0, "abcdefgh", 4, 0, REFERENCE) == ("abcd",)
-    assert groups.prefixes_for(engine_with(WIDE), 0, "abcdefgh", 6, 0, REFERENCE) == ("abcd",)
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 4, 0, REFERENCE) == ("abcd",)
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 0, REFERENCE) == ("abcd",)
 
 
 def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too() -> None:
-    assert groups.prefixes_for(engine_with(WIDE), 0, "abcdefghij", 6, 1, REFERENCE) == (
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefghij", 6, 1, REFERENCE) == (
         "abcdefgh",
         "abcdefg",
         "abcdef",
     )
-    assert groups.prefixes_for(engine_with(WIDE), 0, "abcdefgh", 6, 1, REFERENCE) == (
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 1, REFERENCE) == (
         "abcdefg",
         "abcdef",
     )
-    assert groups.prefixes_for(engine_with(WIDE_STATE), 0, "abcdefgh", 6, 1, REFERENCE) == (
-        "abcdef",
-    )
+    assert groups.prefixes_for(of(WIDE_STATE), 0, "abcdefgh", 6, 1, REFERENCE) == ("abcdef",)
 
 
 def test_the_oldest_block_under_the_longest_prefix_serves() -> None:
     cached = {(0, "abcdef"): 1, (0, "abcdefg"): (3, 2), (1, "abcdefgh"): 4}
     engine = pool_of(cached=cached)
-    assert groups.block_at(engine_with(WIDE), engine, 0, "abcdefghij", 6, 1, REFERENCE) == 3
-    assert groups.block_at(engine_with(WIDE), engine, 0, "abcdefghij", 6, 0, REFERENCE) == NULL
+    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 1, REFERENCE) == 3
+    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 0, REFERENCE) == NULL
 
 
 def held(*prefixes: str):
@@ -124,36 +122,31 @@ def held(*prefixes: str):
 def test_what_a_group_alone_can_serve(
     group: Group, prefixes: tuple[str, ...], length: int, serves: bool
 ) -> None:
-    assert (
-        groups.resident(engine_with(group), held(*prefixes), 0, "abcdef", length, REFERENCE)
-        is serves
-    )
+    assert groups.resident(of(group), held(*prefixes), 0, "abcdef", length, REFERENCE) is serves
 
 
 def test_a_hit_inside_a_block_is_served_by_the_first_of_several_prefixes() -> None:
-    assert groups.resident(engine_with(WIDE), held("abcd", "abcdef"), 0, "abcdefgh", 6, REFERENCE)
-    assert groups.resident(engine_with(WIDE), held("abcd", "abcdefg"), 0, "abcdefgh", 6, REFERENCE)
-    assert not groups.resident(
-        engine_with(WIDE), held("abcd", "abcdefgh"), 0, "abcdefgh", 6, REFERENCE
-    )
+    assert groups.resident(of(WIDE), held("abcd", "abcdef"), 0, "abcdefgh", 6, REFERENCE)
+    assert groups.resident(of(WIDE), held("abcd", "abcdefg"), 0, "abcdefgh", 6, REFERENCE)
+    assert not groups.resident(of(WIDE), held("abcd", "abcdefgh"), 0, "abcdefgh", 6, REFERENCE)
 
 
 def test_another_groups_blocks_serve_nothing() -> None:
     engine = held("ab", "abcd")
-    assert groups.resident(engine_with(FULL), engine, 0, "abcdef", 4, REFERENCE)
-    assert not groups.resident(engine_with(FULL, FULL), engine, 1, "abcdef", 4, REFERENCE)
+    assert groups.resident(of(FULL), engine, 0, "abcdef", 4, REFERENCE)
+    assert not groups.resident(of(FULL, FULL), engine, 1, "abcdef", 4, REFERENCE)
 
 
 def test_the_table_of_a_hit_has_null_where_nothing_is_needed() -> None:
     engine = held("ab", "abcd", "abcdef")
-    assert groups.hit_blocks(engine_with(FULL), engine, 0, "abcdefgh", 6, REFERENCE) == (1, 2, 3)
-    assert groups.hit_blocks(engine_with(WINDOW), engine, 0, "abcdefgh", 6, REFERENCE) == (
+    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 6, REFERENCE) == (1, 2, 3)
+    assert groups.hit_blocks(of(WINDOW), engine, 0, "abcdefgh", 6, REFERENCE) == (
         NULL,
         NULL,
         3,
     )
-    assert groups.hit_blocks(engine_with(MAMBA), engine, 0, "abcdefgh", 4, REFERENCE) == (NULL, 2)
-    assert groups.hit_blocks(engine_with(FULL), engine, 0, "abcdefgh", 0, REFERENCE) == ()
+    assert groups.hit_blocks(of(MAMBA), engine, 0, "abcdefgh", 4, REFERENCE) == (NULL, 2)
+    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 0, REFERENCE) == ()
 
 
 # What is cached
@@ -279,8 +272,7 @@ def test_full_attention_that_serves_a_hit_serves_every_shorter_one(
 ) -> None:
     engine = pool_of(len(prefixes) + 1, cached={(0, p): n for n, p in enumerate(prefixes, 1)})
     serves = [
-        groups.resident(engine_with(FULL), engine, 0, tokens, n, REFERENCE)
-        for n in range(0, len(tokens), 2)
+        groups.resident(of(FULL), engine, 0, tokens, n, REFERENCE) for n in range(0, len(tokens), 2)
     ]
     assert serves == sorted(serves, reverse=True)
 
