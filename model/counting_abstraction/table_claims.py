@@ -27,8 +27,8 @@ Claim = Callable[[Sizes, Table], Truth]
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
-    """The sizes there are. P leaves at most one prompt token to D; where a Mamba state is handed
-    over it must leave one (vllm#37310). Beside a Mamba group that caches nothing, nothing is
+    """The sizes there are. P leaves at most one prompt token to D; where a Mamba state is
+    transferred it must leave one (vllm#37310). Beside a Mamba group that caches nothing, nothing is
     cached."""
     flags = (sizes.backoff, sizes.caching, sizes.connected, sizes.sends, sizes.recomputes)
     return all_of(

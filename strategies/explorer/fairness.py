@@ -65,9 +65,9 @@ def duty(cluster: Cluster, event: Event) -> Duty | None:
     if isinstance(event, Schedule | Complete):
         return type(event).__name__, event.engine
     if isinstance(event, TransferDone | TransferFail | LeaseExpire):
-        return "Transfer", event.request
+        return "KVTransfer", event.request
     if isinstance(event, Submit) and cluster.disaggregated and event.engine == cluster.decode.name:
-        return "Transfer", event.request
+        return "KVTransfer", event.request
     return None
 
 
