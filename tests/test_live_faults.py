@@ -118,4 +118,4 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         assert replayed(command, capsys) == (1, "VIOLATED")
     assert replayed(command, capsys) == (0, "SAMPLED")
     on_the_model = [*command[: command.index("live")], "model"]
-    assert replayed(on_the_model, capsys)[0] in (0, 3)
+    assert replayed(on_the_model, capsys)[0] in (0, 1, 3)

@@ -113,6 +113,7 @@ def test_what_is_hit_and_what_is_taken_may_both_be_said() -> None:
         config(FULL, store=True), request("abcdef"), stored=("abcd",), cached={(0, "ab"): 1}
     )
     take_choice(work, Admit("r0", 2, 2, hit=((1,),), taken=((6,),)))
+    assert work.chose == [Admit("r0", 2, 2)]
     take_choice(work, Compute("r0", 2, taken=((7,),)))
     assert work.engine.request("r0").tables == ((1, 6, 7),)
     assert work.brought == ["r0"]

@@ -13,7 +13,7 @@ from kvproof.model.reference.scheduling import step_output
 from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Content, Request, State
-from kvproof.model.step import Copy
+from kvproof.model.step import Allocation, Copy
 from tests.by_hand import (
     EAGLE,
     FULL,
@@ -73,9 +73,10 @@ def test_an_engine_that_hashes_a_loaded_block_twice_dies() -> None:
     state = both(None, loaded())
     engine = pool.register(state.engine("D"), (0, "ab"), 1)
     work = SchedulerStep(pair(FULL), REFERENCE, state.with_engine(engine), "D")
+    work.scheduled = [("r1", 1)]
     take_choice(work, FinishLoad("r0"))
-    assert work.engine.dead == "block 1 is to be hashed twice"
-    assert work.chose == [FinishLoad("r0")]
+    assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
+    assert (work.chose, work.scheduled) == ([FinishLoad("r0")], [])
 
 
 def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
@@ -87,6 +88,7 @@ def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
         take_choice(work, FinishLoad("r1"))
         after = work.engine.request("r1")
         assert (after.status, after.computed) == (status, computed)
+        assert work.allocations == ([] if asked else [Allocation("P", "r1", 0, 0)])
 
 
 # The step goes to the worker
