@@ -207,6 +207,20 @@ def test_a_store_keeps_what_was_computed_and_no_drafts() -> None:
     assert state.engine("E").stored == ("ab", "abcd")
 
 
+def test_a_store_keeps_what_is_computed_inside_a_prompt_too() -> None:
+    cfg = config(FULL, store=True)
+    ended = completed(cfg, running("abcd", (1, 2), computed=4, max_tokens=2), 4)
+    assert ended.engine("E").stored == ("ab", "abcd")
+    inside = completed(cfg, running("abcdef", (1, 2), computed=4), 4)
+    assert inside.engine("E").stored == ("ab", "abcd")
+
+
+def test_no_more_drafts_are_right_than_were_computed() -> None:
+    held = running("abcd", (1, 2, 3), computed=5, drafts=1, max_tokens=9)
+    with pytest.raises(NotAllowed, match="2 drafts of r0 are accepted of 1"):
+        completed(config(EAGLE, drafts=1), held, 2, ("r0", 2))
+
+
 def test_there_is_no_output_without_a_step() -> None:
     with pytest.raises(NotAllowed, match="engine E has no step in flight"):
         step_output.complete(cluster(config(FULL)), REFERENCE, State((serving(),)), "E")
