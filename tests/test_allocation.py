@@ -2,7 +2,7 @@
 what is taken, so that nobody is let in who does not fit."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.model.config import Engine, Group
@@ -185,6 +185,7 @@ LENGTHS = st.lists(st.sets(st.sampled_from([2, 4, 6])), min_size=3, max_size=3)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@settings(max_examples=25)
 @given(LENGTHS, st.integers(1, 8), st.integers(1, 8), st.booleans())
 def test_who_is_admitted_and_goes_on_takes_what_was_predicted(
     name: str, lengths: list[set[int]], first: int, second: int, loads: bool

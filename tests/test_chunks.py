@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kvproof.model.config import Engine, Group
 from kvproof.model.events import Admit, Compute
 from kvproof.model.reference.blocks.prefix_hits import Hit
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.state import Flight
@@ -77,8 +78,24 @@ def test_the_rest_of_a_prompt_ends_where_it_ends() -> None:
 
 
 def test_what_was_answered_before_a_preemption_is_prefilled_but_for_the_last_token() -> None:
+    """A chunk inside of that ends on a block, or waits for a larger budget."""
     assert chunk(LONG, "abc", 0, 6, output="...") == 4
-    assert chunk(LONG, "abc", 4, 2, output="...") == 2
+    assert chunk(LONG, "ab", 2, 3, output="......") == 2
+    assert chunk(LONG, "ab", 4, 1, output=".....") == 0
+    assert chunk(LONG, "ab", 6, 1, output=".....") == 1
+
+
+def test_a_prompt_of_one_block_is_one_chunk() -> None:
+    assert chunk(LONG, "ab", 0, 2) == 2
+
+
+def test_chunks_may_be_cut_by_another_groups_block_size() -> None:
+    """It is a rule by which block size they are cut."""
+    cfg = config(FULL, WIDE_STATE, num_blocks=30, chunk_tokens=30)
+    smallest = REFERENCE.with_rule("split_block", lambda _state, smallest: smallest)
+    held = running("abcdefg", computed=0)
+    assert aligned_chunk(step(cfg, held), held, 0, 3, None) == 0
+    assert aligned_chunk(step(cfg, held, rules=smallest), held, 0, 3, None) == 2
 
 
 def test_a_chunk_ends_where_prompts_part() -> None:

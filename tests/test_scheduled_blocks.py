@@ -92,11 +92,19 @@ def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step(
 
 
 def test_an_engine_that_hashes_a_block_twice_dies() -> None:
-    held = running("abcd", (1, 2), computed=2)
-    work = step(config(FULL), held, cached={(0, "ab"): 1})
+    work = step(config(FULL), running("abcd", (1,), computed=2), cached={(0, "ab"): 1})
     take_choice(work, Compute("r0", 2))
     assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
     assert work.scheduled == []
+
+
+def test_an_engine_that_schedules_more_than_it_was_asked_for_dies() -> None:
+    longer = REFERENCE.with_rule("align_chunk", lambda _start, tokens, *_: tokens + 1)
+    held = running("abcdef", (1,), (2,), computed=2)
+    work = step(config(FULL, MAMBA), held, rules=longer)
+    take_choice(work, Compute("r0", 5))
+    assert work.engine == work.begun._replace(dead="5 tokens are scheduled where 4 were asked for")
+    assert work.chose == [Compute("r0", 5)]
 
 
 def test_a_recorded_choice_gets_the_blocks_that_it_says() -> None:
@@ -113,6 +121,7 @@ def test_what_is_hit_and_what_is_taken_may_both_be_said() -> None:
         config(FULL, store=True), request("abcdef"), stored=("abcd",), cached={(0, "ab"): 1}
     )
     take_choice(work, Admit("r0", 2, 2, hit=((1,),), taken=((6,),)))
+    assert work.chose == [Admit("r0", 2, 2)]
     take_choice(work, Compute("r0", 2, taken=((7,),)))
     assert work.engine.request("r0").tables == ((1, 6, 7),)
     assert work.brought == ["r0"]

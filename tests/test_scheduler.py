@@ -144,6 +144,25 @@ def test_who_goes_on_keeps_his_place() -> None:
     assert work.engine.running == ("r0", "r1")
 
 
+def test_who_begins_with_one_token_left_may_be_filled_up_with_drafts() -> None:
+    cfg, cached = config(FULL, drafts=2), {(0, "ab"): 1}
+    work = step(cfg, request("abc"), cached=cached)
+    take_choice(work, Admit("r0", 2, 0))
+    take_choice(work, Compute("r0", 3))
+    take_choice(
+        step(cfg, request("abc", (1,), computed=2, num_cached_blocks=(1,))), Compute("r0", 3)
+    )
+    held = running("abc", (1,), computed=2, num_cached_blocks=(1,))
+    refused(step(cfg, held), Compute("r0", 3), "3 tokens of at most 1")
+
+
+def test_drafts_that_are_not_computed_are_lost() -> None:
+    held = running("abc", (1, 2), computed=2, drafts=2, num_cached_blocks=(1,))
+    work = step(config(EAGLE, drafts=2, num_blocks=12), held)
+    take_choice(work, Compute("r0", 2))
+    assert work.engine.request("r0").drafts == 1
+
+
 def test_drafts_are_computed_and_not_cached() -> None:
     held = running("abc", (1, 2), computed=2, drafts=2, num_cached_blocks=(1,))
     work = step(config(EAGLE, drafts=2, num_blocks=12), held)

@@ -13,7 +13,7 @@ from kvproof.model.reference.scheduling import step_output
 from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Content, Request, State
-from kvproof.model.step import Copy
+from kvproof.model.step import Allocation, Copy
 from tests.by_hand import (
     EAGLE,
     FULL,
@@ -73,9 +73,10 @@ def test_an_engine_that_hashes_a_loaded_block_twice_dies() -> None:
     state = both(None, loaded())
     engine = pool.register(state.engine("D"), (0, "ab"), 1)
     work = SchedulerStep(pair(FULL), REFERENCE, state.with_engine(engine), "D")
+    work.scheduled = [("r1", 1)]
     take_choice(work, FinishLoad("r0"))
-    assert work.engine.dead == "block 1 is to be hashed twice"
-    assert work.chose == [FinishLoad("r0")]
+    assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
+    assert (work.chose, work.scheduled) == ([FinishLoad("r0")], [])
 
 
 def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
@@ -87,6 +88,7 @@ def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
         take_choice(work, FinishLoad("r1"))
         after = work.engine.request("r1")
         assert (after.status, after.computed) == (status, computed)
+        assert work.allocations == ([] if asked else [Allocation("P", "r1", 0, 0)])
 
 
 # The step goes to the worker
@@ -203,6 +205,20 @@ def test_a_store_keeps_what_was_computed_and_no_drafts() -> None:
     held = running("abcd", (1, 2, 3), computed=6, drafts=2, max_tokens=9)
     state = completed(config(EAGLE, drafts=2, store=True), held, 3)
     assert state.engine("E").stored == ("ab", "abcd")
+
+
+def test_a_store_keeps_what_is_computed_inside_a_prompt_too() -> None:
+    cfg = config(FULL, store=True)
+    ended = completed(cfg, running("abcd", (1, 2), computed=4, max_tokens=2), 4)
+    assert ended.engine("E").stored == ("ab", "abcd")
+    inside = completed(cfg, running("abcdef", (1, 2), computed=4), 4)
+    assert inside.engine("E").stored == ("ab", "abcd")
+
+
+def test_no_more_drafts_are_right_than_were_computed() -> None:
+    held = running("abcd", (1, 2, 3), computed=5, drafts=1, max_tokens=9)
+    with pytest.raises(NotAllowed, match="2 drafts of r0 are accepted of 1"):
+        completed(config(EAGLE, drafts=1), held, 2, ("r0", 2))
 
 
 def test_there_is_no_output_without_a_step() -> None:

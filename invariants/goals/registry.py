@@ -24,10 +24,10 @@ class OpenGoals:
     def __init__(self, cluster: Cluster, met: Iterable[str] = ()) -> None:
         self.cluster = cluster
         self._by_kind: dict[type, list[Goal]] = {}
+        known = set(met)
         for goal in goals_of(cluster):
-            self._by_kind.setdefault(goal.kind, []).append(goal)
-        for name in met:
-            self.drop(name)
+            if goal.id not in known:
+                self._by_kind.setdefault(goal.kind, []).append(goal)
 
     def met(self, step: Step) -> Iterator[str]:
         """The ids of those that a step meets."""
