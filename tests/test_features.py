@@ -1,4 +1,4 @@
-"""The table of features: complete, the source of README's table, and one file a feature."""
+"""The table of features: complete, the source of the table, and one file a feature."""
 
 import dataclasses
 import re
@@ -16,7 +16,7 @@ from kvproof.model.presets.random_clusters import drawn
 from kvproof.reports.feature_table import feature_table, with_feature_table
 from tests.conftest import CAREFUL, rewritten
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "features.md"
 FULL = Group("full", 2)
 BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
 """Fields that every cluster has, and no feature."""
@@ -24,13 +24,13 @@ OPTIONS = {f.name for value in (Group, Engine, Job, Cluster) for f in dataclasse
 
 
 def test_readme_has_the_table(pytestconfig: pytest.Config) -> None:
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     made = with_feature_table(text)
     if pytestconfig.getoption("--rewrite") and made != text:
-        README.write_text(made, encoding="utf-8")
-        pytestconfig.stash[rewritten].append(README.name)
+        PAGE.write_text(made, encoding="utf-8")
+        pytestconfig.stash[rewritten].append(PAGE.name)
         return
-    assert made == text, f"README's table differs: if that is right run pytest --rewrite, {CAREFUL}"
+    assert made == text, f"the table differs: if that is right run pytest --rewrite, {CAREFUL}"
 
 
 def test_a_text_without_its_place_is_refused() -> None:
