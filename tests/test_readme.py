@@ -13,6 +13,7 @@ from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 
 ROOT = Path(__file__).parent.parent
+FINDINGS = sorted(f"findings/{p.parent.name}" for p in ROOT.glob("findings/*/README.md"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = sorted(
     set(re.findall(r"^ {4}(?:\$ )?(kvproof [^#\n]+?) *(?:#.*)?$", README, re.MULTILINE))
@@ -58,7 +59,10 @@ def test_its_commands_are_understood(command: str) -> None:
     assert parser().parse_args(command.split()[1:]).command == command.split()[1]
 
 
-@pytest.mark.parametrize("folder", [".", "model", "live", "invariants", "gate", "findings"])
+ROOMS = [".", "model", "live", "invariants", "gate", "findings"]
+
+
+@pytest.mark.parametrize("folder", [*ROOMS, *FINDINGS])
 def test_links_lead_somewhere(folder: str) -> None:
     text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)]+)\)", text):
