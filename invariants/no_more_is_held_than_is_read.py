@@ -30,8 +30,8 @@ def most(cfg: Config, group: Group) -> int:
 
 
 def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int]]:
-    """Of each request and group that frees blocks: the request, the group, the blocks that it holds
-    and how many it may."""
+    """For each request and group that frees blocks: the request, the group's index, the number of
+    blocks that the request holds, and its maximum."""
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
         for index, table in enumerate(request.tables):
@@ -46,8 +46,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         if held > may:
             kind = cluster.engine(engine.name).groups[index].kind
             yield because(
-                f"the layers of group {index} ({group.kind}) read at most {most(cfg, group)} "
-                f"blocks of {request.id} on {engine.name}",
+                f"the layers of group {index} ({kind}) read at most {may} blocks of "
+                f"{request} on {engine.name}",
                 f"the request holds {held} blocks",
                 engine=engine.name,
                 request=request,
@@ -56,7 +56,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 
 def margin(cluster: Cluster, state: State) -> int | None:
-    """Blocks that a request could still take and hold no more than it may."""
+    """Smallest number of blocks that a request could still take without a violation."""
     return min(
         (may - held for e in state.engines for _, _, held, may in _held(cluster, e)), default=None
     )

@@ -24,7 +24,6 @@ REPLACED = {
     r"ties?|tied": "conformance",
     r"strays?": "unmatched steps",
     r"drawn": "random clusters",
-    r"goals?": "termination; coverage goals",
     r"notices?": "live summary",
     r"no_return": "point_of_no_return",
     r"sketch(?:es)?": "cluster template",
@@ -41,6 +40,7 @@ REPLACED = {
 """The left column of the glossary as patterns, and what to use instead."""
 
 NAMES = {
+    "goal.py": "termination",
     "proof": "eagle_drop_tokens",
     "peek": "eagle_drop_blocks",
     "counted": "num_cached_blocks",
@@ -55,7 +55,6 @@ NAMES = {
 tokens, Z3 finds a proof. They are wrong only as names, in backticks or before a value."""
 
 ALLOWED = (
-    r"coverage goals?",
     r"stray[_ ]report\w*|StrayReport|pd-stray|`stray`",
     r"drawn (?:as|to)",
 )

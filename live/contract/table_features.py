@@ -115,10 +115,13 @@ STEPS = (
     ),
     *entries(
         "lookahead hashes",
-        (f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)", "they are switched on"),
+        (
+            f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)",
+            "hashes that cover later tokens",
+        ),
         (f"{UTILS}:get_request_block_hasher(num_hash_lookahead_tokens)", "the hashes of a request"),
-        ("Scheduler.num_hash_lookahead_tokens", "how many tokens they cover"),
-        (f"{EVENTS}:BlockStored.lookahead_token_ids", "those tokens, as KV events tell them"),
+        ("Scheduler.num_hash_lookahead_tokens", "the number of tokens that they cover"),
+        (f"{EVENTS}:BlockStored.lookahead_token_ids", "these tokens in KV events"),
     ),
     *entries(
         "kv events",
