@@ -1,4 +1,4 @@
-"""How a search ends: the trace is kept, the answer is printed, the exit code follows."""
+"""The end of a search: write the trace, print the result, return the exit code."""
 
 import argparse
 import dataclasses
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproof.cli.graver import told
+from kvproof.cli.graver import tolerated_line
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
@@ -22,14 +22,14 @@ from kvproof.strategies.verdict import Outcome, Verdict
 
 
 class Kept(NamedTuple):
-    """A trace, and the file it is in."""
+    """A trace and its file."""
 
     path: Path
     trace: Trace
 
 
 def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) -> Kept | None:
-    """Write the trace of a violation to a new file. None where there are no events (a refuted
+    """Write the trace of a violation to a new file. None if there are no events (a refuted
     obligation has numbers instead)."""
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
@@ -52,8 +52,8 @@ def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) 
 
 
 def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
-    """The outcome with what it leads to, where its finding is of a guard. Known deviations that are
-    met on the way are not what it leads to."""
+    """The outcome with its consequence if a guard fails. Known deviations on the way are not
+    consequences."""
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":
         return outcome
@@ -62,7 +62,7 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
 
 
 def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcome) -> int:
-    """Print an outcome, with its trace if it has one. Returns the exit code."""
+    """Print an outcome, and its trace if it has one. Returns the exit code."""
     outcome = followed(setup, maker, outcome)
     kept = keep(setup, maker, outcome, args.seed, args.traces)
     if args.json:
@@ -83,20 +83,22 @@ def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcom
         show(sys.stdout, kept.trace, kept.path, outcome.leads_to)
         print()
     print(summary(outcome, setup))
-    print(told(outcome, args.fail_on), end="")
+    print(tolerated_line(outcome, args.fail_on), end="")
     print(known(outcome), end="")
     return outcome.exit_code(args.fail_on)
 
 
 def known(outcome: Outcome) -> str:
-    """What was seen of real vLLM and is not news, a line each: known deviations that were met, and
-    where its policy differs from the reference. Nothing where there is nothing."""
+    """Known facts about real vLLM, one line each: the known deviations met, and where vLLM's policy
+    differs from the reference. Empty if there is nothing to report."""
     lines = []
     if met := outcome.coverage.get("known"):
-        lines.append(f"known deviations met, told in findings: {_counts(met)}")
+        lines.append(f"known deviations met (see findings/): {_counts(met)}")
     if policy := outcome.coverage.get("policy"):
-        said = {KINDS[kind]: count for kind, count in policy.items()}
-        lines.append(f"allowed; policy differs (steps): {_counts(said)}")
+        named = {KINDS[kind]: count for kind, count in policy.items()}
+        lines.append(
+            f"permitted by the spec, differs from the reference's policy (steps): {_counts(named)}"
+        )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -105,12 +107,12 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """Print one object on standard output."""
+    """Print one JSON object on standard output."""
     print(json.dumps(record, indent=2))
 
 
 def summary(outcome: Outcome, setup: Setup) -> str:
-    """The verdict in one line: what was covered, and why it is unknown."""
+    """The verdict in one line, with the coverage and, for UNKNOWN, the reason."""
     covered = ", ".join(
         f"{name} {value}"
         for name, value in outcome.coverage.items()

@@ -1,18 +1,19 @@
-"""What a command is: a module with a line of help, options, and something to run."""
+"""The interface of a command: a module with a line of help, its options, and a function that runs
+it."""
 
 import argparse
 from typing import Protocol
 
 
 class Command(Protocol):
-    """One command, as its module has it. `run` returns the exit code."""
+    """One command. `run` returns the exit code."""
 
     @property
     def HELP(self) -> str:
         """One line of help."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add its options."""
+        """Add the options of this command."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it."""
+        """Run the command."""

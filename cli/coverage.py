@@ -1,10 +1,10 @@
-"""`kvproof coverage`: which abstract steps live vLLM was driven to, out of those the model knows.
+"""`kvproof coverage`: the abstract steps that live vLLM took, of those that the model has.
 
-Random episodes come first. What they missed is then aimed at: vLLM is given the events of a
-shortest run of the model to it.
+Random episodes come first. For each step that they missed, kvproof replays the events of a shortest
+run of the model to this step on vLLM.
 
-Exit code 0 where every step of the model was exercised, 3 where one was not, 1 where an episode
-broke an invariant.
+Exit code 0 if every step of the model was taken, 3 if a step was not, 1 if an episode violated an
+invariant.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from kvproof.strategies.sampling.exercised import (
 )
 from kvproof.strategies.verdict import Outcome, Verdict
 
-HELP = "tell which abstract steps real vLLM was driven to, out of those the model knows"
+HELP = "list the abstract steps that real vLLM took, of those that the model has"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,21 +46,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME|FILE",
-        help="a preset cluster or a JSON file (repeatable; all presets where none is named)",
+        help="a preset cluster or a JSON file (repeatable; default: all presets)",
     )
     parser.add_argument(
-        "--examples", type=options.at_least_one, default=30, help="episodes of each cluster"
+        "--examples",
+        type=options.at_least_one,
+        default=30,
+        help="number of episodes for each cluster",
     )
     parser.add_argument(
-        "--steps", type=options.at_least_one, default=40, help="choices in an episode"
+        "--steps", type=options.at_least_one, default=40, help="number of choices in an episode"
     )
     parser.add_argument(
-        "--lines", action="store_true", help="count the lines of vLLM's accounting executed as well"
+        "--lines",
+        action="store_true",
+        help="also count the executed lines of vLLM's KV-cache accounting",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search the model, drive vLLM, and print what was missed."""
+    """Search the model, drive vLLM, and print the missed steps."""
     clusters = [cluster_named(name) for name in args.config or CLUSTERS]
     with _lines(args.lines) as lines:
         machine = maker("live")
@@ -82,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Search:
-    """What the model knows and vLLM did, over all clusters."""
+    """The steps of the model and of vLLM over all clusters."""
 
     def __init__(self, make: Make, args: argparse.Namespace) -> None:
         self.make = make
@@ -93,7 +98,7 @@ class _Search:
         self.outcomes: list[Outcome] = []
 
     def at_random(self, cluster: Cluster) -> None:
-        """Learn the model's steps in a cluster, and drive vLLM through random episodes there."""
+        """Collect the model's steps in a cluster, and run random episodes of vLLM in it."""
         for name, known in known_steps(cluster).items():
             self.known[name] += known.steps
             self.traces.setdefault(name, []).append((cluster, known.trace))
@@ -107,7 +112,8 @@ class _Search:
         self.outcomes.append(outcome)
 
     def aim(self) -> None:
-        """Drive vLLM along the model's runs to what is still missing, until one gets there."""
+        """Replay runs of the model on vLLM for each step that is still missing, until one run
+        reaches it."""
         for name in self.known:
             for cluster, trace in self.traces[name]:
                 if self.exercised[name]:
@@ -152,7 +158,7 @@ def _object(
 
 
 def _undriven(outcomes: list[Outcome]) -> list[str]:
-    """Why episodes could not be driven, each reason once."""
+    """The reasons why episodes could not be run, each once."""
     return list(dict.fromkeys(o.reason for o in outcomes if o.verdict is Verdict.UNKNOWN))
 
 
@@ -176,8 +182,8 @@ def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[s
     missed = sum(row.missed for row in known)
     episodes = sum(o.coverage.get("examples", 0) for o in outcomes)
     print(
-        f"{len(known) - missed} of {len(known)} abstract steps of the model were exercised in "
-        f"{episodes} episodes; {missed} were not."
+        f"live vLLM took {len(known) - missed} of {len(known)} abstract steps of the model in "
+        f"{episodes} episodes; {missed} are missing."
     )
 
 

@@ -1,4 +1,4 @@
-"""`kvproof prove --discover`: an invariant that implies one claim, found by Spacer."""
+"""`kvproof prove --discover`: Spacer finds an inductive invariant that implies one claim."""
 
 import argparse
 
@@ -12,7 +12,7 @@ from kvproof.strategies.symbolic.spacer import Discovered, discover
 from kvproof.strategies.verdict import Outcome
 
 PROVING = ("obligation", "table", "certificates", "cross", "witness")
-"""Options about obligations that are proved."""
+"""Options for the proofs of obligations."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--discover",
         metavar="CLAIM",
-        help="find an invariant that implies this claim, from the claim alone",
+        help="find an inductive invariant that implies this claim",
     )
     parser.add_argument(
         "--size",
@@ -28,25 +28,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=size,
         metavar="NAME=NUMBER",
-        help="of --discover: fix a size (repeatable; those multiplied or divided by must be)",
+        help=(
+            "with --discover: fix a size (repeatable; required for sizes that are multiplied or "
+            "divided by)"
+        ),
     )
 
 
 def size(text: str) -> tuple[str, int]:
-    """A size given on the command line."""
+    """A size from the command line."""
     name, _, number = text.partition("=")
     if not name or not number.isascii() or not number.isdecimal():
-        raise UsageError(f"The size {text!r} is no number. Write for example block_size=2.")
+        raise UsageError(f"The size {text!r} is not a number. Use for example block_size=2.")
     return name, int(number)
 
 
 def run(args: argparse.Namespace, rules: Rules) -> int:
-    """Discover, and print the invariant or the run."""
+    """Discover an invariant, and print it or the run that violates the claim."""
     if args.discover is None:
-        raise UsageError("A size is fixed for --discover only. Write --discover CLAIM too.")
+        raise UsageError(
+            "--size needs a claim to discover. Use --discover CLAIM together with --size."
+        )
     other = next((n for n in PROVING if getattr(args, n, None)), None)
     if other is not None:
-        raise UsageError(f"--discover proves no obligations. Write it without --{other}.")
+        raise UsageError(f"--discover proves no obligations. Use it without --{other}.")
     if args.discover not in claimed():
         raise unknown("claim", args.discover, claimed())
     about = claimed()[args.discover]
@@ -67,16 +72,16 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         return found.verdict.exit_code
     for line in (*found.invariant, *found.run):
         print(line)
-    print(f"{found.verdict.value} - {_told(found)} ({found.seconds:.1f} s)")
+    print(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
     return found.verdict.exit_code
 
 
-def _told(found: Discovered) -> str:
+def _summary(found: Discovered) -> str:
     if found.run:
-        return f"a run of {len(found.run)} states breaks the claim"
+        return f"a run of {len(found.run)} states violates the claim"
     if found.reason:
         return found.reason
     return (
-        f"{len(found.invariant)} parts, inductive, implying the claim, and true of "
-        f"{found.walked} states on random walks"
+        f"{len(found.invariant)} parts; inductive; implies the claim; true of {found.walked} "
+        "states on random walks"
     )

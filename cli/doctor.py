@@ -1,7 +1,7 @@
-"""`kvproof doctor`: which parts of the vLLM that is there can be driven, and what is missing.
+"""`kvproof doctor`: which features of the installed vLLM kvproof can drive, and what is missing.
 
-Exit code 0 where one engine can be driven, 3 where vLLM is absent, fails when it is imported, or
-lacks what every engine needs.
+Exit code 0 if one engine can be driven, 3 if vLLM is absent, fails at import, or lacks what every
+engine needs.
 """
 
 import argparse
@@ -20,18 +20,18 @@ from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
 
-HELP = "tell what of the vLLM that is there can be driven, and what is missing"
+HELP = "list which features of the installed vLLM kvproof can drive, and what is missing"
 
 COLUMNS = 80
 CANNOT = 3
 
 NAMED = 4
-"""How many of the entries that a feature lacks are named in its line; the table marks all."""
+"""Number of missing entries that the line of a feature names; the table marks all of them."""
 
 
 class Found(NamedTuple):
-    """The vLLM that is there, and what the contract finds in it. `failure` is one sentence or two
-    about why nothing can be found at all."""
+    """The installed vLLM and its contract. `failure` is the reason, in one or two sentences, if
+    nothing can be looked up."""
 
     version: str
     path: str
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """Whether one engine can be driven."""
+        """0 if one engine can be driven."""
         return CANNOT if self.failure or self.contract.missing(CORE) else 0
 
 
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look everything up, and print what was found."""
+    """Look everything up, and print the result."""
     borrow(args.release, args.cache, live=True)
     found = _found()
     if args.json:
@@ -67,8 +67,7 @@ def _found() -> Found:
         return Found("", "", Contract(()), str(error))
     contract = check()
     failure = contract.failure and (
-        f"vLLM {version} in {path} fails when it is imported ({contract.failure}). "
-        f"Use the Python that it was installed for, or {availability.INSTALL}."
+        f"vLLM {version} in {path} fails at import ({contract.failure}). "
     )
     return Found(version, path, contract, failure)
 
@@ -130,20 +129,20 @@ def _print(found: Found) -> None:
 
 
 def _why(name: str, missing: list[Look]) -> str:
-    """What a feature lacks, or else which feature that it stands on lacks something."""
+    """What a feature lacks, or which feature that it needs lacks something."""
     own = [look for look in missing if look.entry.feature == name]
     if not own:
         return f"it needs {missing[0].entry.feature}"
     names = ", ".join(look.entry.name for look in own[:NAMED])
     more = f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
-    return f"there is no {names}{more}{f' ({own[0].why})' if own[0].why else ''}"
+    return f"missing: {names}{more}{f' ({own[0].why})' if own[0].why else ''}"
 
 
 def _table(name: str, looks: list[Look]) -> Table:
     """The entries of a feature."""
     shown = Table(box=box.SIMPLE, width=COLUMNS, title=f"{name}: {FEATURES[name].what}")
     shown.title_justify = "left"
-    shown.add_column("the adapter touches", width=39, overflow="fold")
+    shown.add_column("symbol used by kvproof", width=39, overflow="fold")
     shown.add_column("found", width=9)
     shown.add_column("for", overflow="fold")
     for look in looks:

@@ -19,9 +19,10 @@ from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import Outcome, Verdict
 
 AHEAD_MAX = 20_000
-"""States looked at to find the point of no return, at most; where they do not do, it is unknown."""
+"""Maximum number of states that the search for the point of no return visits; beyond it, the point
+is unknown."""
 
-HELP = "visit every reachable state of a cluster, and check all invariants in each"
+HELP = "visit every reachable state of a cluster, and check all invariants in each state"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,19 +35,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--symmetry",
         action="store_true",
-        help="take states for one that differ in block ids, or in which of two like jobs is which",
+        help="merge states that are equal up to renaming blocks or exchanging equal jobs",
     )
     parser.add_argument(
         "--graph",
         type=Path,
         metavar="FILE",
-        help="write the graph to a new .graphml or .dot file; "
-        f"up to {graph_file.DRAWN_MAX} states also drawn, as .svg or .png",
+        help=f"write the graph to a new .graphml or .dot file; up to {graph_file.DRAWN_MAX} states "
+        "also as a picture, .svg or .png",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explore, and print what was found."""
+    """Explore, and print the result."""
     setup = options.setup(args)
     limits = Limits(args.states_max, args.memory_max)
     if args.graph is not None:
@@ -69,18 +70,20 @@ def run(args: argparse.Namespace) -> int:
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
     code = answer(args, setup, maker("model", setup.rules), outcome)
     if not args.json:
-        print("\n".join(_told(outcome)))
+        print("\n".join(_details(outcome)))
         if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
-            print(f"To go on, write the same command with --resume (kept in {args.checkpoint}).")
-    # Last, so that no answer is lost where the graph cannot be written after all.
+            print(
+                f"To continue, run the same command with --resume (checkpoint: {args.checkpoint})."
+            )
+    # Last, so that the result is not lost if the graph cannot be written.
     if args.graph is not None:
         graph_file.write(args.graph, reached)
     return code
 
 
 def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
-    """Raise UsageError where there are too many states to draw: the first of them are looked at
-    before the long search."""
+    """Raise UsageError if there are too many states to draw: a short search looks for them before
+    the long one."""
     few = limits._replace(states=min(limits.states, graph_file.DRAWN_MAX))
     _, reached = explored(setup.cluster, setup.rules, setup.invariants, few, symmetric=symmetric)
     graph_file.check_size(path, len(reached.packed))
@@ -89,7 +92,7 @@ def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bo
 def exhausted(
     setup: options.Setup, limits: Limits, kept: Checkpoint | None = None, symmetric: bool = False
 ) -> tuple[Outcome, SearchGraph]:
-    """The outcome of the search; UNKNOWN with what was seen so far where it was cut."""
+    """The outcome of the search; UNKNOWN with the coverage so far if it was stopped."""
     with progress("exploring: {} states, {} to expand") as show:
         return explored(setup.cluster, setup.rules, setup.invariants, limits, show, kept, symmetric)
 
@@ -98,7 +101,9 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     path: Path | None = args.checkpoint
     if path is None:
         if args.resume:
-            raise UsageError("There is nothing to resume from. Write --checkpoint FILE as well.")
+            raise UsageError(
+                "--resume needs a checkpoint. Use --checkpoint FILE together with --resume."
+            )
         return None
     if not args.resume:
         options.new_file(str(path))
@@ -106,8 +111,8 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
 
 
 def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
-    """From where on a violation could no longer be avoided; nothing where there is none, or where
-    the user does not wait for it: the violation is kept all the same."""
+    """The event from which the violation was inevitable; empty if there is no violation, or if the
+    user interrupts this search (the violation is kept)."""
     if outcome.finding is None:
         return {}
     invariants = setup.invariants or list(INVARIANTS.values())
@@ -121,25 +126,25 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     return {"no_return": {**found._asdict(), "sentence": found.sentence}}
 
 
-def _told(outcome: Outcome) -> list[str]:
-    """What a search has to tell beside its verdict."""
+def _details(outcome: Outcome) -> list[str]:
+    """The lines about a search after its verdict."""
     covered = outcome.coverage
     lines = [covered["no_return"]["sentence"]] if "no_return" in covered else []
     if "renamings" in covered:
         lines.append(
-            "symmetry: states that differ in block ids only were taken for one, and so were those "
-            f"under {covered['renamings']} namings of the jobs"
+            "symmetry: merged states that are equal up to renaming blocks, and under "
+            f"{covered['renamings']} permutations of the jobs"
         )
     fired = ", ".join(
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()
     )
-    lines.append(f"events, and the states they were first to reach: {fired or 'none'}")
+    lines.append(f"events (new states): {fired or 'none'}")
     for name, margin in covered["margins"].items():
         close, after = margin["smallest"], margin["after_events"]
-        lines.append(f"nearest: {name} came within {close} after {after} events")
+        lines.append(f"smallest margin: {name} {close} (after {after} events)")
     goals = ", ".join(f"{goal} ({after})" for goal, after in covered["goals"].items())
-    lines.append(f"reached, after so many events: {goals or 'none of the goals'}")
+    lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
-        lines.append(f"never in this scope: {', '.join(covered['goals_not_reached'])}")
+        lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
     return lines

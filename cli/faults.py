@@ -1,4 +1,4 @@
-"""`kvproof faults`: all historical mistakes the spec can be given."""
+"""`kvproof faults`: all historical mistakes that the reference can be given."""
 
 import argparse
 
@@ -6,7 +6,7 @@ from kvproof.cli.answer import print_json
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.witnesses import broken_by
 
-HELP = "list the faults, what earned each, and the invariants that find it"
+HELP = "list the faults, the origin of each, and the invariants that find it"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
     for fault in FAULTS.values():
         print(f"{fault.name} ({fault.origin})")
         print(f"    {fault.mistake}")
-        print(f"    breaks {', '.join(broken_by(fault))}")
+        print(f"    violates {', '.join(broken_by(fault))}")
         print(f"    preset {fault.cluster}; overrides {fault.replaces[0]}")
     return 0

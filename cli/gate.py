@@ -1,7 +1,7 @@
-"""`kvproof gate`: what a pull request runs. Explore, prove, and sample real vLLM.
+"""`kvproof gate`: the check for a pull request: explore, prove, and sample real vLLM.
 
-Where vLLM cannot be run its part is UNKNOWN and the gate is not green (exit code 3), unless
---without-live says that it is not wanted.
+If vLLM cannot be run, its part is UNKNOWN and the exit code is 3, unless --without-live is
+given.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kvproof.cli import parser as options
 from kvproof.cli.answer import followed, keep, known, print_json
 from kvproof.cli.explore import exhausted
-from kvproof.cli.graver import told, with_graver
+from kvproof.cli.graver import tolerated_line, with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
@@ -25,14 +25,14 @@ from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "what a pull request runs: explore, prove, and sample real vLLM"
+HELP = "the check for a pull request: explore, prove, and sample real vLLM"
 
 PROOF_TIMEOUT_S = 10.0
 NOT_RUN = "not run: interrupted before"
 
 
 class Part(NamedTuple):
-    """One search, the machine it drove, and its outcome."""
+    """One search, its machine and its outcome."""
 
     name: str
     maker: Maker
@@ -50,14 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--junit", type=options.new_file, metavar="FILE", help="write JUnit XML to a new file"
     )
-    parser.add_argument(
-        "--without-live", action="store_true", help="do not run real vLLM, and do not miss it"
-    )
+    parser.add_argument("--without-live", action="store_true", help="do not run real vLLM")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the parts, and print one line each. The exit code is that of the worst that is no less
-    grave than --fail-on."""
+    """Run the parts, and print one line for each. The exit code is that of the worst part with at
+    least the severity of --fail-on."""
     setup = options.setup(args)
     borrow(args.release, args.cache, live=not args.without_live)
     parts = _parts(setup, args)
@@ -78,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         )
         if not args.json:
             print(_line(part, kept.path if kept else None))
-            print(textwrap.indent(told(part.outcome, args.fail_on), " " * 13), end="")
+            print(textwrap.indent(tolerated_line(part.outcome, args.fail_on), " " * 13), end="")
             print(textwrap.indent(known(part.outcome), " " * 13), end="")
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
@@ -99,12 +97,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
         if verdict.exit_code and not code:
-            print(f"Nothing of it is as grave as {args.fail_on.words}, so that the exit code is 0.")
+            print(f"No violation is as severe as {args.fail_on.words}, so the exit code is 0.")
     return code
 
 
 def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
-    """All parts, one after the other. After an interruption the rest is not run, and says so."""
+    """All parts, one after the other. After an interruption the remaining parts are not run."""
     model = maker("model", setup.rules)
     searches: dict[str, Callable[[], tuple[Maker, Outcome]]] = {
         "explore": lambda: (model, _explored(setup, args)),
@@ -146,7 +144,7 @@ def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:
 
 
 def _worst(outcomes: list[Outcome]) -> Verdict:
-    """The verdict of the gate: a violation before an unknown, and the weakest that holds."""
+    """The verdict of the gate: VIOLATED before UNKNOWN, then the weakest positive verdict."""
     order = (
         Verdict.VIOLATED,
         Verdict.UNKNOWN,
@@ -158,19 +156,19 @@ def _worst(outcomes: list[Outcome]) -> Verdict:
 
 
 def _exit_code(codes: list[int]) -> int:
-    """The exit code of the gate: that of a violation before that of an unknown."""
+    """The exit code of the gate: that of a violation before that of an unknown part."""
     violated = Verdict.VIOLATED.exit_code
     return violated if violated in codes else max(codes)
 
 
 def _line(part: Part, trace: Path | None) -> str:
     outcome = part.outcome
-    said = f"{part.name:12} {outcome.verdict.value:10} ({outcome.seconds:.1f} s)"
+    text = f"{part.name:12} {outcome.verdict.value:10} ({outcome.seconds:.1f} s)"
     if outcome.finding is not None:
         grave = f" ({outcome.severity.words})" if outcome.severity else ""
-        said += f" {outcome.finding.invariant}{grave}: {outcome.finding.sentence}"
+        text += f" {outcome.finding.invariant}{grave}: {outcome.finding.sentence}"
     if outcome.leads_to is not None:
-        said += f"\n{'':12} {outcome.leads_to.sentence}"
+        text += f"\n{'':12} {outcome.leads_to.sentence}"
     if outcome.reason:
-        said += f" {outcome.reason}"
-    return said + (f"\n{'':12} trace {trace}" if trace else "")
+        text += f" {outcome.reason}"
+    return text + (f"\n{'':12} trace {trace}" if trace else "")

@@ -1,5 +1,5 @@
-"""A finding that does not fail the run must not hide one that would: where a search ends with the
-first, it is made again for the graver invariants alone."""
+"""A finding that does not fail the run must not hide one that does. If a search ends with such a
+finding, it is run again for the more severe invariants alone."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -10,10 +10,11 @@ from kvproof.model.severity import Severity
 from kvproof.strategies.verdict import Outcome, Verdict
 
 TOLERATED = "tolerated"
-"""Where the coverage of a graver answer tells the finding that was there beside it."""
+"""The key under which the coverage of the more severe result has the tolerated finding."""
 
 OTHERWISE = "otherwise"
-"""Where the coverage of a tolerated violation tells what the search found for the graver ones."""
+"""The key under which the coverage of a tolerated violation has the search for the more severe
+invariants."""
 
 
 def with_graver(
@@ -23,9 +24,11 @@ def with_graver(
     search: Callable[[Setup], Outcome],
     checks: Iterable[Invariant],
 ) -> Outcome:
-    """The outcome of a search, or of one for the graver invariants where `found` is tolerated and
-    they break, or the search for them is not whole. `checks` are what is asked where no invariants
-    are asked for by name."""
+    """The outcome of a search, or of the search for the more severe invariants.
+
+    The second search counts if `found` is tolerated and the second search finds a violation or is
+    incomplete. `checks` are the invariants of a search without --invariant.
+    """
     if found.finding is None or not found.tolerated(fail_on):
         return found
     asked = setup.invariants or checks
@@ -40,15 +43,14 @@ def with_graver(
     return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: otherwise})
 
 
-def told(outcome: Outcome, fail_on: Severity) -> str:
-    """What is to be said of a violation that does not fail the run, in one line; nothing where
-    there is none."""
+def tolerated_line(outcome: Outcome, fail_on: Severity) -> str:
+    """The line about a violation that does not fail the run; empty if there is none."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
         graver = outcome.coverage.get(OTHERWISE)
-        rest = f" The search for what does: {graver['verdict']}." if graver else ""
+        rest = f" The search for more severe violations: {graver['verdict']}." if graver else ""
         return (
-            f"This is {outcome.severity.words}, which does not fail the run "
-            f"(--fail-on {fail_on.option}).{rest}\n"
+            f"The severity of this violation is {outcome.severity.words}, which does not "
+            f"fail the run (--fail-on {fail_on.option}).{rest}\n"
         )
     beside = outcome.coverage.get(TOLERATED)
-    return f"found beside it: {beside['invariant']}, {beside['reasons'][-1]}\n" if beside else ""
+    return f"also found: {beside['invariant']}, {beside['reasons'][-1]}\n" if beside else ""

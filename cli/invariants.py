@@ -6,10 +6,10 @@ from kvproof.cli.answer import print_json
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.spec.registry import GUARDS
 
-HELP = "list the invariants and the guards: how grave a breach is, and what earned each"
+HELP = "list the invariants and the guards: severity and origin of each"
 
 
-GUARDS_OF_THE_SPEC = "Guards of the spec: what every step must keep, whatever is chosen"
+GUARDS_OF_THE_SPEC = "Guards of the spec: rules that every step must keep"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

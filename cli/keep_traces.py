@@ -1,7 +1,7 @@
-"""A pytest plugin that keeps the trace of each failing run, as the command line does.
+"""A pytest plugin that writes the trace of each failing run, as the command line does.
 
-`pytest -p kvproof.cli.keep_traces` writes it to a new file in kvproof-traces, and the report of
-the test says how to replay it.
+`pytest -p kvproof.cli.keep_traces` writes it to a new file in kvproof-traces. The report of the
+test has the command that replays it.
 """
 
 from collections.abc import Generator
@@ -20,20 +20,20 @@ FOLDER = Path("kvproof-traces")
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the trace where a test failed with a run that violates an invariant."""
+    """Write the trace if a test failed with a run that violates an invariant."""
     report = yield
     if report.failed and call.excinfo is not None and isinstance(call.excinfo.value, Violated):
         live = item.get_closest_marker("live") is not None
         trace = trace_of(call.excinfo.value, live)
         path = fresh_path(FOLDER, call.excinfo.value.finding.invariant)
         write(path, trace)
-        said = f"kvproof replay {path} --machine {trace.machine}"
-        report.sections.append(("Trace kept, to see it again", said))
+        command = f"kvproof replay {path} --machine {trace.machine}"
+        report.sections.append(("Trace; replay it with", command))
     return report
 
 
 def trace_of(violated: Violated, live: bool) -> Trace:
-    """The run as a trace. The states are those the run went through."""
+    """The run as a trace, with the states that it went through."""
     vllm = None
     if live:
         from kvproof.live.availability import installed

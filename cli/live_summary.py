@@ -1,7 +1,7 @@
-"""The last line of a test run: what of it ran on live vLLM.
+"""The last line of a test run: how many tests ran on live vLLM.
 
-`python -m kvproof.cli.live_summary REPORT` reads the JUnit report of pytest and imports no vLLM.
-Where KVPROOF_REQUIRE_LIVE is set, it ends with exit code 3 unless enough live tests passed.
+`python -m kvproof.cli.live_summary REPORT` reads the JUnit report of pytest and does not import
+vLLM. If KVPROOF_REQUIRE_LIVE is set, the exit code is 3 unless enough live tests passed.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from kvproof.live import availability
 from kvproof.model.errors import UsageError
 
 REQUIRED = 20
-"""Live tests that must pass, at least, where live vLLM is required. None may be skipped."""
+"""Minimum number of live tests that must pass if live vLLM is required. None may be skipped."""
 
 LIVE_FILE = re.compile(r"(?:^|[._/])live(?:[._]|$)")
-"""The tests of live vLLM are in files with the word `live` in their names."""
+"""Tests of live vLLM are in files with the word `live` in their names."""
 
 
 class Ran(NamedTuple):
-    """How many live tests a report has, by what became of them."""
+    """The live tests of a report by result."""
 
     passed: int
     failed: int
@@ -33,23 +33,23 @@ class Ran(NamedTuple):
 
 
 def ran(report: Path) -> Ran:
-    """Count the live tests of a JUnit report. A failure that a test expects is not counted.
+    """Count the live tests of a JUnit report. An expected failure is not counted.
 
-    Raises UsageError where the report is missing or is no JUnit report.
+    Raises UsageError if the report is missing or is not a JUnit report.
     """
     try:
         cases = ET.parse(report).iter("testcase")
     except (OSError, ET.ParseError) as error:
         raise UsageError(
-            f"The report {report} cannot be read ({error}). "
-            f"Write pytest --junitxml={report} to make one."
+            f"The report {report} cannot be read ({error}). Use pytest --junitxml={report} "
+            "to make one."
         ) from error
     outcomes = [_outcome(case) for case in cases if _is_live(case)]
     return Ran(*(outcomes.count(name) for name in Ran._fields))
 
 
 def _is_live(case: ET.Element) -> bool:
-    # A file that is skipped as a whole has its name in `name`, and no class name.
+    # A file that is skipped completely has its name in `name`, and no class name.
     file = case.get("classname") or case.get("name") or ""
     return LIVE_FILE.search(file) is not None
 
@@ -72,7 +72,7 @@ def summary(report: Path) -> tuple[str, bool]:
         return f"live: not run ({'make live installs it' if missing else error})", False
     count = ran(report)
     if not any(count):
-        return f"live: not run (vLLM {version} is there, but no live test was chosen)", False
+        return f"live: not run (vLLM {version} is installed, but no live test was selected)", False
     said = f"live: {count.passed} tests passed on vLLM {version}"
     if count.failed:
         said += f", {count.failed} failed"
@@ -82,7 +82,8 @@ def summary(report: Path) -> tuple[str, bool]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the line. Returns 0, 2 for a report that cannot be read, 3 where too little ran."""
+    """Print the line. Returns 0, 2 for a report that cannot be read, 3 if too few live tests
+    ran."""
     parser = argparse.ArgumentParser(prog="python -m kvproof.cli.live_summary", description=__doc__)
     parser.add_argument("report", type=Path, help="JUnit report of pytest")
     args = parser.parse_args(argv)

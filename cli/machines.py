@@ -1,4 +1,4 @@
-"""The machine a command drives. vLLM is imported only where it is asked for."""
+"""The machine that a command drives. vLLM is imported only if live vLLM is driven."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,10 +17,10 @@ Make = Callable[[Cluster], Machine]
 
 
 class Maker(NamedTuple):
-    """How to make a fresh machine, and which vLLM it is.
+    """How to make a fresh machine, and which vLLM it uses.
 
-    `search` makes the machine that a search drives. Of live vLLM it knows the deviations: `met`
-    counts the findings that they explain, by deviation, and `policy` the steps in which vLLM chose
+    `search` makes the machine for a search. For live vLLM it has the known deviations: `met` counts
+    the findings that each deviation explains, and `policy` counts the steps in which vLLM chose
     otherwise than the reference, by kind.
     """
 
@@ -33,8 +33,9 @@ class Maker(NamedTuple):
 
 
 def maker(name: str, rules: Rules = REFERENCE) -> Maker:
-    """The maker of this machine. Raises UsageError where vLLM is missing, or is to have a fault.
-    A live machine raises AdapterDrift where the adapter does not fit the vLLM that is there."""
+    """The maker of this machine. Raises UsageError if vLLM is missing, or if live vLLM is asked for
+    with a fault. A live machine raises AdapterDrift if the adapter does not fit the installed
+    vLLM."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -42,11 +43,11 @@ def maker(name: str, rules: Rules = REFERENCE) -> Maker:
 
         return Maker(name, model, model)
     if name != "live":
-        raise UsageError(f"There is no machine named {name!r}. Write model or live.")
+        raise UsageError(f"There is no machine named {name!r}. Use model or live.")
     if rules != REFERENCE:
         raise UsageError(
-            "A fault is a mistake of the model, and real vLLM is run as it is. "
-            "Write --machine model, or leave the fault out."
+            "A fault is a mistake of the model, and real vLLM runs without faults. Use "
+            "--machine model, or leave the fault out."
         )
     from kvproof.live.availability import installed
     from kvproof.live.deviations.registry import KNOWN
@@ -65,29 +66,29 @@ def maker(name: str, rules: Rules = REFERENCE) -> Maker:
 def _live(cluster: Cluster) -> Machine:
     from kvproof.live.contract_check import require
 
-    require(cluster)  # what follows cannot be imported without the core
+    require(cluster)  # the next import needs the core
     from kvproof.live.machine import LiveMachine
 
     return LiveMachine(cluster)
 
 
 def borrow(release: str | None, cache: Path, *, live: bool) -> None:
-    """Have real vLLM be of this release, where one is named. Raises UsageError where it is not in
-    the cache folder, or no real vLLM is to be driven."""
+    """Make this release the real vLLM, if one is named. Raises UsageError if it is not in the cache
+    folder, or if no real vLLM is driven."""
     if release is None:
         return
     from kvproof.live.releases import lend
 
     if not live:
         raise UsageError(
-            "A release is one of real vLLM, which is not driven here. "
-            "Write --machine live, or leave --release out."
+            "--release selects a real vLLM, and this command does not drive one. Use "
+            "--machine live, or leave --release out."
         )
     lend(release, cache)
 
 
 def undriven(drift: AdapterDrift) -> Outcome:
-    """The outcome where the adapter does not fit the vLLM that is there."""
+    """The outcome if the adapter does not fit the installed vLLM."""
     return Outcome(Verdict.UNKNOWN, reason=str(drift))
 
 

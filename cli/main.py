@@ -1,7 +1,7 @@
 """The program: finds the command, runs it, and turns every end into an exit code.
 
-0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A violation that is less grave
-than --fail-on says gives 0.
+0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A violation below the severity
+of --fail-on gives 0.
 """
 
 import argparse
@@ -53,7 +53,7 @@ BAD_USAGE = 2
 
 
 def _undriven(args: argparse.Namespace, drift: AdapterDrift) -> int:
-    """What is said where no command took a drift of the adapter for its own answer."""
+    """Report a drift of the adapter that no command handled itself."""
     unknown = Verdict.UNKNOWN
     if args.json:
         print_json(
@@ -75,8 +75,8 @@ def parser() -> Parser:
         prog="kvproof",
         description=kvproof.__doc__,
         epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A "
-        "violation that is less grave than --fail-on says (by default: lost performance and "
-        "bookkeeping) is told, and gives 0.",
+        "violation below the severity of --fail-on (by default: lost performance and "
+        "bookkeeping) is reported, and the exit code is 0.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
@@ -92,7 +92,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (the process's own by default). Returns the exit code."""
+    """Run one command line (by default that of the process). Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
@@ -107,9 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AdapterDrift as drift:
         return _undriven(args, drift)
     except KeyboardInterrupt:
-        print("Interrupted: the answer is UNKNOWN.", file=sys.stderr)
+        print("Interrupted: the verdict is UNKNOWN.", file=sys.stderr)
         return Verdict.UNKNOWN.exit_code
     except BrokenPipeError:
-        # Nobody reads on. Without this Python would print an error of its own at exit.
+        # The reader has closed the pipe. Without this, Python would print its own error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Verdict.UNKNOWN.exit_code

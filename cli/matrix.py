@@ -1,7 +1,7 @@
 """`kvproof matrix`: which engine finds which fault.
 
-The first row has no fault: every engine must be green there. Every other row must be found by at
-least one engine. Otherwise the exit code is 1.
+The first row has no fault, and no engine may find a violation there. At least one engine must find
+each other row. Otherwise the exit code is 1.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "switch each fault on, and tell which engine finds it"
+HELP = "run each fault, and list which engines find it"
 
 ENGINES = ("explore", "sample", "prove")
 NO_FAULT = "(no fault)"
@@ -30,7 +30,7 @@ PROOF_TIMEOUT_S = 10.0
 
 
 class Row(NamedTuple):
-    """One fault, the cluster it was looked for in, and the outcome of each engine."""
+    """One fault, the cluster in which it was searched, and the outcome of each engine."""
 
     name: str
     cluster: str
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """VIOLATED where the engines are wrong about this row, UNKNOWN where they may be."""
+        """VIOLATED if the engines are wrong about this row, UNKNOWN if they may be wrong."""
         verdicts = [outcome.verdict for outcome in self.outcomes]
         if self.name == NO_FAULT and Verdict.VIOLATED in verdicts:
             return Verdict.VIOLATED
@@ -52,7 +52,9 @@ class Row(NamedTuple):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--config", metavar="NAME|FILE", help="one cluster for all, not the one of each fault"
+        "--config",
+        metavar="NAME|FILE",
+        help="one cluster for all faults (default: the preset of each fault)",
     )
     options.add_fault(parser)
     options.add_sampling(parser)
@@ -60,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fill the table and print it."""
+    """Compute the table and print it."""
     rows = []
     try:
         for row in _rows(args):
@@ -106,7 +108,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def print_rows(rows: list[Row]) -> None:
-    """The table, with the length of each trace and the invariant it breaks."""
+    """Print the table, with the length of each trace and the violated invariant."""
     table = Table(box=box.SIMPLE)
     for heading in ("fault", "cluster", *ENGINES):
         table.add_column(heading, overflow="fold", no_wrap=heading == "fault")

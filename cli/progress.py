@@ -9,7 +9,7 @@ from rich.console import Console
 
 
 class Progress(Protocol):
-    """Told two counts now and then."""
+    """Receives two counts from time to time."""
 
     def __call__(self, done: int, other: int, /) -> None: ...
 

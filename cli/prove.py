@@ -20,7 +20,7 @@ from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "prove arithmetic and counts for all sizes, or find numbers that break it"
+HELP = "prove the arithmetic and the counts for all sizes, or find numbers that violate them"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,19 +31,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="settle this obligation only (repeatable)",
+        help="prove only this obligation (repeatable)",
     )
     parser.add_argument(
         "--timeout-s",
         type=seconds,
         default=TIMEOUT_S,
-        help="time limit of one question, in seconds",
+        help="time limit of one query, in seconds",
     )
     parser.add_argument(
         "--table",
         type=options.new_file,
         metavar="FILE",
-        help="write what was proved to a new Markdown file",
+        help="write a table of the proofs to a new Markdown file",
     )
     second_opinion.add_options(parser)
     discover.add_options(parser)
@@ -51,41 +51,41 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """A time limit given on the command line."""
+    """A time limit from the command line."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < 1e6:
         raise UsageError(
-            f"The time limit {text!r} is not a number of seconds above 0. Write for example 10."
+            f"The time limit {text!r} is not a number of seconds above 0. Use for example 10."
         )
     return number
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prove, and print one line per obligation."""
+    """Prove, and print one line for each obligation."""
     rules = rules_with(fault_named(name) for name in args.fault)
     witness.prepare(args)
     if args.discover is not None or args.size:
         return discover.run(args, rules)
     written = second_opinion.prepare(args, rules)
     found, proofs = proved(rules, args.obligation or None, args.timeout_s)
-    found, said = second_opinion.opinions(args, rules, found, proofs)
+    found, opinions = second_opinion.opinions(args, rules, found, proofs)
     if args.table is not None:
         write_new(args.table, table(proofs))
     runs = witness.run(args, proofs)
     if args.json:
-        record = _object(args, found, proofs, said)
+        record = _object(args, found, proofs, opinions)
         record |= {"witnesses": witness.as_objects(runs)} if args.witness else {}
-        print_json(record | second_opinion.totals(args, written, said))
+        print_json(record | second_opinion.totals(args, written, opinions))
         return found.verdict.exit_code
     for proof in proofs:
-        print(line(proof) + (f"; {said[proof.id].text}" if proof.id in said else ""))
-    for told in second_opinion.lines(args, written, found, said):
-        print(told)
-    for told in witness.lines(runs):
-        print(told)
+        print(line(proof) + (f"; {opinions[proof.id].text}" if proof.id in opinions else ""))
+    for text in second_opinion.lines(args, written, found, opinions):
+        print(text)
+    for text in witness.lines(runs):
+        print(text)
     print(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
     return found.verdict.exit_code
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 def proved(
     rules: Rules, names: Sequence[str] | None, timeout_s: float
 ) -> tuple[Outcome, list[Proof]]:
-    """The verdict on all obligations; UNKNOWN at best where it is interrupted."""
+    """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
     try:
         prove(rules, names, timeout_s, proofs.append)
@@ -106,7 +106,7 @@ def proved(
 
 
 def line(proof: Proof) -> str:
-    """One obligation: what is claimed, what became of it, and the numbers or the reason."""
+    """The line of an obligation: the claim, its verdict, and the numbers or the reason."""
     numbers = ", ".join(f"{name} = {value}" for name, value in proof.numbers.items())
     if proof.counterexample is not None:
         numbers = "; ".join(proof.counterexample.facts)
@@ -119,12 +119,12 @@ def line(proof: Proof) -> str:
 
 
 def covered(found: Outcome) -> str:
-    """How many obligations became what."""
+    """The number of obligations by verdict."""
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
 def _object(
-    args: argparse.Namespace, found: Outcome, proofs: list[Proof], said: Mapping[str, Checked]
+    args: argparse.Namespace, found: Outcome, proofs: list[Proof], opinions: Mapping[str, Checked]
 ) -> dict[str, object]:
     record = verdict_object("prove", found, faults=args.fault, machine="none", seed=args.seed)
     record["obligations"] = [
@@ -139,7 +139,7 @@ def _object(
             "seconds": round(proof.seconds, 3),
             "slowest_s": round(proof.slowest_s, 3),
             "reason": proof.reason,
-            "second_opinion": second_opinion.as_object(said.get(proof.id)),
+            "second_opinion": second_opinion.as_object(opinions.get(proof.id)),
         }
         for proof in proofs
     ]

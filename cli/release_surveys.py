@@ -1,4 +1,4 @@
-"""Surveys of releases of vLLM, each in a process of its own, kept in the cache folder."""
+"""Surveys of releases of vLLM, each in its own process, kept in the cache folder."""
 
 import hashlib
 import json
@@ -34,14 +34,14 @@ SURVEYED = (
     "0.32.0",
     "0.33.0",
 )
-"""The releases of the heat map, oldest first, where none is named."""
+"""The releases of the heat map, oldest first, if none is given."""
 
 SURVEY_S = 900.0
-"""Seconds after which a survey is given up."""
+"""Time limit of a survey, in seconds."""
 
 
 def fingerprint() -> str:
-    """What this kvproof is: its version and its code, shortened."""
+    """A fingerprint of this kvproof: its version and a hash of its code."""
     root = Path(kvproof.__file__).parent
     digest = hashlib.sha256(kvproof.__version__.encode())
     rooms = [root / room for room in ("model", "invariants", "strategies", "live")]
@@ -52,7 +52,7 @@ def fingerprint() -> str:
 
 
 class Surveys:
-    """The surveys that a cache folder keeps. Raises UsageError where it cannot be made."""
+    """The surveys in a cache folder. Raises UsageError if the folder cannot be created."""
 
     def __init__(self, folder: Path) -> None:
         self.releases = Cache(folder)
@@ -60,7 +60,7 @@ class Surveys:
         self.lock = threading.Lock()
 
     def witnesses(self) -> Path:
-        """The runs that every survey follows, as traces. They are made once for this kvproof."""
+        """The runs that every survey replays, as traces. They are made once for this kvproof."""
         folder = self.folder / f"witnesses-{fingerprint()}"
         with self.lock:
             if not folder.exists():
@@ -74,7 +74,7 @@ class Surveys:
         return folder
 
     def survey(self, version: str, seed: int, episodes: int) -> Release:
-        """The survey of a release, taken from the cache where it is there whole."""
+        """The survey of a release, from the cache if it is complete there."""
         stem = f"{version}-{fingerprint()}-{seed}-{episodes}"
         kept = self.folder / f"{stem}.jsonl"
         records = whole(kept, version)
@@ -88,7 +88,7 @@ class Surveys:
         return Release(version, tuple(records))
 
     def follow(self, version: str, file: Path) -> Release:
-        """One trace on a release. Not kept."""
+        """Replay one trace on a release. The result is not kept."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             out = Path(folder) / "trace.jsonl"
             try:
@@ -98,7 +98,7 @@ class Surveys:
             return Release(version, tuple(records))
 
     def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
-        """Run a survey in a process of its own. Raises Failed."""
+        """Run a survey in its own process. Raises Failed."""
         folders = [self.releases.installed(version), self.releases.needed()]
         part, traces = out.with_suffix(".part"), out.with_suffix("")
         shutil.rmtree(traces, ignore_errors=True)
@@ -125,7 +125,7 @@ class Surveys:
 
 
 def whole(path: Path, version: str) -> list[dict[str, Any]] | None:
-    """The records of a survey of this release; None where the file is not there, or not whole."""
+    """The records of a survey of this release; None if the file is missing or incomplete."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):

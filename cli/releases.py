@@ -1,8 +1,8 @@
-"""`kvproof releases`: invariants over releases of vLLM.
+"""`kvproof releases`: the invariants on releases of vLLM.
 
-Exit code 0 where every cell has a verdict (a heat map reports; BAD is a verdict), 3 where some are
-unknown, 2 for bad usage or input. What was surveyed stays in the cache folder, so that a run that
-was stopped goes on.
+Exit code 0 if every cell has a verdict (a heat map reports; BAD is a verdict), 3 if some are
+unknown, 2 for bad usage or input. The surveys stay in the cache folder, so that a run that was
+stopped continues.
 """
 
 import argparse
@@ -23,28 +23,41 @@ from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
 from kvproof.strategies.verdict import Verdict
 
-HELP = "run the invariants on releases of vLLM: which release is first bad, and first good"
+HELP = "run the invariants on releases of vLLM: the first bad and the first good release of each"
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
 AT_ONCE = 2
-"""Surveys that run at the same time."""
+"""Number of surveys that run at the same time."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--releases", nargs="+", default=list(SURVEYED), metavar="X.Y.Z", help="only these"
+        "--releases",
+        nargs="+",
+        default=list(SURVEYED),
+        metavar="X.Y.Z",
+        help="survey only these releases",
     )
     options.add_cache(parser)
     parser.add_argument(
-        "--episodes", type=options.at_least_one, default=10, help="random episodes of a cluster"
+        "--episodes",
+        type=options.at_least_one,
+        default=10,
+        help="number of random episodes of each cluster",
     )
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="only this: which releases show its finding"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="only replay this trace, and list the releases that show its finding",
     )
     parser.add_argument(
-        "--picture", type=options.new_file, metavar="FILE", help="draw it, as .svg or .png"
+        "--picture",
+        type=options.new_file,
+        metavar="FILE",
+        help="write the heat map as a picture, .svg or .png",
     )
 
 
@@ -71,18 +84,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _known(names: Sequence[str]) -> list[str]:
-    """The releases asked for, oldest first."""
+    """The requested releases, oldest first."""
     for name in names:
         if not _RELEASE.fullmatch(name):
             raise UsageError(
-                f"A release is named by three numbers, and not {name!r}. "
-                f"Write --releases {SURVEYED[-1]}, or others like it."
+                f"A release has three numbers, unlike {name!r}. Use --releases "
+                f"{SURVEYED[-1]}, or others like it."
             )
     return sorted(set(names), key=lambda name: tuple(map(int, name.split("."))))
 
 
 def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | None:
-    """What draws, found before the long search, so that no picture is missed after it."""
+    """The function that draws, found before the long search, so that the picture is not lost after
+    it."""
     if path is None:
         return None
     if path.suffix not in (".svg", ".png"):
@@ -91,13 +105,13 @@ def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | No
         from kvproof.reports.heat_picture import drawn
     except ImportError as error:
         raise UsageError(
-            "A picture needs matplotlib. Write pip install 'kvproof[picture]' to install it."
+            "A picture needs matplotlib. Use pip install 'kvproof[picture]' to install it."
         ) from error
     return drawn
 
 
 def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Release]:
-    """The surveys, two at a time. Each that ends is told on standard error."""
+    """The surveys, two at a time. Each finished survey is reported on standard error."""
     begin = time.monotonic()
     found: dict[str, Release] = {}
     pool = ThreadPoolExecutor(AT_ONCE)
@@ -116,10 +130,11 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
 
 
 def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) -> int:
-    """All releases are asked: a history need not be monotone, and a release takes seconds."""
+    """Replay the trace on all releases: a history need not be monotone, and a release takes
+    seconds."""
     trace = read(args.trace)
     if trace.finding is None:
-        raise UsageError(f"{args.trace} ends in no finding. Write a trace that does.")
+        raise UsageError(f"{args.trace} has no finding. Use a trace with a finding.")
     row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), str(args.trace))
     unsure = any(cell.verdict is Verdict.UNKNOWN for cell in row.cells)
     verdict = Verdict.UNKNOWN if unsure else Verdict.SAMPLED

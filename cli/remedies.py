@@ -1,4 +1,4 @@
-"""`kvproof remedies`: what each remedy under discussion would do."""
+"""`kvproof remedies`: the effect of each remedy that was proposed."""
 
 import argparse
 

@@ -1,11 +1,11 @@
-"""`kvproof replay`: take the events of a trace again, and compare."""
+"""`kvproof replay`: repeat the events of a trace, and compare."""
 
 import argparse
 from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.graver import told
+from kvproof.cli.graver import tolerated_line
 from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
@@ -16,11 +16,10 @@ from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
 
-HELP = "take the events of a trace again, and say whether its finding is shown again"
+HELP = "repeat the events of a trace, and report whether its finding appears again"
 
 DIFFERS = "DIFFERS"
-"""What is said in place of a verdict where a trace without a finding is not the same again. Exit
-code 1."""
+"""Printed instead of a verdict if a trace without a finding differs at replay. Exit code 1."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, and print whether it is the same again."""
+    """Replay, and print whether the run is the same."""
     trace = read(args.trace)
     rules = rules_with(fault_named(name) for name in trace.faults)
     args.machine = args.machine or trace.machine
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(_object(args, trace, replayed))
     else:
         print(_sentence(args, trace, replayed))
-        print(told(replayed.outcome, args.fail_on), end="")
+        print(tolerated_line(replayed.outcome, args.fail_on), end="")
     return replayed.exit_code(args.fail_on)
 
 
@@ -58,15 +57,15 @@ def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str
     if outcome.verdict is Verdict.UNKNOWN:
         return f"UNKNOWN: {outcome.reason}.{elsewhere}"
     if outcome.verdict is Verdict.VIOLATED and outcome.finding is not None:
-        said = f"{outcome.finding.invariant}, {outcome.finding.sentence}"
+        what = f"{outcome.finding.invariant}, {outcome.finding.sentence}"
         if differs is None:
-            return f"VIOLATED, reproduced {on} after {events} events: {said}"
-        return f"VIOLATED, shown again {on} by another run: {said}.{elsewhere}"
+            return f"VIOLATED, reproduced {on} after {events} events: {what}"
+        return f"VIOLATED, found again {on} in another run: {what}.{elsewhere}"
     if trace.finding is not None:
-        return f"SAMPLED: {trace.finding.invariant} is not shown again {on}.{elsewhere}"
+        return f"SAMPLED: {trace.finding.invariant} is not found again {on}.{elsewhere}"
     if differs is not None:
         return f"{DIFFERS} at {differs.sentence}"
-    return f"SAMPLED: {events} events {on} are equal, and no invariant breaks"
+    return f"SAMPLED: {events} events {on} are equal, and no invariant is violated"
 
 
 def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[str, object]:

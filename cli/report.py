@@ -1,4 +1,4 @@
-"""`kvproof report`: a trace for a person to read."""
+"""`kvproof report`: print a trace for a person."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import WHOLE, read
 from kvproof.reports.terminal import show
 
-HELP = "show a trace: what each event changed, and why the last one is wrong"
+HELP = "print a trace: what each event changed, and why the last one is wrong"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the trace. The exit code is 0: the trace was shown, nothing was judged."""
+    """Print the trace. The exit code is 0, because nothing is checked."""
     trace = read(args.trace)
     if args.json:
         print_json({"command": "report", "exit_code": 0, "trace": records(trace)})
@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         show(sys.stdout, trace, args.trace)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        # The reader checks each line by itself; only here are the changes put together.
+        # The reader checks each line by itself; here the changes are combined.
         raise UsageError(
-            f"The changes in {args.trace} do not add up to states ({error!r}). {WHOLE}"
+            f"The changes in {args.trace} cannot be combined to states ({error!r}). {WHOLE}"
         ) from error
     return 0

@@ -1,8 +1,8 @@
 """`kvproof sample`: random search with shrinking, outside pytest.
 
-Each step of real vLLM is asked of the guards of the spec and of the invariants. What vLLM is known
-for is counted, and is not news: `kvproof replay` on a trace of findings shows it. Where it
-chose otherwise than the reference, and was free to, is counted as policy.
+Each step of real vLLM is checked against the guards of the spec and the invariants. Known
+deviations are counted and not reported as findings; `kvproof replay` on a trace of findings/ shows
+one. Steps in which vLLM makes another permitted choice than the reference are counted as policy.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.strategies.verdict import Outcome
 
-HELP = "drive the model or real vLLM through random episodes, and shrink what breaks"
+HELP = "run random episodes of the model or of real vLLM, and shrink a violation"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sample, and print what was found."""
+    """Sample, and print the result."""
     setup = options.setup(args)
     borrow(args.release, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.rules)

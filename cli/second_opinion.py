@@ -1,4 +1,4 @@
-"""`kvproof prove` with a second opinion: certificates written, and asked of cvc5."""
+"""`kvproof prove` with a second opinion: write certificates, and check the proofs with cvc5."""
 
 import argparse
 import dataclasses
@@ -25,18 +25,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--certificates",
         type=Path,
         metavar="DIR",
-        help="write each question to Z3 as an SMT-LIB file into this new folder",
+        help="write each Z3 query as an SMT-LIB file into this new folder",
     )
     parser.add_argument(
         "--cross",
         action="store_true",
-        help="ask cvc5 too about all that Z3 proves (needs kvproof[cross])",
+        help="also check all proofs of Z3 with cvc5 (needs kvproof[cross])",
     )
 
 
 def prepare(args: argparse.Namespace, rules: Rules) -> int:
-    """Write the certificates that are asked for, and say how many. Raises UsageError, before
-    anything is proved, where that or the second opinion cannot be had."""
+    """Write the requested certificates, and return their number. Raises UsageError before any proof
+    if this, or the second opinion, is not possible."""
     if args.cross:
         solver_library()
     if args.certificates is None:
@@ -47,7 +47,8 @@ def prepare(args: argparse.Namespace, rules: Rules) -> int:
 def opinions(
     args: argparse.Namespace, rules: Rules, found: Outcome, proofs: Sequence[Proof]
 ) -> tuple[Outcome, dict[str, Checked]]:
-    """The outcome with what cvc5 says, and that by the id of the proof; empty if not asked for."""
+    """The outcome with the results of cvc5, and these results by proof id; empty if they were not
+    requested."""
     checked: list[Checked] = []
     if args.cross and found.reason != INTERRUPTED:
         try:
@@ -61,7 +62,7 @@ def opinions(
 def lines(
     args: argparse.Namespace, written: int, found: Outcome, checked: Mapping[str, Checked]
 ) -> Iterator[str]:
-    """What is said after the obligations, of what was asked for."""
+    """The lines after the obligations."""
     if args.certificates is not None:
         yield f"{written} certificates are in {args.certificates}"
     if args.cross:
@@ -71,19 +72,19 @@ def lines(
 
 
 def summary(checked: Mapping[str, Checked]) -> str:
-    """One line about all questions."""
-    said = counts_by_answer(list(checked.values()))
+    """One line about all queries."""
+    counts = counts_by_answer(list(checked.values()))
     seconds = sum(o.seconds for each in checked.values() for o in each.opinions.values())
     return (
-        f"second opinion: of {said['questions']} questions cvc5 agrees on {said[AGREES]}, "
-        f"disagrees on {said[DISAGREES]}, does not know {said[UNKNOWN]} ({seconds:.1f} s)"
+        f"second opinion: of {counts['questions']} queries, cvc5 agrees on {counts[AGREES]}, "
+        f"disagrees on {counts[DISAGREES]}, does not know {counts[UNKNOWN]} ({seconds:.1f} s)"
     )
 
 
 def totals(
     args: argparse.Namespace, written: int, checked: Mapping[str, Checked]
 ) -> dict[str, object]:
-    """What was asked for as plain data: the files written, and the questions by cvc5's answer."""
+    """The results as plain data: the number of files written, and the queries by cvc5's answer."""
     files = {} if args.certificates is None else {"certificates": written}
     return files | (
         {"second_opinion": counts_by_answer(list(checked.values()))} if args.cross else {}
@@ -91,7 +92,7 @@ def totals(
 
 
 def as_object(checked: Checked | None) -> dict[str, object] | None:
-    """What cvc5 says of one proof, as plain data; null where it was not asked."""
+    """The result of cvc5 for one proof as plain data; null if it was not asked."""
     if checked is None:
         return None
     return {

@@ -1,9 +1,9 @@
-"""The survey of one release, in a process of its own: `python -m kvproof.cli.survey_release OUT`.
+"""The survey of one release in its own process: `python -m kvproof.cli.survey_release OUT`.
 
-Drives the vLLM that this process imports, asks the invariants alone (of the guards no older release
-was tried), and writes what it found as JSON Lines: a header, one record for each cluster
-sampled and for each trace followed, an end record. A cluster that this release cannot be driven
-through has a reason in its record. Violations are kept as traces in a folder.
+The survey drives the vLLM that this process imports and checks the invariants; the guards were not
+tried on older releases. It writes JSON Lines: a header, one record for each sampled cluster and
+each replayed trace, and an end record. If this release cannot drive a cluster, its record has the
+reason. Violations are written as traces to a folder.
 """
 
 import argparse
@@ -45,15 +45,15 @@ SAMPLED = (
     "pd-recomputing",
     "pd-default",
 )
-"""The clusters of which random episodes are drawn."""
+"""The clusters for random episodes."""
 
 STEPS = 30
-"""Choices of an episode."""
+"""Number of choices in an episode."""
 
 
 class Surveyor:
-    """Runs surveys of the vLLM there is, and makes their records. Raises AdapterDrift where nothing
-    of it can be driven."""
+    """Surveys the vLLM of this process and makes the records. Raises AdapterDrift if nothing of it
+    can be driven."""
 
     def __init__(self, version: str, traces: Path) -> None:
         check().require([CORE])
@@ -66,13 +66,13 @@ class Surveyor:
     def record(
         self, kind: str, name: str, cluster: Cluster, run: Callable[[], Survey]
     ) -> dict[str, Any]:
-        """What one survey found, or why it could not be made."""
+        """The result of one survey, or the reason why it could not be made."""
         record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
         try:
             survey = run()
         except AdapterDrift as drift:
             return record | {"reason": drift.why}
-        except Exception as error:  # a mistake of the adapter on this release, and no defect of it
+        except Exception as error:  # a mistake of the adapter on this release, not a defect of vLLM
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             return record | {"reason": f"kvproof's adapter fails here ({said})"}
         return record | {
@@ -99,7 +99,7 @@ class Surveyor:
         }
 
     def sample(self, name: str, seed: int, episodes: int) -> dict[str, Any]:
-        """Random episodes of a preset, without what this release has no way to say."""
+        """Random episodes of a preset, without the options that this release does not have."""
         cluster = CLUSTERS[name]
         without = []
         if cluster.failures and check().missing("failed loads"):
@@ -111,7 +111,7 @@ class Surveyor:
         return record | {"without": without}
 
     def follow(self, name: str, cluster: Cluster, events: Any, finding: Finding) -> dict[str, Any]:
-        """The stimuli of a trace, and whether they show its finding here."""
+        """Replay the stimuli of a trace, and report whether they show its finding here."""
         found: list[Survey] = []
 
         def run() -> Survey:
@@ -123,14 +123,14 @@ class Surveyor:
         return record | {"invariant": finding.invariant, "shown": shown}
 
     def witness(self, witness: Witness) -> dict[str, Any]:
-        """The shortest run of the model with a fault that shows it."""
+        """The shortest run of the model with a fault that violates an invariant."""
         fault, finding = witness.fault, witness.finding
         name = f"{fault.name}/{finding.invariant}/{witness.cluster.name}"
         return self.follow(name, witness.cluster, witness.events, finding) | {"fault": fault.name}
 
 
 def _witnesses(folder: Path | None) -> Iterator[Witness]:
-    """The runs to follow, from the traces in a folder where there is one. Raises UsageError."""
+    """The runs to replay, from the traces of a folder if one is given. Raises UsageError."""
     if folder is None:
         yield from witnesses(FAULTS.values())
         return
@@ -146,7 +146,7 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if args.trace is not None:
         trace = read(args.trace)
         if trace.finding is None:
-            raise UsageError(f"{args.trace} has no finding. Write a trace that ends in one.")
+            raise UsageError(f"{args.trace} has no finding. Use a trace with a finding.")
         yield surveyor.follow(args.trace.name, trace.cluster, trace.events, trace.finding)
         return
     yield from (surveyor.witness(witness) for witness in _witnesses(args.witnesses))
@@ -154,8 +154,8 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records as they come. Returns 0, or 3 with the reason on standard error where this
-    vLLM cannot be driven at all."""
+    """Write the records one by one. Returns 0, or 3 with the reason on standard error if this vLLM
+    cannot be driven at all."""
     parser = argparse.ArgumentParser(
         prog="python -m kvproof.cli.survey_release", description=__doc__
     )
@@ -163,8 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--traces", type=Path, required=True, help="folder for traces")
     parser.add_argument("--episodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--witnesses", type=Path, help="the runs to follow, kept as traces here")
-    parser.add_argument("--trace", type=Path, help="follow this trace and do nothing else")
+    parser.add_argument("--witnesses", type=Path, help="folder with traces to replay")
+    parser.add_argument("--trace", type=Path, help="replay only this trace")
     args = parser.parse_args(argv)
     try:
         version = installed()

@@ -1,4 +1,5 @@
-"""`kvproof prove --witness`: refuting numbers, turned into a run of the model that is kept."""
+"""`kvproof prove --witness`: turn the numbers of a counterexample into a run of the model, and
+write its trace."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,8 @@ from kvproof.strategies.symbolic.witness import Witness, witness
 from kvproof.strategies.verdict import Verdict
 
 
-class Told(NamedTuple):
-    """What became of one refuted obligation: its run, and the file that is in, if there is one."""
+class Attempt(NamedTuple):
+    """The result for one refuted obligation: its run, and the trace file if there is one."""
 
     proof: Proof
     witness: Witness
@@ -28,32 +29,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--witness",
         action="store_true",
-        help="turn the first refuting numbers that can be into a run of the model, and keep it",
+        help=(
+            "turn the first counterexample that allows it into a run of the model, and write its "
+            "trace"
+        ),
     )
     options.add_traces(parser)
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Raises UsageError where no fault is named that a run could break something with."""
+    """Raises UsageError if no fault is given: without a fault, no run violates anything."""
     if args.witness and not args.fault:
         raise UsageError(
-            "A witness is a run of the model with a fault, and no fault is named. "
-            "Write --fault NAME beside --witness."
+            "A witness is a run of the model with a fault, and no fault is given. Use "
+            "--fault NAME together with --witness."
         )
 
 
-def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Told]:
-    """The refuted obligations up to the first that has a run. Its trace is written."""
+def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Attempt]:
+    """The refuted obligations up to the first one with a run. Its trace is written."""
     faults = [fault_named(name) for name in args.fault]
-    told = []
+    attempts = []
     for proof in proofs if args.witness else ():
         if proof.verdict is not Verdict.VIOLATED:
             continue
         found = witness(proof, faults)
-        told.append(Told(proof, found, _kept(args, found, faults)))
+        attempts.append(Attempt(proof, found, _kept(args, found, faults)))
         if found.finding is not None:
             break
-    return told
+    return attempts
 
 
 def _kept(args: argparse.Namespace, found: Witness, faults: Sequence[Fault]) -> Kept | None:
@@ -64,21 +68,21 @@ def _kept(args: argparse.Namespace, found: Witness, faults: Sequence[Fault]) -> 
     return keep(setup, maker("model", rules), found.outcome, args.seed, args.traces)
 
 
-def lines(told: Sequence[Told]) -> Iterator[str]:
-    """The runs, each in a line, and why there is none where there is none."""
-    for proof, found, kept in told:
+def lines(attempts: Sequence[Attempt]) -> Iterator[str]:
+    """One line for each run, or the reason why there is none."""
+    for proof, found, kept in attempts:
         if found.finding is None:
             yield f"no run for {proof.id}: {found.reason}"
             continue
         where = f", in {kept.path}" if kept else ""
         changed = f" ({'; '.join(found.changes)})" if found.changes else ""
         yield (
-            f"the numbers of {proof.id}{changed}, as a run of {len(found.events)} events{where}: "
-            f"{found.finding.invariant}, {found.finding.sentence}"
+            f"the numbers of {proof.id}{changed} as a run of {len(found.events)} "
+            f"events{where}: {found.finding.invariant}, {found.finding.sentence}"
         )
 
 
-def as_objects(told: Sequence[Told]) -> list[dict[str, object]]:
+def as_objects(attempts: Sequence[Attempt]) -> list[dict[str, object]]:
     """The same as plain data."""
     return [
         {
@@ -90,5 +94,5 @@ def as_objects(told: Sequence[Told]) -> list[dict[str, object]]:
             "reason": found.reason,
             "trace": str(kept.path) if kept else None,
         }
-        for proof, found, kept in told
+        for proof, found, kept in attempts
     ]

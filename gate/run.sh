@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs kvproof's stateful and live tests against the vLLM that PYTHON imports.
-# Exits as pytest does, or with 3 where pytest passes and too few live tests ran.
+# The exit code is that of pytest, or 3 if pytest passes and too few live tests ran.
 #
-#   PYTHON                 the interpreter vLLM is installed for      (python3)
-#   KVPROOF_PROFILE        dev, ci or nightly: how many examples      (ci)
-#   KVPROOF_JUNIT          the report to write, a new file            (kvproof-junit.xml)
+#   PYTHON                 the interpreter that has vLLM              (python3)
+#   KVPROOF_PROFILE        dev, ci or nightly: number of examples     (ci)
+#   KVPROOF_JUNIT          the report, a new file                     (kvproof-junit.xml)
 #   KVPROOF_PYTEST_ARGS    more arguments of pytest, such as -k mamba (none)
-#   KVPROOF_REQUIRE_LIVE   empty where the model alone is enough      (1)
+#   KVPROOF_REQUIRE_LIVE   empty if the model alone is enough         (1)
 #
-# The report, and kvproof-traces with the traces of failing runs, are in kvproof's folder.
+# The report and the folder kvproof-traces (traces of failing runs) are in kvproof's folder.
 set -uo pipefail
 
 python=${PYTHON:-python3}
@@ -18,15 +18,15 @@ export KVPROOF_REQUIRE_LIVE=${KVPROOF_REQUIRE_LIVE-1}
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 if [ -e "$report" ]; then
-    echo "The file $report exists and is not overwritten. Write KVPROOF_JUNIT=another-file.xml." >&2
+    echo "The file $report exists and is not overwritten. Use KVPROOF_JUNIT=another-file.xml." >&2
     exit 2
 fi
 if ! "$python" -c 'import kvproof.cli.main' >/dev/null 2>&1; then
-    echo "$python cannot import kvproof. Write $python -m pip install $PWD first." >&2
+    echo "$python cannot import kvproof. Use $python -m pip install $PWD first." >&2
     exit 2
 fi
 
-# shellcheck disable=SC2086 # the arguments are words apart
+# shellcheck disable=SC2086 # the arguments are separate words
 "$python" -m pytest -q -c pyproject.toml -m "stateful or live" -p kvproof.cli.keep_traces \
     --junitxml="$report" ${KVPROOF_PYTEST_ARGS:-}
 tests=$?

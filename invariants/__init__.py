@@ -1,1 +1,1 @@
-"""Invariants: what must be true of every machine, one small file each."""
+"""Invariants: what must be true of every machine. One small file for each invariant."""

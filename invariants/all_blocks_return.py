@@ -1,5 +1,7 @@
-"""Blocks of an aborted load were never given back when the completion came late (#32255, review;
-and #46283): the pool shrinks until nobody is admitted."""
+"""D loads blocks from P, and the user aborts the request during the load. The engine keeps the
+blocks until the load completes. When the completion arrived late, the engine never freed them
+(vllm#32255, review; vllm#46283). Each such abort makes the pool smaller, until no request can be
+admitted."""
 
 from collections.abc import Iterator
 
@@ -11,19 +13,18 @@ from kvproof.model.state import Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """An engine that holds no request, and has no step in flight, has every block free but the null
-    block."""
+    """An engine without requests and steps in flight has every block free except the null block."""
     if not engine.requests and not engine.steps and len(engine.free) != len(engine.blocks) - 1:
         yield because(
-            f"no request is left on {engine.name}",
-            f"{len(engine.free)} of {len(engine.blocks) - 1} blocks are free",
+            f"{engine.name} has no request left",
+            f"{len(engine.free)} of its {len(engine.blocks) - 1} blocks are free",
             engine=engine.name,
         )
 
 
 INVARIANT = Invariant(
     id="all_blocks_return",
-    name="after all requests end, every block is free again",
+    name="after all requests end, every block except the null block is free again",
     origin="vllm#46283",
     severity=Severity.LEAK,
     check=EachEngine(check),

@@ -1,5 +1,6 @@
-"""Content truth of the cache. A chunk that ends off the block grid leaves a state that is later
-hashed as the state of the whole block (#43559): every later hit starts from a poisoned state."""
+"""A prefill chunk of a Mamba request ended inside a block. vLLM hashed the state at that token as
+the state at the end of the whole block (vllm#43559). Every later hit on this block then continued
+from a wrong state."""
 
 from collections.abc import Iterator
 
@@ -12,7 +13,8 @@ from kvproof.model.state import Engine, Key
 
 
 def promised(cfg: config.Engine, key: Key) -> tuple[str, ...]:
-    """What a block cached under this key must hold, slot by slot; what comes after is not said."""
+    """What a block cached under this key must hold, slot by slot. The slots after these are free to
+    differ."""
     group = cfg.groups[key[0]]
     prefix = key[1][: len(key[1]) - cfg.hash_lookahead_tokens]
     if not group.attention:
@@ -22,7 +24,7 @@ def promised(cfg: config.Engine, key: Key) -> tuple[str, ...]:
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """Every cached block holds exactly what its key says."""
+    """Every cached block holds exactly what its key names."""
     cfg = cluster.engine(engine.name)
     for key, blocks in engine.cached:
         expected = promised(cfg, key)
@@ -43,7 +45,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="cached_block_holds_its_key",
-    name="a cached block holds exactly what its key says",
+    name="a cached block holds exactly the KV or the state of the prefix that its key names",
     origin="vllm#51113",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),

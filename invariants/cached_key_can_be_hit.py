@@ -1,6 +1,7 @@
-"""What is cached and cannot be hit takes a place in the map, and is told to routers as if it could.
-Of groups with unequal block sizes, vLLM caches the last prefix of a prompt that fits the finer size
-in the wider block too, though no lookup there ends inside a block (see vllm#49125)."""
+"""Two groups have different block sizes. At the end of a prompt, vLLM caches the last prefix that
+fits the smaller block size in the wider block too (see vllm#49125). No lookup in the group with the
+wider blocks can end inside a block, so this cache entry is never hit. It still occupies the hash
+map, and the KV events report it to routers as cached."""
 
 from collections.abc import Iterator
 
@@ -12,15 +13,15 @@ from kvproof.model.state import Engine
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """Every cached prefix is a whole number of its group's blocks, or of the units at which hits
-    inside a block may end."""
+    """The length of every cached prefix is a multiple of the group's block size, or of the hash
+    unit if hits may end inside a block."""
     cfg = cluster.engine(engine.name)
     for index, prefix in (key for key, _ in engine.cached):
         size = cfg.hash_unit if cfg.partial_block_hits else cfg.groups[index].block_size
         if (len(prefix) - cfg.hash_lookahead_tokens) % size:
             yield because(
                 f"prefix {prefix!r} of group {index} is cached on {engine.name}",
-                f"a hit in blocks of {size} tokens never ends there",
+                f"a hit in blocks of {size} tokens cannot end there",
                 engine=engine.name,
                 group=index,
                 prefix=prefix,
@@ -29,7 +30,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="cached_key_can_be_hit",
-    name="what is cached is where a hit can end",
+    name="a prefix is cached only at a length at which a hit can end",
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),

@@ -1,6 +1,7 @@
-"""While a load is under way nothing new is cached, so the counter stands at the local hit. #42547
-padded the table with null blocks for the tokens to come and counted them as cached: caching after
-the load then found nothing left to do."""
+"""During a load no block is cached, so `num_cached_blocks` must stay at the number of blocks of the
+local hit. vllm#42547 padded the block table with null blocks for the tokens of the load and counted
+them as cached. After the load, vLLM found no block left to cache, and the loaded prefix was lost
+for later hits."""
 
 from collections.abc import Iterator
 
@@ -13,26 +14,30 @@ from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
 
 
 def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, int, int, bool]]:
-    """Each counter: its request, group and count, the most it may be, and whether a load is under
-    way. That is the blocks of the local hit during a load, the full blocks of the tokens held
-    otherwise: the last token of a load is held, and computed again."""
+    """For each request and group: the request, the group's index, the counter, its maximum, and
+    whether a load is in progress.
+
+    During a load the maximum is the number of blocks of the local hit. Otherwise it is the number
+    of full blocks of the tokens that the request holds. The last token of a load is held and
+    computed again.
+    """
     for request in engine.requests:
         loading = request.status in (LOADING, LOADED, FAILED)
         held = max(request.computed, request.hit + request.external)
         tokens = request.hit if loading else held
-        for index, counted in enumerate(request.num_cached_blocks):
+        for index, cached in enumerate(request.num_cached_blocks):
             size = cluster.engine(engine.name).groups[index].block_size
-            yield request, index, counted, whole_blocks(tokens, size), loading
+            yield request, index, cached, whole_blocks(tokens, size), loading
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """No counter is more than it may be."""
-    for request, index, counted, most, loading in _counters(cluster, engine):
-        if counted > most:
-            what = "its local hit has" if loading else "the tokens it holds fill"
+    """No counter is above its maximum."""
+    for request, index, cached, most, loading in _counters(cluster, engine):
+        if cached > most:
+            what = "its local hit covers" if loading else "the tokens it holds fill"
             yield because(
-                f"{request.id} on {engine.name} counts {counted} blocks of group {index} as cached",
-                f"{what} {most}",
+                f"{request.id} on {engine.name} counts {cached} blocks of group {index} as cached",
+                f"{what} {most} blocks",
                 engine=engine.name,
                 request=request.id,
                 group=index,
@@ -40,12 +45,12 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 
 def margin(cluster: Cluster, state: State) -> int | None:
-    """Full blocks of a request that are not counted yet."""
+    """Smallest number of full blocks that a request has and does not count as cached yet."""
     return min(
         (
-            most - counted
+            most - cached
             for engine in state.engines
-            for _, _, counted, most, _ in _counters(cluster, engine)
+            for _, _, cached, most, _ in _counters(cluster, engine)
         ),
         default=None,
     )
@@ -53,7 +58,7 @@ def margin(cluster: Cluster, state: State) -> int | None:
 
 INVARIANT = Invariant(
     id="counter_counts_only_cached",
-    name="the cached-block counter counts only what is hashed or was skipped by a hit",
+    name="num_cached_blocks counts only blocks that are hashed or that a hit skipped",
     origin="vllm#42547",
     severity=Severity.BOOKKEEPING,
     check=EachEngine(check),

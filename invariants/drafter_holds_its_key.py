@@ -1,7 +1,7 @@
-"""What a drafter of the EAGLE kind holds of a token depends on the next token. A prompt that hits a
-block, and continues with another token than the one the block was computed with, gets worse drafts:
-more of them are rejected, and nothing fails. So either a hit leaves out the last block of a match
-(vllm#17137), or the hash of a block covers the token after it (vllm#50438)."""
+"""The layers of an EAGLE drafter hold for each token what depends on the next token. A prompt hits
+a block and continues with another token than the block was computed with. The drafter then proposes
+worse drafts, and vLLM rejects more of them; nothing fails. Therefore a hit leaves out the last
+block of a match (vllm#17137), or the hash of a block covers the token after it (vllm#50438)."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,8 @@ from kvproof.model.state import Engine
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """Where hashes cover the token after a block, the drafter has computed with that token."""
+    """If hashes cover the token after a block, the drafter has computed the block with that
+    token."""
     cfg = cluster.engine(engine.name)
     if not cfg.hash_lookahead_tokens:
         return
@@ -25,8 +26,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             if held != (prefix,):
                 yield because(
                     f"block {block} of {engine.name} is cached as prefix {prefix!r} of group "
-                    f"{index}, which ends with the token after the block",
-                    f"its drafter has computed it as part of {list(held) or 'nothing'}",
+                    f"{index}, which includes the token after the block",
+                    f"its drafter computed the block as part of {list(held) or 'nothing'}",
                     engine=engine.name,
                     group=index,
                     block=block,

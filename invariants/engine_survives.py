@@ -1,5 +1,6 @@
-"""An assertion in the scheduler takes the whole engine down, with every request on it. The align
-split asserted that no tokens are external (#42554)."""
+"""The align split of a Mamba engine asserted that a request has no external tokens. The first load
+from P broke the assertion (vllm#42554). A failed assertion in the scheduler ends the whole engine
+and every request on it."""
 
 from collections.abc import Iterator
 
@@ -12,11 +13,11 @@ from kvproof.model.step import Step
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """No event kills an engine."""
+    """No event ends an engine with an error."""
     for engine in step.after.engines:
         if engine.dead:
             yield because(
-                f"{describe(step.event)} is an event any engine must survive",
+                f"{describe(step.event)} is an event that every engine must survive",
                 f"{engine.name} died: {engine.dead}",
                 engine=engine.name,
             )
@@ -24,7 +25,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="engine_survives",
-    name="no event kills an engine",
+    name="an engine survives every event",
     origin="vllm#42554",
     severity=Severity.CRASH,
     check=check,

@@ -1,11 +1,13 @@
-"""A `BlockStored` names hashes and carries tokens; whoever computes hashes of its own cuts the
-tokens into blocks and takes the first for the first hash. #44451: where blocks of a Mamba group are
-skipped, the tokens are those of all blocks and the hashes those of some, so that a hash is taken
-for tokens it does not stand for. A parent that was never told (#58119) leaves the chain open.
+"""A `BlockStored` event carries block hashes and the tokens of these blocks. A router that computes
+its own hashes cuts the tokens into blocks and assigns the first block to the first hash. When vLLM
+skipped blocks of a Mamba group, the event carried the tokens of all blocks and the hashes of some,
+so the router assigned hashes to wrong tokens (vllm#44451). An event whose parent was never reported
+leaves a gap in the router's chain of hashes (vllm#58119).
 
-Where hashes cover the token after a block, that is told too, block by block (vllm#50438).
-
-A prefix that ends inside a block is told by the tokens since the last one that has a hash."""
+If hashes cover the token after a block, the event carries this token for each block too
+(vllm#50438). An event about a prefix that ends inside a block carries the tokens after the last
+prefix that has a hash.
+"""
 
 from collections.abc import Iterator
 
@@ -18,11 +20,11 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """The tokens of a report, cut into blocks after its parent, are the prefixes it names; and the
-    parent, where it is not the start, is known to whoever heard all reports before."""
+    """The tokens of a report, cut into blocks after its parent, give exactly the prefixes that it
+    names. The parent is empty or was reported as cached before."""
     if not step.effects.reports:
         return
-    # Blocks enter and leave a cache by an event of their engine, never by one of a transfer.
+    # Only an event of its own engine changes a cache; an event of a transfer does not.
     engine = cluster.engine(getattr(step.event, "engine", cluster.decode.name))
     known = set(step.before.engine(engine.name).ghost.mirror or ())
     for report in step.effects.reports:
@@ -37,17 +39,17 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             ends = range(start + size, len(whole) + 1, size)
             if report.prefixes != tuple(map(str.__add__, (whole[:end] for end in ends), after)):
                 yield because(
-                    f"{engine.name} tells of {list(report.prefixes)} stored in group "
+                    f"{engine.name} reports {list(report.prefixes)} as stored in group "
                     f"{report.group}, in blocks of {size} tokens",
-                    f"the tokens told are {report.tokens!r} after {report.parent!r}"
+                    f"the reported tokens are {report.tokens!r} after {report.parent!r}"
                     + (f", and {list(report.lookahead)} after each block" if ahead else ""),
                     engine=engine.name,
                     group=report.group,
                 )
             if report.parent and report.parent not in {prefix for _, prefix in known}:
                 yield because(
-                    f"{engine.name} tells of blocks stored after {report.parent!r}",
-                    "that prefix is not told to be cached",
+                    f"{engine.name} reports blocks stored after {report.parent!r}",
+                    "no event has reported this parent as cached",
                     engine=engine.name,
                     group=report.group,
                 )
@@ -61,7 +63,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="events_carry_their_tokens",
-    name="a KV event carries the tokens of the blocks it names, after a parent that is known",
+    name=(
+        "a KV event carries the tokens of exactly the blocks that it names, and its parent is known"
+    ),
     origin="vllm#44451",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

@@ -1,6 +1,7 @@
-"""What a router believes. It replays the events of an engine and sends requests where their prefix
-is cached. #55092: two blocks hold the same prefix, one of them is given away, and `BlockRemoved` is
-sent: the router takes for lost what the next request would hit."""
+"""A router replays the KV events of an engine and sends each request to an engine that caches its
+prefix. Two blocks held the same prefix, one of them was evicted, and vLLM sent `BlockRemoved`
+(vllm#55092). The router then took the prefix for evicted, although the next request would hit it.
+"""
 
 from collections.abc import Iterator
 
@@ -12,23 +13,23 @@ from kvproof.model.state import Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """Whoever replayed all events knows exactly the keys that are cached."""
+    """A listener that replays all events knows exactly the cached keys."""
     if engine.reports is None:
         return
     believed, cached = set(engine.ghost.mirror), {key for key, blocks in engine.cached if blocks}
     for group, prefix in sorted(cached - believed):
         yield because(
             f"prefix {prefix!r} of group {group} is cached on {engine.name}",
-            "the events, replayed, say that it is not",
+            "the replayed events report it as not cached",
             engine=engine.name,
             group=group,
             prefix=prefix,
         )
     for group, prefix in sorted(believed - cached):
         yield because(
-            f"the events of {engine.name}, replayed, say that prefix {prefix!r} of group {group} "
-            "is cached",
-            "it is not",
+            f"the replayed events of {engine.name} report prefix {prefix!r} of group {group} "
+            "as cached",
+            "it is not cached",
             engine=engine.name,
             group=group,
             prefix=prefix,

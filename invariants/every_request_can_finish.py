@@ -1,8 +1,9 @@
-"""A load was cut to 0 tokens by the align split and the request stayed at the head of the queue for
-ever (#42554). Nothing fails; nothing happens.
+"""The align split cut a load from P to 0 tokens. The request stayed at the head of the waiting
+queue for ever, without an error (vllm#42554).
 
-This is about runs, not steps: the explorer asks whether a state is reachable from which the end is
-not; a sampled run is driven to its end and must get there.
+This invariant is a property of runs, not of single steps. The explorer asks whether a state is
+reachable from which the end of all requests is not reachable. A sampled run is continued to its
+end.
 """
 
 from kvproof.invariants.invariant import Invariant
@@ -13,7 +14,7 @@ from kvproof.model.step import Step
 
 
 def check(_cluster: Cluster, _step: Step) -> tuple[Because, ...]:
-    """A single step cannot break it."""
+    """A single step cannot break this invariant."""
     return ()
 
 

@@ -1,6 +1,6 @@
-"""Schedulers with queues of their own put requests into one that nobody looked at: they waited for
-ever (vllm-ascend#10545). A request that is in two queues is served twice, or freed while it runs;
-one that waits and keeps blocks takes them from those that could use them."""
+"""A scheduler with additional queues put requests into a queue that no step looked at, and they
+waited for ever (vllm-ascend#10545). A request in two queues is scheduled twice, or freed while it
+runs. A waiting request that keeps blocks without need takes them from requests that could run."""
 
 from collections.abc import Iterator
 
@@ -12,21 +12,21 @@ from kvproof.model.state import MISQUEUED, PREEMPTED, RUNNING, WAITING, Engine, 
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """Who runs is in the running queue once, and nobody else is. Who does not run is where its
-    status says, and holds blocks only for what it loaded into them, or as a session."""
+    """A running request is in the running queue once, and no other request is in it. A waiting
+    request holds blocks only for loaded tokens or as a session."""
     for request in engine.requests:
         times = engine.running.count(request.id)
         if times != (request.status == RUNNING):
             yield because(
                 f"{request.id} is {request.status} on {engine.name}",
-                f"it is in the running queue {times} times",
+                f"the running queue has it {times} times",
                 engine=engine.name,
                 request=request.id,
             )
         if request.status == MISQUEUED:
             yield because(
                 f"{request.id} is unfinished on {engine.name}",
-                "no queue has it, or several have",
+                "it is in no queue, or in several",
                 engine=engine.name,
                 request=request.id,
             )
@@ -36,8 +36,8 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             and not _kept(cluster, request)
         ):
             yield because(
-                f"{request.id} only waits on {engine.name}",
-                "it keeps its blocks",
+                f"{request.id} on {engine.name} is {request.status} and has loaded nothing",
+                "it keeps blocks",
                 engine=engine.name,
                 request=request.id,
             )
@@ -45,20 +45,23 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         if engine.find(name) is None:
             yield because(
                 f"{name} is in the running queue of {engine.name}",
-                "it has left the engine",
+                "the engine does not have this request",
                 engine=engine.name,
                 request=name,
             )
 
 
 def _kept(cluster: Cluster, request: Request) -> bool:
-    """Whether its blocks hold what a load has brought, or the earlier parts of a session."""
+    """Whether the request keeps blocks for a reason: for loaded tokens, or for the earlier parts of
+    a session."""
     return request.external > 0 or bool(cluster.job(request.id).parts)
 
 
 INVARIANT = Invariant(
     id="every_request_in_one_queue",
-    name="every unfinished request is in exactly one queue, and waits with blocks for a reason",
+    name=(
+        "every unfinished request is in exactly one queue, and waits with blocks only for a reason"
+    ),
     origin="vllm-ascend#10545",
     severity=Severity.HANG,
     check=EachEngine(check),

@@ -1,4 +1,6 @@
-"""A map entry that outlives its block serves hits on what the block holds now."""
+"""The hash map leads from a key to the blocks that hold its prefix. If a block is evicted and
+reused while its entry stays in the map (vllm#49125), a lookup of the old key returns the new
+content of the block."""
 
 from collections.abc import Iterator
 
@@ -10,13 +12,14 @@ from kvproof.model.state import NULL, Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """The map and the keys on the blocks say the same (the null block is another invariant's)."""
+    """The hash map and the keys of the blocks agree. The null block has its own invariant."""
     mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
     carried = {(key, i) for i, b in enumerate(engine.blocks) if i != NULL for key in b.keys}
     for key, block in sorted(mapped - carried):
         yield because(
-            f"the map of {engine.name} sends prefix {key[1]!r} of group {key[0]} to {block}",
-            f"block {block} carries {list(engine.blocks[block].keys) or None}",
+            f"the hash map of {engine.name} maps prefix {key[1]!r} of group {key[0]} to "
+            f"block {block}",
+            f"the keys of block {block} are {list(engine.blocks[block].keys) or None}",
             engine=engine.name,
             group=key[0],
             block=block,
@@ -24,8 +27,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         )
     for key, block in sorted(carried - mapped):
         yield because(
-            f"block {block} of {engine.name} carries prefix {key[1]!r} of group {key[0]}",
-            "the map does not know it",
+            f"block {block} of {engine.name} has the key of prefix {key[1]!r} of group {key[0]}",
+            "the hash map has no such entry",
             engine=engine.name,
             group=key[0],
             block=block,
@@ -35,7 +38,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="hash_map_is_sound",
-    name="a key leads to a block exactly if that block carries the key",
+    name="the hash map maps a key to a block exactly if the block has this key",
     origin="vllm#49125",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),

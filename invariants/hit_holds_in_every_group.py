@@ -1,5 +1,6 @@
-"""#44243 took the deepest hit of any group: attention blocks that had been evicted were treated as
-computed because a Mamba state behind them survived (#46453)."""
+"""vllm#44243 took the longest hit of any group as the hit of the request. A Mamba state had
+survived behind attention blocks that were evicted, and vLLM treated these attention tokens as
+computed (vllm#46453). The request then attended to blocks with other content."""
 
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Every group holds what the hit needs, or the connector brings it."""
+    """Every group has the cached blocks that the hit needs, or the connector loads them."""
     for admission in step.effects.admissions:
         engine = cluster.engine(admission.engine)
         keys = {key for key, blocks in admission.cached if blocks}
@@ -21,7 +22,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 continue
             yield because(
                 f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
-                f"group {index} has no block for prefix {prefix!r}",
+                f"group {index} has no cached block for prefix {prefix!r}",
                 engine=admission.engine,
                 request=admission.request,
                 group=index,
@@ -30,7 +31,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="hit_holds_in_every_group",
-    name="a prefix hit holds in every group, or the connector brings what is missing",
+    name=(
+        "every group has the blocks that a prefix hit needs, or the connector loads the missing "
+        "ones"
+    ),
     origin="vllm#46453",
     severity=Severity.WRONG_TOKENS,
     check=check,

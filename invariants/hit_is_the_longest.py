@@ -1,5 +1,5 @@
-"""One group answering 0 once collapses the search for a common hit to 0 (#51771): correct, and
-useless. Nothing fails, only the hit rate."""
+"""With three or more groups, one group answered 0 once, and the search for a common hit ended at 0
+tokens (vllm#51771). All answers stay correct; only the hit rate falls."""
 
 from collections.abc import Iterator
 
@@ -12,8 +12,9 @@ from kvproof.model.step import Admission, Step
 
 
 def longest(cluster: Cluster, admission: Admission) -> int:
-    """The longest hit that the cache held in every group, by trying all. One that ends inside a
-    block takes a copy, for which there must be room in an engine of this size."""
+    """The longest hit that every group can serve, found by trying all lengths. A hit that ends
+    inside a block needs a copy of that block, so an engine of this size must have room for the
+    copy."""
     cfg = cluster.engine(admission.engine)
     tokens = admission.tokens
     keys = {key for key, blocks in admission.cached if blocks}
@@ -26,15 +27,16 @@ def longest(cluster: Cluster, admission: Admission) -> int:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """No admission hits less than all groups hold."""
+    """No admission hits fewer tokens than all groups have cached."""
     for admission in step.effects.admissions:
         if not cluster.engine(admission.engine).prefix_caching:
             continue
         best = longest(cluster, admission)
         if admission.hit < best:
             yield because(
-                f"all groups of {admission.engine} hold {best} tokens of {admission.request}",
-                f"it hits {admission.hit}",
+                f"all groups of {admission.engine} have {best} tokens of {admission.request} "
+                "cached",
+                f"the request hits {admission.hit} tokens",
                 engine=admission.engine,
                 request=admission.request,
             )
@@ -42,7 +44,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="hit_is_the_longest",
-    name="a prefix hit is as long as the longest that holds in every group",
+    name="a prefix hit is the longest hit that every group can serve",
     origin="vllm#51771",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

@@ -1,9 +1,10 @@
 """What a prefix hit must find in the cache, derived from what each kind of layer reads.
 
-A request that hits some tokens computes the one after them next. What the layers of a group look at
-then must be there (`arithmetic.first_token_read`). A drafter's layers are special: what they hold
-for a token depends on the token after it. So in their groups one more block must match, which is
-not taken; or the hash of each block covers the token after it, which must match too.
+A request that hits some tokens computes the next token. Everything that the layers of a group read
+for it must be cached (`arithmetic.first_token_read`). The layers of a drafter are different: what
+they hold for a token depends on the token after it. In a group with such layers, one more block
+must match, which is not part of the hit. Or the hash of each block covers the token after it, which
+must match too.
 """
 
 from collections.abc import Iterator
@@ -14,24 +15,24 @@ from kvproof.model.state import Key
 
 
 def may_end_at(engine: Engine, hit: int) -> bool:
-    """Whether something can be cached there in all groups: where a block of each of them ends, or,
-    where hits may end inside a block, where a prefix has a hash."""
+    """Whether a hit of this length is possible in all groups: a block of each group ends there, or
+    a hash exists there if hits may end inside a block."""
     if engine.partial_block_hits:
         return hit % engine.hash_unit == 0
     return all(hit % g.block_size == 0 for g in engine.groups if g.attention or g.aligned)
 
 
 def alike_after_hit(engine: Engine) -> int:
-    """Tokens after a hit that must be alike too: a block where a drafter has layers, or those that
-    the hash of the last block covers."""
+    """Number of tokens after a hit that must match too: one block if a drafter has layers, or the
+    tokens after a block that its hash covers."""
     return engine.hash_lookahead_tokens or max(
         (g.block_size for g in engine.groups if g.eagle), default=0
     )
 
 
 def longest(engine: Engine, known: int, alike: int) -> int:
-    """The longest hit of a request of `known` tokens, of which the first `alike` were seen before.
-    One token at least is left to compute."""
+    """The longest possible hit of a request of `known` tokens, of which the first `alike` tokens
+    were computed before. At least one token is left to compute."""
     top = min(known - 1, alike - alike_after_hit(engine))
     return next((hit for hit in range(top, 0, -1) if may_end_at(engine, hit)), 0)
 
@@ -45,11 +46,14 @@ def positions(engine: Engine, group: Group, hit: int) -> Iterator[int]:
 
 
 def serving(engine: Engine, group: Group, tokens: str, hit: int, position: int) -> list[str]:
-    """The prefixes of which one must be cached for the block at this position, the longest first.
+    """The prefixes that can serve the block at this position, the longest first; one of them must
+    be cached.
 
-    A block that the hit does not end inside must be cached whole. Of one that it does, the slots
-    up to there are needed: attention has them in a longer prefix too, if that leaves a token to
-    compute. A state is that of one prefix only."""
+    If the hit does not end inside the block, the whole block must be cached. If it does, only the
+    slots before the end of the hit are needed. An attention block of a longer prefix has these
+    slots too, and may be used if one token is left to compute. A Mamba state belongs to one prefix
+    only.
+    """
     begin = position * group.block_size
     end = begin + group.block_size
     if not begin < hit < end:
@@ -60,7 +64,8 @@ def serving(engine: Engine, group: Group, tokens: str, hit: int, position: int) 
 
 
 def missing(engine: Engine, keys: set[Key], tokens: str, hit: int) -> Iterator[tuple[int, str]]:
-    """What a hit needs and the cache has not: groups, and the shortest prefix that would do."""
+    """What the hit needs and the cache lacks: pairs of a group's index and the shortest prefix that
+    would serve."""
     for index, group in enumerate(engine.groups):
         for position in positions(engine, group, hit):
             prefixes = serving(engine, group, tokens, hit, position)
@@ -69,17 +74,21 @@ def missing(engine: Engine, keys: set[Key], tokens: str, hit: int) -> Iterator[t
 
 
 def has_room(engine: Engine, hit: int, tokens: int) -> bool:
-    """Whether an engine that is empty but for the cache can serve a request of `tokens` tokens with
-    this hit, and has the null block left. A block that the hit ends inside is copied, and both are
-    held until the copy is made."""
+    """Whether an engine without other requests can serve a request of `tokens` tokens with this
+    hit; one block is the null block.
+
+    If the hit ends inside a block, this block is copied, and both blocks are held until the copy is
+    made.
+    """
     held = 0
     for group in engine.groups:
         begun, size = blocks_begun(hit, group.block_size), group.block_size
         more = blocks_begun(tokens, size) - begun
         if group.kind == "mamba":
-            more = min(more, 1)  # one running state, wherever it is
+            more = min(more, 1)  # one running state, at any position
         if group.kind == "window":
-            # What the window sees, and what the steps in flight compute; it may begin in a block.
+            # The tokens that the window reads and those that the steps in flight compute. The
+            # window may begin inside a block.
             seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
             more = min(more, max(blocks_begun(seen, size) + 1 - begun, 0))
         copied = 1 if hit % size else 0

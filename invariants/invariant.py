@@ -1,4 +1,4 @@
-"""What an invariant is, and how it is checked."""
+"""The types of an invariant and of a finding."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,36 +12,37 @@ from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
 Check: TypeAlias = Callable[[Cluster, Step], Iterable[Because]]
-"""Yields the reasons for each way in which the invariant does not hold after a step."""
+"""Yields the reasons for each violation of the invariant by a step."""
 
 
 @dataclass(frozen=True)
 class EachEngine:
-    """The check of something that every engine must keep by itself. A search asks it once of each
-    distinct engine."""
+    """A check that every engine must pass by itself. A search runs it once for each distinct
+    engine."""
 
     judge: Callable[[Cluster, Engine], Iterable[Because]]
 
     def __call__(self, cluster: Cluster, step: Step) -> Iterator[Because]:
-        """Ask it of the engines after a step."""
+        """Check the engines after a step."""
         for engine in step.after.engines:
             yield from self.judge(cluster, engine)
 
 
 @dataclass(frozen=True)
 class EachState:
-    """The check of something that can be seen of a state. A search asks it once of each distinct
-    state; any other check is asked of every step."""
+    """A check of a single state. A search runs it once for each distinct state, and any other check
+    for each step."""
 
     judge: Callable[[Cluster, State], Iterable[Because]]
 
     def __call__(self, cluster: Cluster, step: Step) -> Iterable[Because]:
-        """Ask it of the state after a step."""
+        """Check the state after a step."""
         return self.judge(cluster, step.after)
 
 
 Margin: TypeAlias = Callable[[Cluster, State], int | None]
-"""How far a state is from breaking the invariant, as a count; None where nothing can break it."""
+"""The distance of a state from a violation, as a count; None if no part of the state can violate
+the invariant."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class Invariant:
     """One invariant.
 
     `name` is a sentence that must be true. `kind` is `always` (checked after every step) or
-    `eventually` (checked on runs and graphs, by `strategies`). `severity` is None where nobody can
-    say what a user would feel; of the invariants in the registry everybody can. `killed_by`
-    names a fault that breaks it.
+    `eventually` (checked on runs and graphs, by `strategies`). `severity` is None if the effect on
+    a user is unknown; every invariant in the registry has a severity. `killed_by` names a fault
+    that violates the invariant.
     """
 
     id: str

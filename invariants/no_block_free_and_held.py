@@ -1,5 +1,5 @@
-"""A block that is in the free queue and in a block table will be given to somebody else while its
-first owner still reads it."""
+"""If a block is in the free queue and in a block table, another request can take it while its first
+owner still reads it (vllm#33775). The first owner then reads the other request's KV."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from kvproof.model.state import Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """No block of a table is in the free queue."""
+    """No block of a block table is in the free queue."""
     free = set(engine.free)
     for request in engine.requests:
         for group, table in enumerate(request.tables):
             for block in free.intersection(table):
                 yield because(
                     f"{request.id} holds block {block} of {engine.name} in group {group}",
-                    "the block is in the free queue",
+                    f"block {block} is in the free queue",
                     engine=engine.name,
                     request=request.id,
                     group=group,
@@ -28,7 +28,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="no_block_free_and_held",
-    name="no block is both free and in a block table",
+    name="no block is both in the free queue and in a block table",
     origin="vllm#33775",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),

@@ -1,12 +1,12 @@
-"""A window group that frees nothing behind the window, or a Mamba group that keeps old states,
-holds blocks that no layer reads any more. Nothing is wrong, and the pool runs full: other requests
-wait or are preempted. vLLM's check at start reserves no more than this for a request (the class of
-vllm#39734).
+"""A window group that frees no block behind the window, or a Mamba group that keeps old states,
+holds blocks that no layer reads any more. All answers stay correct, but the pool fills up, and
+other requests wait or are preempted. At start, vLLM reserves no more blocks per request than this
+bound (compare vllm#39734).
 
-Blocks are freed with the next step, so that what one step computes may still be held: of a window
-the tokens that the first token of the step looks back at, and those of the steps in flight; of a
-Mamba group the state before and after each step in flight, and one for each draft. A Mamba group of
-mode none keeps one state for the whole request, in a block that never ends.
+Blocks are freed by the next step, so a request may still hold what one step reads. For a window:
+the tokens that the first token of the step reads, and the tokens of the steps in flight. For a
+Mamba group: the state before and after each step in flight, and one state for each draft. A Mamba
+group of mode none keeps one state in one block for the whole request.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from kvproof.model.state import NULL, Engine, State
 
 
 def most(cfg: Config, group: Group) -> int:
-    """Blocks of a group that one request may hold at a time. A window need not begin where a block
-    does, so that it may touch one block more."""
+    """Maximum number of blocks of a group that one request may hold. A window can begin inside a
+    block and then touches one more block."""
     if group.kind == "window":
         seen = group.window - 1 + cfg.chunk_tokens * cfg.steps_in_flight + cfg.lookahead
         return blocks_begun(seen, group.block_size) + 1
@@ -30,8 +30,8 @@ def most(cfg: Config, group: Group) -> int:
 
 
 def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int]]:
-    """Of each request and group that frees blocks: the request, the group, the blocks that it holds
-    and how many it may."""
+    """For each request and group that frees blocks: the request, the group's index, the number of
+    blocks that the request holds, and its maximum."""
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
         for index, table in enumerate(request.tables):
@@ -41,14 +41,14 @@ def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """No request holds more blocks of a window or of states than its layers may still read."""
+    """No request holds more window or state blocks than its layers may still read."""
     for request, index, held, may in _held(cluster, engine):
         if held > may:
             kind = cluster.engine(engine.name).groups[index].kind
             yield because(
-                f"the layers of group {index} ({kind}) read at most {may} blocks of {request} on "
-                f"{engine.name}",
-                f"it holds {held}",
+                f"the layers of group {index} ({kind}) read at most {may} blocks of "
+                f"{request} on {engine.name}",
+                f"the request holds {held} blocks",
                 engine=engine.name,
                 request=request,
                 group=index,
@@ -56,7 +56,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 
 def margin(cluster: Cluster, state: State) -> int | None:
-    """Blocks that a request could still take and hold no more than it may."""
+    """Smallest number of blocks that a request could still take without a violation."""
     return min(
         (may - held for e in state.engines for _, _, held, may in _held(cluster, e)), default=None
     )
@@ -64,7 +64,7 @@ def margin(cluster: Cluster, state: State) -> int | None:
 
 INVARIANT = Invariant(
     id="no_more_is_held_than_is_read",
-    name="a request holds no more blocks of a window or of states than its layers still read",
+    name="a request holds no more window or state blocks than its layers still read",
     origin="vllm#39734",
     severity=Severity.LEAK,
     check=EachEngine(check),

@@ -1,5 +1,6 @@
-"""Fail closed. A store could not bring what a step had loaded; the step behind it was dispatched
-already, and its token was kept, though it was computed on KV that was never there (#45138)."""
+"""A store failed to load the KV of a request. The next step of the request was already dispatched,
+and its token was kept, although it was computed from KV that was never loaded (vllm#45138). The
+user receives a wrong token and no error."""
 
 from collections.abc import Iterator
 
@@ -13,31 +14,31 @@ from kvproof.model.step import Step
 
 
 def _emits(engine: Engine, name: str, output: str) -> Iterator[str]:
-    """How a request still gets a token that its load had a part in."""
+    """The ways in which the request still gets a token that depends on the failed load."""
     request = engine.find(name)
     if request is None:
         return
     if request.output != output:
-        yield "it has one more token"
+        yield "it has one token more"
     if any(f.samples and f.fate == COUNTS for f in engine.flights(name)):
-        yield "the token of a step dispatched behind it will be kept"
+        yield "the token of a later dispatched step will be kept"
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """When a load is known to have failed, neither the token of its step nor one of the steps
-    dispatched since is kept. By policy the request has ended, and otherwise it has not."""
+    """After a failed load, neither the token of its step nor the token of a later dispatched step
+    is kept. With the policy `fail` the request ends; with `recompute` it goes on."""
     event = step.event
     if not isinstance(event, Complete) or not event.failed:
         return
-    failed = f"the load of {event.failed} on {event.engine} has failed"
+    failed = f"the load of {event.failed} on {event.engine} failed"
     before, after = (s.engine(event.engine) for s in (step.before, step.after))
     for how in _emits(after, event.failed, before.request(event.failed).output):
         yield because(failed, how, engine=event.engine, request=event.failed)
     goes_on = after.find(event.failed) is not None
     if goes_on != (cluster.load_failure == "recompute"):
         yield because(
-            f"{failed}, and the policy is {cluster.load_failure}",
-            ("it goes on" if goes_on else "it has ended"),
+            f"{failed}, and the load-failure policy is {cluster.load_failure}",
+            ("the request goes on" if goes_on else "the request has ended"),
             engine=event.engine,
             request=event.failed,
         )
@@ -45,7 +46,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="no_token_of_a_failed_load",
-    name="no token is kept that was computed on a load that has failed",
+    name="no token is kept that was computed from a failed load",
     origin="vllm#45138",
     severity=Severity.WRONG_TOKENS,
     check=check,

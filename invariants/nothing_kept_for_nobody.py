@@ -1,6 +1,7 @@
-"""D has all of a prompt in its cache, or its user leaves before it is served: P, which keeps the
-blocks for D, must hear of it. Else each such request takes its blocks from P until a lease ends,
-and a repeated prompt is such a request."""
+"""P keeps the blocks of a prompt until D has loaded them. If D has the whole prompt in its own
+cache, or if the user aborts the request, D loads nothing and must report this to P. In vLLM 0.32.0
+some such requests are not reported, and each of them holds its blocks on P until the lease expires.
+A repeated prompt is such a request."""
 
 from collections.abc import Iterator
 
@@ -13,7 +14,8 @@ from kvproof.model.state import State
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
-    """What P offers, a living D has not begun to serve without it, and has not ended."""
+    """For every transfer that P offers, D has neither started the request without loading nor ended
+    it."""
     decode = state.engine(cluster.decode.name)
     if decode.dead:
         return
@@ -24,9 +26,10 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         served = request is not None and bool(request.tables)
         if served or (decode.name, transfer.request) in state.ended:
             yield because(
-                f"{decode.name} {'serves' if served else 'has ended'} {transfer.request} "
-                "and loads nothing",
-                f"P keeps blocks {[list(blocks) for blocks in transfer.remote]} for it, untold",
+                f"{decode.name} {'runs' if served else 'has ended'} {transfer.request} and "
+                "loads nothing",
+                "D sent no report, and P keeps blocks "
+                f"{[list(blocks) for blocks in transfer.remote]} for it",
                 engine=decode.name,
                 request=transfer.request,
             )

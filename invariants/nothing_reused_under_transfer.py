@@ -1,5 +1,6 @@
-"""An abort freed D's blocks while the read into them went on: the next owner was overwritten
-(#32255). P's side is the same: its blocks must stay until D has read them."""
+"""A user aborted a request while D read its blocks from P. D freed the blocks during the read, and
+the read overwrote the next owner of these blocks (vllm#32255). P has the same duty: its blocks must
+stay until D has read them."""
 
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
 def _held(
     state: State, name: str, request: str, statuses: tuple[str, ...], lists: Lists
 ) -> set[int]:
-    """Blocks of the lists that the request does not hold any more."""
+    """Blocks of these lists that the request does not hold any more."""
     blocks = {b for blocks in lists for b in blocks if b != NULL}
     held = state.engine(name).find(request)
     if held is None or held.status not in statuses:
@@ -27,8 +28,8 @@ def _held(
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
-    """While a transfer reads and writes, both requests keep its blocks. D keeps those it has
-    registered too: P may begin to write them at any time."""
+    """While a transfer reads or writes, both requests keep its blocks. D also keeps the blocks that
+    it has registered for a push, because P may write them at any time."""
     for transfer in state.transfers:
         if transfer.phase not in WRITTEN:
             continue
@@ -38,7 +39,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         if lost:
             yield because(
                 f"a transfer still writes blocks {sorted(lost)} of {taken} on {sink.name}",
-                "the request has let them go",
+                "the request has freed them",
                 engine=sink.name,
                 request=taken,
             )
@@ -46,7 +47,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         if lost:
             yield because(
                 f"a transfer still reads blocks {sorted(lost)} of {sent} on {source.name}",
-                "the request has let them go",
+                "the request has freed them",
                 engine=source.name,
                 request=sent,
             )
@@ -54,7 +55,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="nothing_reused_under_transfer",
-    name="no block is let go while a transfer still reads or writes it",
+    name="no block is freed while a transfer reads or writes it",
     origin="vllm#32255",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),

@@ -1,5 +1,6 @@
-"""The null block stands for 'nothing here'. Once it is cached, sent or read, nothing is taken for
-something: #42547 registered it under hashes so that lookups would go through."""
+"""The null block is a placeholder in block tables and holds no tokens. vllm#42547 registered it
+under the hashes of loaded tokens, so that prefix lookups would succeed. Requests that hit these
+hashes then read the null block as if it held their prefix."""
 
 from collections.abc import Iterator
 
@@ -20,14 +21,14 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             if NULL in blocks:
                 yield because(
                     f"prefix {key[1]!r} of group {key[0]} is cached on {engine.name}",
-                    "its block is the null block, which holds nothing",
+                    "its block is the null block, which holds no tokens",
                     engine=engine.name,
                     group=key[0],
                     prefix=key[1],
                 )
         if NULL in engine.free:
-            said = f"the null block of {engine.name} can never be given away"
-            yield because(said, "it is free", engine=engine.name)
+            never = f"the null block of {engine.name} can never be allocated"
+            yield because(never, "it is in the free queue", engine=engine.name)
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
@@ -37,9 +38,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             logical = (kernel_block // ratio for side, ratio in sides for kernel_block in side)
             if NULL in logical:
                 yield because(
-                    f"{transfer.request} transfers {list(remote)} to {list(local)} "
-                    f"in group {group}",
-                    "one of them is the null block, which holds nothing",
+                    f"{transfer.request} transfers blocks {list(remote)} to {list(local)} in "
+                    f"group {group}",
+                    "one of them is the null block, which holds no tokens",
                     engine=parties[0].engine.name,
                     request=transfer.request,
                     group=group,
@@ -47,8 +48,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for read in step.effects.reads:
         if read.block == NULL:
             yield because(
-                f"{read.request} needs prefix {read.expected!r} in group {read.group}",
-                f"its table on {read.engine} has the null block there",
+                f"{read.request} reads prefix {read.expected!r} in group {read.group}",
+                f"its block table on {read.engine} has the null block there",
                 engine=read.engine,
                 request=read.request,
                 group=read.group,
@@ -56,8 +57,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 
 def margin(cluster: Cluster, state: State) -> int | None:
-    """Tokens between the last null entry in front of a table and the first that the next token
-    looks at."""
+    """Smallest number of tokens between the last leading null entry of a block table and the first
+    token that the next step reads."""
     found = []
     for engine in state.engines:
         for request in engine.requests:

@@ -1,5 +1,6 @@
-"""P has computed the prompt for D. When D computes it again instead of loading it, everything is
-right and the whole prefill was for nothing; only the latency shows it."""
+"""P has computed a prompt for D and offers its blocks. In vLLM 0.32.0, D sometimes computes the
+prompt again and does not load it. All answers stay correct, and the only sign is a higher
+latency."""
 
 from collections.abc import Iterator
 
@@ -13,8 +14,8 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """D hits or loads every token that P offers, and P those that D offers for the next turn and
-    its groups can use."""
+    """D hits or loads every token that P offers. In the reverse transfer, P hits or loads every
+    token that its groups can use."""
     for admission in step.effects.admissions:
         if admission.route == "local":
             continue
@@ -29,16 +30,17 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         if admission.hit + admission.external < offered:
             yield because(
                 f"{source.name} offers {offered} tokens of {sent}",
-                f"{sink.name} hits {admission.hit}, loads {admission.external} and computes the "
-                "rest again",
+                f"{sink.name} hits {admission.hit} tokens, loads {admission.external} and "
+                "recomputes the rest",
                 engine=sink.name,
                 request=admission.request,
             )
 
 
 def _usable(sink: Engine, offered: int, prompt: int) -> int:
-    """Tokens that P can use of those D has. Where D went further than this prompt, full attention
-    has the KV of each token still; a window or a state has moved on, and nothing is of use."""
+    """Tokens of a reverse transfer that P can use. If D has computed more tokens than this prompt
+    has, full attention still has the KV of each token. A window or a Mamba state has moved on and
+    is of no use."""
     if all(g.kind == "full" for g in sink.groups):
         return min(offered, prompt)
     return offered if offered < prompt else 0

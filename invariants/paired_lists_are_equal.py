@@ -1,6 +1,7 @@
-"""With prefix caching, P's list of a Mamba group has placeholders before the state and D's has one
-slot: the worker died on `len(local) == len(remote)` (#42554). And a slice of the last 0 blocks is
-the whole list (its review)."""
+"""With prefix caching, P's list of a Mamba group has placeholders before the state, and D's list
+has one entry. The worker of D failed on the assertion `len(local) == len(remote)` (vllm#42554). The
+fix trimmed a list to its last n blocks, and with n = 0 this slice is the whole list (review of
+vllm#42554)."""
 
 from collections.abc import Iterator
 
@@ -12,14 +13,14 @@ from kvproof.model.state import State
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
-    """After trimming, both sides name equally many blocks in every group."""
+    """After trimming, both lists have the same number of blocks in every group."""
     for transfer in state.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             if len(local) != len(remote):
                 yield because(
                     f"D fills {len(local)} blocks {list(local)} of {transfer.request} "
                     f"in group {group}",
-                    f"P sends {len(remote)}: {list(remote)}",
+                    f"P sends {len(remote)} blocks {list(remote)}",
                     engine=cluster.decode.name,
                     request=transfer.request,
                     group=group,
@@ -28,7 +29,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="paired_lists_are_equal",
-    name="local and remote block lists are equally long in every group after trimming",
+    name="after trimming, the local and the remote block list have equal length in every group",
     origin="vllm#42554",
     severity=Severity.CRASH,
     check=EachState(check),

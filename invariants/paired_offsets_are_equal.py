@@ -1,5 +1,6 @@
-"""Equal counts are not enough: lists trimmed by count from the wrong end pair the first blocks of P
-with the last of D (#50558, #48633)."""
+"""Equal list lengths are not enough. When vLLM trimmed the lists at the wrong end, the first blocks
+of P were paired with the last blocks of D (vllm#50558, vllm#48633). D then read correct KV at wrong
+token positions."""
 
 from collections.abc import Iterator
 
@@ -13,36 +14,36 @@ from kvproof.model.step import Step
 
 
 def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
-    """Token offset of a kernel block in its request, None where it is not of it."""
+    """Token offset of a kernel block in its request; None if the block is not in the table."""
     logical, part = divmod(block, ratio)
     return (table.index(logical) * ratio + part) * width if logical in table else None
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each pair of attention blocks is at the same token offset on both sides."""
+    """Both blocks of each attention pair have the same token offset."""
     for transfer in step.after.transfers:
         if transfer == step.before.transfer(transfer.request) or not transfer.pairs:
             continue
-        p, sent = giver(cluster, transfer.request)
-        d, taken = taker(cluster, transfer.request)
-        ours = step.after.engine(d.name).find(taken)
-        theirs = step.after.engine(p.name).find(sent)
+        source, sent = giver(cluster, transfer.request)
+        sink, taken = taker(cluster, transfer.request)
+        ours = step.after.engine(sink.name).find(taken)
+        theirs = step.after.engine(source.name).find(sent)
         if ours is None or theirs is None:
             continue
         for group, (local, remote) in enumerate(transfer.pairs):
-            if not d.groups[group].attention:
+            if not sink.groups[group].attention:
                 continue
-            width = d.kernel_tokens(group)
+            width = sink.kernel_tokens(group)
             for here, there in zip(local, remote, strict=False):
-                to = offset(ours.tables[group], here, d.physical_per_logical, width)
-                origin = offset(theirs.tables[group], there, p.physical_per_logical, width)
+                to = offset(ours.tables[group], here, sink.physical_per_logical, width)
+                origin = offset(theirs.tables[group], there, source.physical_per_logical, width)
                 if to != origin:
                     yield because(
-                        f"{d.name}'s block {here} of {taken} is for tokens from {to} on "
-                        f"in group {group}",
-                        f"it is filled from {p.name}'s block {there}, whose tokens start at "
-                        f"{origin}",
-                        engine=d.name,
+                        f"block {here} of {sink.name} holds the tokens of {taken} from token "
+                        f"{to} on in group {group}",
+                        f"it is read from block {there} of {source.name}, whose tokens start "
+                        f"at {origin}",
+                        engine=sink.name,
                         request=taken,
                         group=group,
                         block=here,
@@ -51,7 +52,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="paired_offsets_are_equal",
-    name="local and remote blocks are paired at equal token offsets in every attention group",
+    name=(
+        "each local block is paired with the remote block of equal token offset in every "
+        "attention group"
+    ),
     origin="vllm#50558",
     severity=Severity.WRONG_TOKENS,
     check=check,

@@ -1,4 +1,5 @@
-"""Who gives and who takes in a KV transfer, from the roles of the engines and its name."""
+"""Which engine sends and which engine receives in a KV transfer, derived from the roles of the
+engines and the name of the transfer."""
 
 from typing import NamedTuple
 
@@ -6,7 +7,7 @@ from kvproof.model.config import REVERSE, Cluster, Engine
 
 
 class Side(NamedTuple):
-    """An engine that has a part in a transfer, and its request; empty where there is none yet."""
+    """An engine of a transfer and its request; the request is empty if it does not exist yet."""
 
     engine: Engine
     request: str
@@ -18,13 +19,14 @@ def is_reverse(transfer: str) -> bool:
 
 
 def giver(cluster: Cluster, transfer: str) -> Side:
-    """The engine whose blocks are read: P, and of a reverse transfer D."""
+    """The engine whose blocks are read: P, and D in a reverse transfer."""
     engine = cluster.decode if is_reverse(transfer) else cluster.prefill
     return Side(engine, transfer.removesuffix(REVERSE))
 
 
 def taker(cluster: Cluster, transfer: str) -> Side:
-    """The engine whose blocks are written: D for the same request, or P for the one after it."""
+    """The engine whose blocks are written: D for the same request; in a reverse transfer P for the
+    request that follows it."""
     if not is_reverse(transfer):
         return Side(cluster.decode, transfer)
     earlier = transfer.removesuffix(REVERSE)
@@ -32,8 +34,8 @@ def taker(cluster: Cluster, transfer: str) -> Side:
 
 
 def coming_to(cluster: Cluster, engine: str, request: str) -> str:
-    """The name of the transfer whose tokens a request on this engine may take; empty where there
-    is none."""
+    """The name of the transfer that a request on this engine may load from; empty if there is
+    none."""
     if engine == cluster.decode.name:
         return request
     follows = cluster.job(request).follows

@@ -1,6 +1,6 @@
-"""The scheduler asks how many blocks a request will take, compares that with the free ones, and
-then takes. Too low, and the pool raises in the middle of a step (#46892); too high, and a request
-that would fit waits or preempts another."""
+"""The scheduler predicts how many blocks a request will take, compares the number with the free
+blocks, and then allocates. If the prediction is too low, the pool raises in the middle of a step
+(vllm#46892). If it is too high, a request that fits waits, or preempts another request."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ from kvproof.model.step import Step
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """What left the free queue is what was predicted."""
+    """The number of blocks that left the free queue is the predicted number."""
     for allocation in step.effects.allocations:
         if allocation.predicted != allocation.taken:
             yield because(
-                f"{allocation.request} was predicted to take {allocation.predicted} blocks of "
-                f"{allocation.engine}",
-                f"it took {allocation.taken}",
+                f"the prediction for {allocation.request} on {allocation.engine} is "
+                f"{allocation.predicted} blocks",
+                f"{allocation.request} took {allocation.taken} blocks",
                 engine=allocation.engine,
                 request=allocation.request,
             )
@@ -26,7 +26,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="predicted_is_taken",
-    name="a request takes exactly the blocks it was predicted to take",
+    name="a request takes exactly the predicted number of blocks",
     origin="vllm#46892",
     severity=Severity.BOOKKEEPING,
     check=check,

@@ -1,5 +1,6 @@
-"""P delivers the state of as many tokens as it computed; D continues from as many as it counts as
-loaded. One too many or too few on either side is a token applied twice or lost (#37310)."""
+"""P sends the KV and the state of the tokens that it has computed, and D continues after the tokens
+that it counts as loaded. With one token too many or too few on one side, a token is applied twice
+or is lost (vllm#37310). A Mamba model then continues from a wrong state."""
 
 from collections.abc import Iterator
 
@@ -16,8 +17,8 @@ WRITTEN = (Phase.READING, Phase.OVERDUE)
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
-    """Tokens P has computed = tokens D counts as computed after the load. Of a reverse
-    transfer P may take a part, if the groups are all of full attention."""
+    """P's computed tokens equal D's computed tokens after the load. In a reverse transfer, P may
+    load a part if all groups are full attention."""
     for transfer in state.transfers:
         if transfer.phase not in WRITTEN:
             continue
@@ -39,7 +40,7 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="prefill_and_decode_agree",
-    name="P and D agree on N-1: the tokens P delivers are those D counts as computed",
+    name="P and D agree on N-1: P sends as many tokens as D counts as computed",
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),

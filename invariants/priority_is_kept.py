@@ -1,6 +1,6 @@
-"""Priority scheduling (#19057): the number of a job says who is served first, in the queue and
-under pressure. Where the order was lost, an urgent request waited behind others, or lost its blocks
-to one that could wait."""
+"""With priority scheduling, the priority number of a job decides which request is admitted first
+and which is preempted last (vllm#19057). If a scheduler loses this order, an urgent request waits
+behind others, or loses its blocks to a request that could wait."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,16 @@ from kvproof.model.state import FAILED, LATE, LOADED, PREEMPTED, WAITING, Engine
 from kvproof.model.step import Step
 
 READY = (WAITING, PREEMPTED, LOADED, FAILED)
-"""Statuses of requests that a step may admit."""
+"""Statuses in which a step may admit a request."""
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Whoever is preempted comes last of those that run. Whoever is admitted comes first of those
-    that wait, with blocks or without, as he does: those with blocks are served before the others.
-    Whose output is still to come, from a step before he was preempted, cannot be admitted yet.
-    Left open is the place of a session among its equals: each of its parts comes anew.
+    """A preempted request is the last in priority of the running requests. An admitted request is
+    the first of the waiting requests of its kind; requests that hold blocks are admitted before the
+    others. A request with output pending from before its preemption cannot be admitted.
+
+    The order of a session among requests of equal priority is free, because each of its parts
+    arrives anew.
     """
     event = step.event
     if not isinstance(event, Schedule) or not cluster.engine(event.engine).by_priority:
@@ -29,18 +31,18 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     rank = {r.id: (cluster.job(r.id).priority, n) for n, r in enumerate(engine.requests)}
     holds = {r.id: bool(r.tables) for r in engine.requests}
     ready = (r.id for r in engine.requests if r.status in READY)
-    waiting = [name for name in ready if not _output_is_to_come(engine, name)]
+    waiting = [name for name in ready if not _has_pending_output(engine, name)]
     running = list(engine.running)
     for choice in event.chose or ():
         name = choice.request
         if isinstance(choice, Preempt):
-            # Where nobody runs, a session that waits gives way to another.
+            # If no request runs, a waiting session is preempted for another session.
             holders = [r for r in waiting if holds[r] and r != choice.needy]
             last = max(running or holders, key=rank.__getitem__)
             if name != last and not _open(cluster, name, last):
                 yield because(
                     f"{name} is preempted",
-                    f"{last} runs, of priority {_told(rank, last, name)}",
+                    f"{last} runs and has priority {_compared(rank, last, name)}",
                     engine=engine.name,
                     request=name,
                 )
@@ -51,7 +53,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             if name != first and not _open(cluster, name, first):
                 yield because(
                     f"{name} is admitted",
-                    f"{first} waits, of priority {_told(rank, first, name)}",
+                    f"{first} waits and has priority {_compared(rank, first, name)}",
                     engine=engine.name,
                     request=name,
                 )
@@ -60,27 +62,28 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             running.append(name)
 
 
-def _output_is_to_come(engine: Engine, name: str) -> bool:
-    """Whether a token that was sampled before a request was preempted has not arrived."""
+def _has_pending_output(engine: Engine, name: str) -> bool:
+    """Whether a token that was sampled before the preemption has not arrived yet."""
     return any(flight.fate == LATE for flight in engine.flights(name))
 
 
 def _open(cluster: Cluster, one: str, other: str) -> bool:
-    """Whether either of two jobs may be served first: equals, of which one is a session."""
+    """Whether either of two jobs may be first: they have equal priority, and one of them is a
+    session."""
     a, b = cluster.job(one), cluster.job(other)
     return a.priority == b.priority and bool(a.parts or b.parts)
 
 
-def _told(rank: dict[str, tuple[int, int]], one: str, other: str) -> str:
-    """The priorities of two requests; of equal ones, who came first."""
+def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> str:
+    """The priorities of two requests in words; if they are equal, which request came first."""
     if rank[one][0] != rank[other][0]:
-        return f"{rank[one][0]} and not {rank[other][0]}"
-    return f"{rank[one][0]} too, which came {'first' if rank[one] < rank[other] else 'later'}"
+        return f"{rank[one][0]}, not {rank[other][0]}"
+    return f"{rank[one][0]} too, and came {'first' if rank[one] < rank[other] else 'later'}"
 
 
 INVARIANT = Invariant(
     id="priority_is_kept",
-    name="the job of the lowest priority number is served first, and preempted last",
+    name="the job with the lowest priority number is admitted first and preempted last",
     origin="vllm#19057",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

@@ -1,5 +1,6 @@
-"""Blocks of one group were taken before the hits of another were referenced, and the hits were
-given away: two requests then held the same block, and the count knew of one."""
+"""vLLM allocated blocks for one group before it added references to the cached blocks of another
+group. The allocation took some of these cached blocks (vllm#44409). Two requests then held the same
+block with a reference count of one."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,15 +13,15 @@ from kvproof.model.state import NULL, Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """The count of a block is the number of entries that name it: of block tables, and of lists of
-    blocks that wait for a step to end."""
+    """The reference count of a block is the number of entries that name it, in block tables and in
+    lists of blocks that are freed when a step ends."""
     entries = Counter(b for r in engine.requests for t in r.tables for b in t)
     entries.update(b for _, blocks in engine.deferred for b in blocks)
     for index, block in enumerate(engine.blocks):
         if index != NULL and block.refs != entries[index]:
             yield because(
                 f"{entries[index]} table entries on {engine.name} name block {index}",
-                f"its count is {block.refs}",
+                f"its reference count is {block.refs}",
                 engine=engine.name,
                 block=index,
             )
@@ -28,7 +29,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="references_are_exact",
-    name="the reference count of a block is the number of table entries that name it",
+    name="the reference count of a block equals the number of table entries that name it",
     origin="vllm#44409",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),

@@ -33,7 +33,7 @@ CHECKS: dict[str, Invariant] = INVARIANTS | {
     )
     for guard in GUARDS.values()
 }
-"""All that a step is asked of: the invariants, and the guards of the spec (see `model.spec`)."""
+"""All checks of a step: the invariants, and the guards of the spec (see `model.spec`)."""
 
 
 def check_named(name: str) -> Invariant:
@@ -44,19 +44,20 @@ def check_named(name: str) -> Invariant:
 
 
 def severity_of(finding: Finding) -> Severity | None:
-    """How grave a finding is; None where it is of no check: a refuted obligation, or a step that
-    the proofs do not know. What a user would feel of that cannot be said."""
+    """The severity of a finding. None if it is not of a check (a refuted obligation, or a step that
+    the proofs do not have), because its effect on a user is unknown."""
     known = CHECKS.get(finding.invariant)
     return None if known is None else known.severity
 
 
 def gravest(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of one step, the one to be told first in front.
+    """The findings of one step, the first to report in front.
 
-    What is a leak or graver comes before what is not. Of each half invariants come before guards,
-    for they say what is wrong, and guards how it came about; then the gravest, and those alike in
-    the order of the registry. One of no severity comes after a leak: what has a name tells more,
-    and what only costs time must not hide it.
+    Findings that are a leak or more severe come before the others. In each half, invariants come
+    before guards, because an invariant says what is wrong and a guard says how it happened. Then
+    the more severe finding comes first, and findings of equal severity keep the order of the
+    registry. A finding without a severity comes after a leak: a named finding is more useful, and
+    lost time must not hide it.
     """
     order = list(CHECKS)
 

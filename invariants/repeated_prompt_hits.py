@@ -1,9 +1,11 @@
-"""No silent 0%. The state of a shared prefix was kept only where the first prompt's chunk ended, so
-that prompts which part before it hit nothing, however often they came (#43587, #45238).
+"""vLLM cached the Mamba state of a shared prefix only where the last chunk of the first prompt
+ended. Prompts that differ before that token hit 0 tokens, however often the prefix came
+(vllm#43587, vllm#45238).
 
-A prompt served before hits all its whole blocks but the last token's. A prompt that parts from
-another one cannot hit a Mamba state nobody kept; but the second to come sees where they part, and
-from the third on the shared part must hit (#37898). Eviction clears the record.
+A repeated prompt must hit all its full blocks except the block of the last token. A prompt that
+differs from an earlier prompt cannot hit a Mamba state that no request cached. The second such
+prompt shows the shared prefix boundary, and from the third prompt on the shared prefix must be hit
+(vllm#37898). Eviction ends this duty.
 """
 
 from collections.abc import Iterator
@@ -19,22 +21,22 @@ from kvproof.model.step import Admission, Step
 
 
 def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
-    """Tokens this admission must find in the local cache."""
+    """Tokens that this admission must find in the local cache."""
     cfg = cluster.engine(admission.engine)
     known = len(admission.tokens)
     limit = longest(cfg, known, known)
     everywhere = all(g.kind == "full" for g in cfg.groups)
     if cluster.sessions and cfg.retention is not None and not everywhere:
-        return 0  # of a session is kept what its first part would resume at, sent by itself
+        return 0  # a session caches only the states at which its first part alone would resume
     if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
-        return 0  # what P loaded of an earlier turn it has not computed
+        return 0  # P has not computed the earlier turn that it loaded
     if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
         if transfer is None or transfer.phase != Phase.OFFERED:
-            return 0  # D has not computed what it loaded: no states, and only the end of a window
+            return 0  # D computed no states of the loaded tokens, and has only the end of a window
         if any(g.kind == "window" for g in cfg.groups) or not admission.external:
             return 0
-        everywhere = True  # P brings the state, after at least one token of D's cache
+        everywhere = True  # P sends the state, after at least one token of D's cache
         limit = min(limit, longest(cfg, transfer.tokens, known))
     best = 0
     for served in admission.served:
@@ -51,19 +53,19 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """The local hit is at least what is owed."""
+    """The local hit is at least `owed` tokens."""
     for admission in step.effects.admissions:
         if not cluster.engine(admission.engine).prefix_caching:
             continue
         before = {key for key, _ in step.before.engine(admission.engine).cached}
         if before - {key for key, _ in admission.cached}:
-            continue  # evicted earlier in this step: nothing is owed
+            continue  # evicted earlier in this step: no hit is required
         due = owed(cluster, step, admission)
         if admission.hit < due:
             yield because(
-                f"{len(admission.served)} prompts were served on {admission.engine} and nothing "
-                f"was evicted, so {due} tokens of {admission.request} are owed",
-                f"{admission.hit} are hit",
+                f"{len(admission.served)} prompts were served on {admission.engine} and "
+                f"nothing was evicted, so {admission.request} must hit {due} tokens",
+                f"it hits {admission.hit} tokens",
                 engine=admission.engine,
                 request=admission.request,
             )
@@ -71,7 +73,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="repeated_prompt_hits",
-    name="a repeated prompt hits as much as its groups can give",
+    name="a repeated prompt hits as many tokens as its groups can serve",
     origin="vllm#43587",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

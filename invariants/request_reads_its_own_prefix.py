@@ -1,5 +1,5 @@
-"""Content truth of attention. Blocks paired from the wrong end are somebody else's KV at the right
-address: no counter notices, the tokens are wrong (#48633, C3)."""
+"""A KV transfer paired blocks from the wrong end, and D's blocks received the KV of other tokens
+(vllm#48633, C3). All counters were correct, and the answer was wrong."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Every KV slot a request attends to holds the prefix of that request."""
+    """Every KV slot that a request attends to holds the KV of the request's own prefix."""
     for read in step.effects.reads:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if attention and read.block != NULL and read.found != read.expected:

@@ -1,5 +1,6 @@
-"""After a change of weights the cache is reset. What is left in it then is KV of other weights:
-later prompts hit it, and nothing says so (the class of #57727)."""
+"""A user changes the weights of a model and resets the prefix cache. An entry that stays in the
+cache holds KV of the old weights (compare vllm#57727). Later prompts hit it, and nothing reports
+the mistake."""
 
 from collections.abc import Iterator
 
@@ -12,8 +13,9 @@ from kvproof.model.step import Step
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """A reset leaves no cache entry, or it is refused and changes nothing. One that preempts what
-    runs is never refused, and nobody keeps what was computed before."""
+    """A reset leaves no cache entry, or it is refused and changes nothing. A reset that preempts
+    the running requests is never refused, and no request keeps tokens that were computed before
+    it."""
     event = step.event
     if not isinstance(event, ResetPrefixCache | ResetRunning):
         return
@@ -22,7 +24,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     if after.cached and not refused:
         yield because(
             f"the cache of {event.engine} was reset",
-            f"{len(after.cached)} of {len(before.cached)} entries are left",
+            f"the cache still has {len(after.cached)} of {len(before.cached)} entries",
             engine=event.engine,
         )
     for request in after.requests:
@@ -37,7 +39,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="reset_is_whole",
-    name="a reset leaves nothing in the cache, or is refused and changes nothing",
+    name="a reset empties the cache, or it is refused and changes nothing",
     origin="vllm#57727",
     severity=Severity.WRONG_TOKENS,
     check=check,

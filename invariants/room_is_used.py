@@ -1,13 +1,12 @@
-"""A request that could be served is passed over: the loop over running requests lost count after a
-preemption, and the next one waited for a step (vllm#49206). Nothing fails, and each such step is a
-step too many for somebody.
+"""The loop over the running requests lost its position after a preemption, and skipped the next
+request for one step (vllm#49206). Nothing fails; the skipped request is late by one step each time.
 
-Asked of steps in which nobody was preempted and nobody lacked blocks, with tokens left in the batch
-and more blocks free than any policy would keep. Whoever waits is asked for only where nothing but
-room is needed to admit: not under P/D, with a store, sessions or states, where a request may be put
-off for what another one of the step is to write. With a drafter, a request that is admitted with
-one token to compute gets as many tokens as a sample with its drafts, or waits (vLLM's
-`pad_spec_decode`): a batch with fewer tokens left has no room for it.
+The invariant judges only steps without preemption and without a lack of blocks, with tokens left in
+the batch and more free blocks than any policy would reserve. It judges waiting requests only if
+room is the only condition of their admission: not under P/D, with a store, with sessions or with
+Mamba groups, where a request may wait for another request of the same step. With a drafter, an
+admitted request with one token to compute gets as many tokens as a sample with its drafts, or waits
+(vLLM's `pad_spec_decode`): a batch with fewer tokens left has no room for it.
 """
 
 from collections.abc import Iterator
@@ -24,8 +23,9 @@ from kvproof.model.step import Step
 
 
 def _blocks(cfg: Config, request: Request, ahead: int) -> int:
-    """As many further blocks as a request needs at most for its tokens and so many after them:
-    slots of a drafter included, and of a Mamba group a state and its copy, and one a draft."""
+    """Upper bound of the further blocks that a request needs for its tokens and `ahead` more. It
+    includes the lookahead slots of a drafter; for a Mamba group, a state, its copy and one state
+    for each draft."""
     tokens = len(request.tokens) + ahead + cfg.lookahead + cfg.drafts
     tables = request.tables or ((),) * len(cfg.groups)
     return sum(
@@ -37,8 +37,8 @@ def _blocks(cfg: Config, request: Request, ahead: int) -> int:
 
 
 def _to_compute(engine: Engine, request: Request) -> int:
-    """Tokens that a step could compute of a running request; 0 where the output that is on its way
-    may be its last."""
+    """Tokens of a running request that a step could compute; 0 if its pending output may be its
+    last."""
     pending = engine.placeholders(request.id)
     if pending and len(request.output) + pending >= request.max_tokens:
         return 0
@@ -46,7 +46,7 @@ def _to_compute(engine: Engine, request: Request) -> int:
 
 
 def _admissible(cluster: Cluster, cfg: Config, engine: Engine) -> list[Request]:
-    """The requests that wait for nothing but room."""
+    """The waiting requests that need only room to be admitted."""
     plain = all(group.attention for group in cfg.groups) and not cfg.has_connector
     if not plain or cluster.sessions:
         return []
@@ -59,7 +59,7 @@ def _admissible(cluster: Cluster, cfg: Config, engine: Engine) -> list[Request]:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Where a step has room for a request, it serves it."""
+    """A step schedules each request that it has room for."""
     event = step.event
     if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
         return
@@ -80,9 +80,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         ahead = before.placeholders(request.id)
         if request.id not in served and _blocks(cfg, request, ahead) <= free:
             yield because(
-                f"{request.id} on {cfg.name} is {request.status}; the step has {left} tokens left, "
-                f"and {free} blocks are free",
-                "it is passed over",
+                f"{request.id} on {cfg.name} is {request.status}, the step has {left} tokens "
+                f"left, and {free} blocks are free",
+                "the step does not schedule it",
                 engine=cfg.name,
                 request=request.id,
             )
@@ -90,7 +90,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="room_is_used",
-    name="a step that has room for a request serves it",
+    name="a step schedules every request that it has room for",
     origin="vllm#49206",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

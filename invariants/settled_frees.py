@@ -1,6 +1,7 @@
-"""With async scheduling a step is dispatched before the one ahead of it has ended. Blocks behind a
-window were let go by the tokens dispatched, while the step in flight still read them (#47728); and
-those of a request that ended went to a load, which wrote them while a step still did (#45357)."""
+"""With async scheduling, a step is dispatched before the step before it has ended. vLLM freed the
+blocks behind a window according to the dispatched tokens, while the step in flight still read them
+(vllm#47728). The blocks of an ended request were allocated to a load, which wrote them while a step
+still wrote them too (vllm#45357)."""
 
 from collections.abc import Iterator
 
@@ -12,10 +13,12 @@ from kvproof.model.state import COUNTS, Engine
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """A request that runs holds all blocks that its steps in flight read or write. On an engine
-    with a connector, which fills blocks beside the steps, those of a request that is gone are kept
-    until its steps have ended. Without one, steps run in order: the next owner writes after
-    them."""
+    """A running request holds all blocks that its steps in flight read or write.
+
+    On an engine with a connector, which fills blocks beside the steps, the blocks of an ended
+    request are kept until its steps have ended. Without a connector, steps run in order, and the
+    next owner writes after them.
+    """
     connected = cluster.engine(engine.name).has_connector
     waiting = {b for _, blocks in engine.deferred for b in blocks}
     for flight in (f for step in engine.steps for f in step):
@@ -29,7 +32,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             yield because(
                 f"a step in flight on {engine.name} uses blocks {sorted(lost)} for "
                 f"{flight.request}",
-                "they were let go",
+                "the blocks were freed",
                 engine=engine.name,
                 request=flight.request,
             )
@@ -37,7 +40,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="settled_frees",
-    name="no block is let go while a dispatched step still reads or writes it",
+    name="no block is freed while a dispatched step reads or writes it",
     origin="vllm#47728",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),

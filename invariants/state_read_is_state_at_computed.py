@@ -1,5 +1,5 @@
-"""Content truth of Mamba. If D starts from the state of all N tokens and then computes token N, the
-token is applied twice: "The capital of France is is Paris" (#37310)."""
+"""P computed the Mamba state of all N prompt tokens. D continued from this state and computed token
+N, so the state contained the token twice: "The capital of France is is Paris" (vllm#37310)."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """The state a request continues from is the state of exactly its computed tokens."""
+    """A request continues from the state of exactly its computed tokens."""
     for read in step.effects.reads:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if not attention and read.block != NULL and read.found != read.expected:
@@ -30,7 +30,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="state_read_is_state_at_computed",
-    name="a Mamba state is read only as the state of exactly the computed tokens",
+    name="a request continues only from the Mamba state of exactly its computed tokens",
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=check,

@@ -1,9 +1,10 @@
-"""A request that could never fit stood at the head of the queue: none running, one waiting, for
-ever, and those behind it with it (#39734). Nothing fails; every step schedules nothing.
+"""A request that could never fit stood at the head of the waiting queue. No request ran, and this
+request and all requests behind it waited for ever (vllm#39734). Nothing fails; every step schedules
+nothing.
 
-Asked of engines that transfer nothing: there nothing but the scheduler can set a waiting request
-going. On P and D it may wait for the other side, and the question is one about whole runs
-(`every_request_can_finish`). So is it while a session waits for its user, with blocks.
+The invariant judges only engines without KV transfer: there only the scheduler can start a waiting
+request. On P and D, and while a session with blocks waits for its user, `every_request_can_finish`
+judges the whole run.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Where no step is in flight and a request is there, a step schedules something."""
+    """If no step is in flight and the engine has a request, a step schedules something."""
     event = step.event
     if not isinstance(event, Schedule) or cluster.engine(event.engine).connected:
         return
@@ -30,9 +31,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     in_flight = before.step is not None or before.steps
     if waiting and ready and not in_flight and not after.dead:
         yield because(
-            f"no step of {event.engine} is in flight and no transfer, "
-            f"{len(before.free)} of {len(before.blocks) - 1} blocks are free, and "
-            f"{', '.join(f'{r.id} ({r.status})' for r in waiting)} could be scheduled or rejected",
+            f"no step of {event.engine} and no transfer is in flight, {len(before.free)} of "
+            f"{len(before.blocks) - 1} blocks are free, and the step could schedule or "
+            f"reject {', '.join(f'{r.id} ({r.status})' for r in waiting)}",
             "the step does neither",
             engine=event.engine,
         )
@@ -40,7 +41,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="step_makes_progress",
-    name="where nothing is in flight and a request waits, a step schedules or rejects one",
+    name="if nothing is in flight and a request waits, a step schedules or rejects a request",
     origin="vllm#39734",
     severity=Severity.HANG,
     check=check,

@@ -1,5 +1,6 @@
-"""Blocks beyond the tokens a request holds serve nobody, and positions after them are off by as
-many (the class of vllm#46892). Proved of the spec for all sizes as a claim of the same name."""
+"""A block table has more blocks than its tokens need. These blocks serve no token, and every later
+position in the table is off by the same number (compare vllm#46892). A claim of the same name is
+proved of the spec for all sizes."""
 
 from collections.abc import Iterator
 
@@ -12,11 +13,13 @@ from kvproof.model.state import Engine
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """A table is no longer than the tokens computed, or brought by a hit and a load, need. With a
-    drafter there are also the drafts that were taken back, of each step in flight, what it may
-    write ahead, and a state after each draft. Where a store's load may fail, a request may be
-    thrown back and keeps the blocks of what it has to compute again, and of steps that were under
-    way."""
+    """A block table is no longer than its tokens need: the computed tokens, or the tokens of a hit
+    and a load.
+
+    With a drafter, the table also holds the rejected drafts of each step in flight, the lookahead
+    slots, and a state after each draft. If the load of a store may fail, a request may have to
+    recompute tokens, and keeps the blocks of these tokens and of the steps in flight.
+    """
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
         held = max(request.computed, request.hit + request.external)
@@ -29,9 +32,9 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             most = blocks_begun(held + ahead, group.block_size) + scratch
             if len(table) > most:
                 yield because(
-                    f"{request.id} on {engine.name} holds {held} tokens, which need {most} blocks "
-                    f"of group {index}",
-                    f"its table has {len(table)}",
+                    f"{request.id} on {engine.name} holds {held} tokens, which need {most} "
+                    f"blocks of group {index}",
+                    f"its block table has {len(table)} entries",
                     engine=engine.name,
                     request=request.id,
                     group=index,
@@ -40,7 +43,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="table_fits_its_tokens",
-    name="a block table has no more entries than the tokens it holds need",
+    name="a block table has no more entries than its tokens need",
     origin="vllm#46892",
     severity=Severity.LEAK,
     check=EachEngine(check),

@@ -1,5 +1,6 @@
-"""P leaves the last prompt token to D. After a preemption the request is scheduled again: without a
-guard it loses another token each time (#37310, review)."""
+"""P truncates a prompt by one token, because D computes the last token. After a preemption P
+schedules the request again. Without a guard, P truncates one more token each time, and D receives
+the KV of too few tokens (vllm#37310, review)."""
 
 from collections.abc import Iterator
 
@@ -11,15 +12,15 @@ from kvproof.model.state import Engine
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
-    """A prompt is as long as it was sent, or one token shorter."""
+    """A prompt has as many tokens as were submitted, or one token fewer."""
     for request in engine.requests:
         sent = request.submitted_prompt_tokens
         lost = sent - len(request.prompt)
         if lost not in (0, 1):
             yield because(
-                f"{request.id} was sent to {engine.name} with {sent} prompt tokens"
-                f"{' and preempted' if request.preemptions else ''}",
-                f"{len(request.prompt)} are left",
+                f"{request.id} was submitted to {engine.name} with {sent} prompt "
+                f"tokens{' and preempted' if request.preemptions else ''}",
+                f"its prompt has {len(request.prompt)} tokens",
                 engine=engine.name,
                 request=request.id,
             )
@@ -27,7 +28,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
 
 INVARIANT = Invariant(
     id="truncated_at_most_once",
-    name="a prompt is truncated at most once, whatever preemption does",
+    name="a prompt is truncated at most once, also if its request is preempted",
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),

@@ -1,11 +1,11 @@
-"""What a step writes is its own: into the null block, into a block that is cached or into one that
-somebody else has as well, and another request reads it. A drafter whose slots ahead were not
-reserved writes outside its table (#57605).
+"""A drafter wrote to lookahead slots that were not reserved, and its writes went outside its block
+table (vllm#57605). A write to the null block, to a cached block or to another request's block
+changes what other requests read.
 
-A block may be written and cached in one step, and be hit by others in it: they read what it is
-cached as. To write what a block holds already changes nothing, and is not seen. Where a load turns
-out to have brought nothing, nobody writes. A copy that only the cache has is held by nobody after
-the step. Attention that is cached up to a slot may be written behind it.
+A block may be written and cached in one step, and other requests may hit it in the same step. A
+write that does not change the content is not visible here. A step with a failed load writes
+nothing. The copy of a block may belong to the cache alone after the step. An attention block that
+is cached up to a slot may be written behind that slot.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ def _written(before: Engine, after: Engine) -> list[int]:
 
 
 def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
-    """Whether a block that is cached still holds what its key says: only slots behind are new."""
+    """Whether a cached block still holds what its key names, because only slots behind it
+    changed."""
     key = before.blocks[block].key
     contents = before.memory[block], after.memory[block]
     if key is None or None in contents:
@@ -37,7 +38,7 @@ def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each block whose content changes is held by one request, and is not cached already."""
+    """Each block whose content changes is held by exactly one request and was not cached before."""
     if isinstance(step.event, Complete) and step.event.failed:
         return
     scheduled = isinstance(step.event, Schedule)
@@ -45,28 +46,32 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for before, after in zip(step.before.engines, step.after.engines, strict=True):
         if before is after or before.memory is after.memory:
             continue
-        # A step writes into what it has taken; what else writes may end its request.
+        # A step writes to blocks that it has allocated. Another event may end the request that it
+        # writes for.
         holding = after if scheduled else before
         for block in _written(before, after):
             old, new = before.blocks[block].key, after.blocks[block].key
             owners = [r.id for r in holding.requests if any(block in t for t in r.tables)]
             how = ""
             if block == NULL:
-                how = "it is the null block, which is nobody's"
+                how = "it is the null block"
             elif old is not None and old == new and not _kept(cluster, before, after, block):
-                how = f"it is cached as prefix {old[1]!r} of group {old[0]} all the while"
+                how = (
+                    f"it is cached as prefix {old[1]!r} of group {old[0]} before and after the "
+                    "write"
+                )
             elif not owners and (after.name, block) not in copied:
                 how = "no request holds it"
             elif len(owners) > 1 and new in (old, None):
                 how = f"{', '.join(owners)} hold it"
             if how:
-                said = f"block {block} of {after.name} is written"
-                yield because(said, how, engine=after.name, block=block)
+                written = f"block {block} of {after.name} is written"
+                yield because(written, how, engine=after.name, block=block)
 
 
 INVARIANT = Invariant(
     id="writer_is_alone",
-    name="a step writes only into blocks that one request holds and that are not cached yet",
+    name="a step writes only to uncached blocks that its request owns alone",
     origin="vllm#57605",
     severity=Severity.WRONG_TOKENS,
     check=check,

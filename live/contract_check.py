@@ -1,4 +1,4 @@
-"""The contract as the vLLM that is there keeps it: what was found, and what can be driven."""
+"""The contract checked against the installed vLLM: what was found, and what can be driven."""
 
 import functools
 import importlib
@@ -16,8 +16,9 @@ from kvproof.model.errors import AdapterDrift
 
 
 class Look(NamedTuple):
-    """What was found of an entry: its place, or None and, where it is known, why. Without the core
-    nothing can be built, and what only objects have is not `looked` at."""
+    """The result of looking up an entry: its place, or None with a reason if the reason is known.
+    If the core is incomplete, no objects can be built, and entries on objects are not `looked`
+    up."""
 
     entry: Entry
     place: Place | None
@@ -26,20 +27,20 @@ class Look(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """All looks, and why vLLM could not be imported, where it could not."""
+    """All results, and the reason if vLLM could not be imported."""
 
     looks: tuple[Look, ...]
     failure: str = ""
 
     def missing(self, feature: str) -> list[Look]:
-        """What a feature lacks, in itself and in what it stands on; first what is known to."""
+        """What a feature and the features it needs lack; entries that were looked up come first."""
         needed = with_needs([feature])
         lacking = [look for look in self.looks if not look.place and look.entry.feature in needed]
         return sorted(lacking, key=lambda look: not look.looked)
 
     def require(self, features: Iterable[str]) -> None:
-        """Raise AdapterDrift where one of these features cannot be driven, naming what is missing.
-        The core comes first."""
+        """Raise AdapterDrift with the missing entry if one of these features cannot be driven. The
+        core is checked first."""
         if self.failure:
             raise AdapterDrift(f"vLLM cannot be imported ({self.failure})", "vllm")
         for feature in with_needs(features):
@@ -58,10 +59,10 @@ def _sentence(feature: str, lacking: list[Look]) -> str:
 
 @functools.cache
 def check() -> Contract:
-    """The contract, looked up once in the vLLM that this process imports."""
+    """The contract, checked once against the vLLM that this process imports."""
     try:
         importlib.import_module("vllm")
-    except Exception as error:  # an installed vLLM may fail in any way when it is imported
+    except Exception as error:  # an installed vLLM may raise anything when it is imported
         return Contract((), last_line(error))
     built = {entry: _look(entry, None) for entry in TABLE if not _on_objects(entry)}
     buildable = all(look.place for look in built.values() if look.entry.feature == CORE)
@@ -73,9 +74,9 @@ def _on_objects(entry: Entry) -> bool:
 
 
 def _look(entry: Entry, buildable: bool | None) -> Look:
-    """Look an entry up. Where the core lacks something, nothing can be built to look at."""
+    """Look an entry up. If the core is incomplete, no object can be built to look at."""
     if buildable is False:
-        return Look(entry, None, "not looked at, for no engine can be built", looked=False)
+        return Look(entry, None, "not looked up, because no engine can be built", looked=False)
     why = ""
     for place in entry.places:
         try:
@@ -88,5 +89,5 @@ def _look(entry: Entry, buildable: bool | None) -> Look:
 
 
 def require(cluster: Cluster) -> None:
-    """Raise AdapterDrift where the cluster uses something that this vLLM lacks."""
+    """Raise AdapterDrift if the cluster uses something that this vLLM lacks."""
     check().require(used_by(cluster))

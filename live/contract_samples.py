@@ -1,5 +1,6 @@
-"""Small real objects of vLLM on which attributes are looked up: what constructors set, no class
-tells. Each is built once, the first time it is asked for, of the smallest engine that has one."""
+"""Small real objects of vLLM for attribute lookups: a class does not show the attributes that its
+constructor sets. Each object is built once, at its first use, from the smallest engine that has
+it."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ class Samples:
 
 
 def _engine() -> Mapping[str, Any]:
-    """An engine that has taken a request through one step, its answer included."""
+    """The objects of an engine that has computed one step of one request."""
     from vllm.v1.outputs import ModelRunnerOutput
 
     from kvproof.live import build
@@ -59,7 +60,7 @@ def _engine() -> Mapping[str, Any]:
 
 
 def _events() -> Mapping[str, Any]:
-    """What hands out the events of an engine."""
+    """The object that publishes the KV events of an engine."""
     from kvproof.live import build
 
     scheduler = build.scheduler(Engine("E", (GROUP,), kv_events=True), "fail")
@@ -103,24 +104,24 @@ _BUILDERS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
 
 @functools.cache
 def _built(builder: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | str:
-    """What a builder gives, or why vLLM lets it build nothing. It is tried once."""
+    """The result of a builder, or the reason why it failed. Each builder runs once."""
     try:
         return builder()
     except AdapterDrift as drift:
         return drift.why
-    except Exception as error:  # whatever vLLM raises when an engine is built
+    except Exception as error:  # vLLM may raise anything when an engine is built
         return last_line(error)
 
 
 def labels(kind: type) -> set[str]:
-    """The names under which the table has objects of this class."""
+    """The names by which the table refers to objects of this class."""
     built = [_built(builder) for builder in {_engine, *_BUILDERS.values()}]
     things = [thing for each in built if not isinstance(each, str) for thing in each.items()]
     return {label for label, thing in things if isinstance(thing, kind)}
 
 
 def sample(kind: str) -> Any:
-    """A real object of this class. Raises Missing where this vLLM lets none be built."""
+    """A real object of this class. Raises Missing if this vLLM cannot build one."""
     built = _built(_BUILDERS.get(kind, _engine))
     if isinstance(built, str):
         raise Missing(f"no {kind} can be built: {built}")

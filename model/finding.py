@@ -1,4 +1,4 @@
-"""What a check found: which one does not hold, and why."""
+"""A finding: a check that does not hold, and why."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,11 @@ from kvproof.model.because import About, Reasons
 
 @dataclass(frozen=True)
 class Finding:
-    """A check that does not hold, and why. `invariant` is the id of an invariant or of a guard. Two
-    findings are equal that say the same; `about` tells it once more, as data."""
+    """A check that does not hold, with its reasons.
+
+    `invariant` is the id of an invariant or a guard. `about` names the same things as data. Two
+    findings are equal if the invariant and the reasons are equal.
+    """
 
     invariant: str
     reasons: Reasons

@@ -26,8 +26,8 @@ from tests.sentences import two_sentences
         (["explore", "--config", "pd-ful"], "Write pd-full instead"),
         (["explore", "--config", "missing.json"], "No such file"),
         (["explore", "--config", "."], "There is no cluster"),
-        (["explore", "--states-max", "0"], "'0' is not a whole number from 1 on"),
-        (["explore", "--states-max", "many"], "'many' is not a whole number"),
+        (["explore", "--states-max", "0"], "'0' is not an integer from 1 on"),
+        (["explore", "--states-max", "many"], "'many' is not an integer"),
         (["explore", "--seed", "x"], "--seed"),
         (["explore", "--exampels", "3"], "--exampels"),
         (["explore", "--conf", "pd"], "--conf"),
@@ -148,8 +148,8 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     assert "not overwritten" in refused("gate", "--without-live", "--junit", "taken")
     argv = ["explore", "--fault", "front_trim", "--traces", "taken"]
-    assert "cannot be made" in refused(*argv)
-    assert "cannot be made" in refused(*argv[:-1], "taken/below")
+    assert "cannot be created" in refused(*argv)
+    assert "cannot be created" in refused(*argv[:-1], "taken/below")
     assert "folder that is missing" in refused("gate", "--without-live", "--junit", "no/j.xml")
     with pytest.raises(UsageError, match="not overwritten") as refusal:
         junit.write(tmp_path / "taken", "suite", [])

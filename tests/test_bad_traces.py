@@ -109,7 +109,7 @@ def test_changes_that_are_no_states(
     refused: Any, lines: list[str], changed: dict[str, Any]
 ) -> None:
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 2, changed=changed, removed=[]))
-    assert "do not add up" in refused("report", "bad.jsonl")
+    assert "cannot be combined" in refused("report", "bad.jsonl")
     assert main(["replay", "bad.jsonl"]) == 1
 
 

@@ -85,7 +85,7 @@ def test_a_release_without_real_vllm(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, "--release", "0.33.0"]) == 2
-    assert "Write --machine live, or leave --release out." in capsys.readouterr().err
+    assert "Use --machine live, or leave --release out." in capsys.readouterr().err
 
 
 def test_another_vllm_is_imported_already(

@@ -77,7 +77,7 @@ def test_replay_says_that_a_finding_is_not_shown_again(run: Any, as_json: Any) -
     assert set(replayed["differs"]) == {"step", "event", "field", "recorded", "replayed"}
     assert replayed["differs"]["step"] == record["trace_length"]
     code, out, _ = run("replay", changed)
-    said = f"SAMPLED: {record['invariant']} is not shown again on machine model. The run first"
+    said = f"SAMPLED: {record['invariant']} is not found again on machine model. The run first"
     assert (code, out[: len(said)]) == (0, said)
 
 

@@ -75,12 +75,12 @@ def failing(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_vllm_that_fails_at_import_is_told_in_one_place(failing: Path) -> None:
+def test_a_vllm_that_fails_at_import_is_reported_in_one_place(failing: Path) -> None:
     done = run("doctor", before=failing)
     assert done.returncode == 3
     assert done.stderr == ""
     said = " ".join(done.stdout.split())
-    assert "fails when it is imported (RuntimeError: libtorch_cpu.so has no symbol" in said
+    assert "fails at import (RuntimeError: libtorch_cpu.so has no symbol" in said
     assert "no such luck" not in said
     assert said.count(". Use ") == 1
 
@@ -133,7 +133,7 @@ def test_all_but_what_came_later_can_be_driven(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.live
 @pytest.mark.usefixtures("_real_again")
-def test_a_renamed_class_costs_its_feature_and_what_stands_on_it(
+def test_a_renamed_class_costs_its_feature_and_the_features_that_need_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from vllm.v1 import kv_cache_interface
@@ -147,7 +147,7 @@ def test_a_renamed_class_costs_its_feature_and_what_stands_on_it(
     assert entry["found"] is None
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    assert "states cannot be driven: there is no MambaSpec, " in shown
+    assert "states cannot be driven: missing: MambaSpec, " in shown
     assert "partial hits cannot be driven: it needs states." in shown
 
 
@@ -161,7 +161,7 @@ def test_without_the_core_nothing_can_be_driven(
     monkeypatch.delattr(scheduler, "Scheduler")
     assert main(["doctor"]) == 3
     shown = capsys.readouterr().out
-    assert "core cannot be driven: there is no Scheduler, " in shown
+    assert "core cannot be driven: missing: Scheduler, " in shown
     assert f"0 of {len(FEATURES)} features can be driven." in shown
 
 

@@ -75,5 +75,5 @@ def test_a_violated_episode_is_not_covered_over() -> None:
 def test_live_vllm_is_driven_to_every_step_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["coverage", "--config", "pd-losing", "--examples", "5", "--lines"]) == 0
     said = capsys.readouterr().out
-    assert "episodes; 0 were not." in said
+    assert "episodes; 0 are missing." in said
     assert "vllm.v1.core.block_pool" in said

@@ -101,7 +101,7 @@ def test_an_interrupted_search_goes_on(as_json: Any, run: Any) -> None:
         code, out, _ = run("explore", *SMALL, "--checkpoint", "kept")
     assert (code, out.splitlines()[-1]) == (
         3,
-        "To go on, write the same command with --resume (kept in kept).",
+        "To continue, run the same command with --resume (checkpoint: kept).",
     )
     code, record = as_json("explore", *SMALL, "--checkpoint", "kept", "--resume")
     assert (code, record["verdict"]) == (0, "EXHAUSTED")
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_not_overwritten(run: Any) -> None:
     code, _, err = run("explore", *SMALL, "--resume")
     assert (code, err) == (
         2,
-        "There is nothing to resume from. Write --checkpoint FILE as well.\n",
+        "--resume needs a checkpoint. Use --checkpoint FILE together with --resume.\n",
     )
 
 
@@ -132,8 +132,8 @@ def test_explore_writes_the_graph(run: Any) -> None:
 
 def test_explore_tells_what_it_never_met(run: Any) -> None:
     _, out, _ = run("explore", *SMALL)
-    assert "never in this scope: preemption" in out
-    assert "nearest: pool_adds_up came within" in out
+    assert "coverage goals not reached: preemption" in out
+    assert "smallest margin: pool_adds_up" in out
     _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
     assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
 

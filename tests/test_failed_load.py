@@ -108,7 +108,7 @@ def test_a_token_of_the_failed_step_is_seen() -> None:
     before = machine.state
     wrong = machine.take(Complete("E"))._replace(before=before, event=FAILED)
     assert [found.reasons[1] for found in NO_TOKEN.check(machine.cluster, wrong)] == [
-        "it has one more token"
+        "it has one token more"
     ]
 
 
@@ -118,7 +118,9 @@ def test_a_request_that_does_not_go_by_the_policy_is_seen(policy: str) -> None:
     step = machine.take(FAILED)
     other = {"fail": "recompute", "recompute": "fail"}[policy]
     [found] = NO_TOKEN.check(replace(machine.cluster, load_failure=other), step)
-    assert found.reasons[1] == ("it has ended" if policy == "fail" else "it goes on")
+    assert found.reasons[1] == (
+        "the request has ended" if policy == "fail" else "the request goes on"
+    )
 
 
 def test_where_nobody_else_had_part_in_it_the_faults_are_the_specs() -> None:

@@ -147,14 +147,14 @@ def test_a_report_is_not_overwritten(gate: Gate) -> None:
     done = gate.run(PASSING)
     assert done.returncode == 2
     assert done.stderr.count(". ") == 1
-    assert "is not overwritten. Write KVPROOF_JUNIT=" in done.stderr
+    assert "is not overwritten. Use KVPROOF_JUNIT=" in done.stderr
     assert gate.report.read_text(encoding="utf-8") == "mine"
 
 
 def test_an_interpreter_without_kvproof_is_bad_usage(gate: Gate) -> None:
     done = gate.run(PASSING, PYTHON="no-such-python")
     assert done.returncode == 2
-    assert "no-such-python cannot import kvproof. Write no-such-python -m pip" in done.stderr
+    assert "no-such-python cannot import kvproof. Use no-such-python -m pip" in done.stderr
     assert not gate.report.exists()
 
 

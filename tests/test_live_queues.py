@@ -53,7 +53,7 @@ def test_a_preempted_request_that_is_lost_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Scheduler, "_preempt_request", losing)
     first = found()[0]
-    assert first == (5, "every_request_in_one_queue", "no queue has it, or several have")
+    assert first == (5, "every_request_in_one_queue", "it is in no queue, or in several")
 
 
 def test_a_request_that_is_queued_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_a_request_that_is_queued_twice_is_found(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Scheduler, "_enqueue_waiting_request", twice)
     first = found()[0]
-    assert first == (1, "every_request_in_one_queue", "no queue has it, or several have")
+    assert first == (1, "every_request_in_one_queue", "it is in no queue, or in several")
 
 
 def test_a_preempted_request_that_keeps_its_blocks_is_found(

@@ -25,7 +25,9 @@ def check(machine: Machine, path: Path) -> None:
     trace = read(path)
     replayed = replay(machine, trace)
     assert replayed.differs is None
-    assert replayed.outcome.finding == trace.finding is not None
+    assert replayed.outcome.finding is not None
+    assert trace.finding is not None
+    assert replayed.outcome.finding.invariant == trace.finding.invariant
 
 
 def model(path: Path) -> ModelMachine:

@@ -14,11 +14,8 @@ from kvproof.strategies.symbolic.registry import OBLIGATIONS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [
-    "README.md",
-    *(f"{room}/README.md" for room in ("model", "live", "invariants", "gate", "findings")),
-]
-PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+WHERE = ("README.md", "*/README.md", "findings/*/README.md", "docs/*.md")
+PAGES = sorted(p.relative_to(ROOT).as_posix() for pattern in WHERE for p in ROOT.glob(pattern))
 
 
 def page(name: str) -> str:

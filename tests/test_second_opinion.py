@@ -21,7 +21,7 @@ def test_prove_with_a_second_opinion(run: Any) -> None:
     code, out, _ = run("prove", *some)
     assert code == 0
     assert [line.rsplit("; ", 1)[-1] for line in out.splitlines()[:2]] == ["cvc5 agrees"] * 2
-    assert "of 3 questions cvc5 agrees on 3, disagrees on 0, does not know 0" in out
+    assert "of 3 queries, cvc5 agrees on 3, disagrees on 0, does not know 0" in out
     _, out, _ = run("prove", *some, "--json")
     record = json.loads(out)
     assert record["second_opinion"] == {"questions": 3, AGREES: 3, UNKNOWN: 0, DISAGREES: 0}

@@ -132,8 +132,9 @@ def test_it_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", *USELESS]) == 0
     out = capsys.readouterr().out
     assert "How grave: lost performance." in out
-    said = "This is lost performance, which does not fail the run (--fail-on leak). The search for"
-    assert f"{said} what does: EXHAUSTED." in out
+    line = "The severity of this violation is lost performance, which does not fail the run"
+    more = "The search for more severe violations: EXHAUSTED."
+    assert f"{line} (--fail-on leak). {more}" in out
 
 
 def test_a_sample_is_judged_alike(as_json: Any) -> None:
@@ -168,7 +169,7 @@ def test_the_gate_passes_with_lost_performance_and_says_so(
     assert main([*scope, "--junit", "j.xml"]) == 0
     out = capsys.readouterr().out
     assert "VIOLATED" in out
-    assert "as grave as leak" in out
+    assert "as severe as leak" in out
     suite = ET.parse("j.xml").getroot()
     assert (suite.get("failures"), len(suite.findall("testcase/failure"))) == ("0", 0)
     assert "hit_is_the_longest" in (suite.findtext("testcase/system-out") or "")

@@ -271,7 +271,7 @@ def test_prove_discovers_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     some = ("--discover", "pool.held_is_referenced", "--fault", "double_free")
     code, out, _ = call(capsys, *some)
     assert code == 1
-    assert out.splitlines()[-1].startswith("VIOLATED - a run of 2 states breaks the claim")
+    assert out.splitlines()[-1].startswith("VIOLATED - a run of 2 states violates the claim")
     code, out, _ = call(capsys, *some, "--json")
     record = json.loads(out)
     assert (code, record["invariant"]) == (1, "pool.held_is_referenced")
@@ -282,10 +282,10 @@ def test_prove_discovers_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     ("argv", "said"),
     [
         (("--discover", "pool.pool_adds_in"), "Write pool.pool_adds_up instead"),
-        (("--discover", "pool.pool_adds_up", "--size", "total"), "Write for example"),
-        (("--discover", "pool.pool_adds_up", "--size", "total=-1"), "Write for example"),
-        (("--size", "total=1"), "Write --discover CLAIM too"),
-        (("--discover", "pool.pool_adds_up", "--cross"), "Write it without --cross"),
+        (("--discover", "pool.pool_adds_up", "--size", "total"), "Use for example"),
+        (("--discover", "pool.pool_adds_up", "--size", "total=-1"), "Use for example"),
+        (("--size", "total=1"), "Use --discover CLAIM together"),
+        (("--discover", "pool.pool_adds_up", "--cross"), "Use it without --cross"),
     ],
 )
 def test_bad_input_of_discover(

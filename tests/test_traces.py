@@ -177,15 +177,27 @@ def test_a_finding_left_out_is_found() -> None:
     )
 
 
-def test_a_finding_for_other_reasons_is_found() -> None:
+def test_a_finding_about_another_thing_is_found() -> None:
     trace, rules = broken_by("front_trim")
     assert trace.finding is not None
-    other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"))
+    about = trace.finding.about._replace(request="r7")
+    other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"), about=about)
     changed = dataclasses.replace(trace, finding=other)
     differs = replay(ModelMachine(trace.cluster, rules), changed).differs
     assert differs is not None
     assert (differs.field, differs.recorded) == ("finding", "something else, yet it is so")
     assert differs.replayed == trace.finding.sentence
+
+
+def test_a_finding_in_other_words_is_the_same() -> None:
+    """The replay shows it in its own words."""
+    trace, rules = broken_by("front_trim")
+    assert trace.finding is not None
+    other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"))
+    changed = dataclasses.replace(trace, finding=other)
+    replayed = replay(ModelMachine(trace.cluster, rules), changed)
+    assert replayed.differs is None
+    assert replayed.outcome.finding == trace.finding
 
 
 def test_a_stuck_run_that_is_not_stuck_is_found() -> None:

@@ -241,7 +241,7 @@ def test_the_command_keeps_the_run(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_witness_needs_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prove", "--witness"]) == 2
-    assert "Write --fault NAME beside --witness." in capsys.readouterr().err
+    assert "Use --fault NAME together with --witness." in capsys.readouterr().err
 
 
 def on_live(fault: str, found: Witness) -> bool:

@@ -1,15 +1,15 @@
 """vLLM 0.32.0, full attention and Mamba layers in align mode, prefix hits finer than a block
 (`--prefix-match-unit`, or cache groups of unequal block sizes). No public report was found.
 
-A short prompt was served, and its Mamba state inside a block is still cached; the attention block
-is not: a burst of short requests took it. A long prompt that begins alike is computed in one
-chunk, and in the same step a third one is admitted that parts from it after a block. Attention
-has the whole block, cached this moment; the state at hand is the old one, inside it. So the hit
-ends inside the block, which is copied. The copy is made before the step computes: it gets what the
-block held before. Nothing is said.
+A short prompt was served, and its Mamba state inside a block is still cached; a burst of short
+requests took its attention block. A long prompt with the same prefix is computed in one chunk. In
+the same step a third request is admitted, which differs from it after one block. Attention has the
+whole block cached since this moment; the available state is the old one, inside the block. The hit
+therefore ends inside the block, and the block is copied. vLLM makes the copy before the step
+computes, so the copy has the old content of the block. No error is raised.
 
-States that are cached in this very step are waited for (`cached_blocks_this_step`); attention
-blocks are not, and need not be where they are read in place.
+vLLM waits one step for states that are cached in the same step (`cached_blocks_this_step`). It does
+not wait for attention blocks, and need not if they are read in place.
 
 Run: pytest --noconftest test_copied_before_filled.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -45,7 +45,7 @@ PARTING = [*LONG[:BLOCK_SIZE], *range(500, 500 + BLOCK_SIZE)]
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hit inside a block that this step fills waits for the next step, as a state does."""
+    """A hit inside a block that this step fills waits for the next step, as for a state."""
     cache = FullAttentionManager.cache_blocks
     predict = FullAttentionManager.get_num_blocks_to_allocate
     filled: set[int] = set()
@@ -109,7 +109,8 @@ def make_request(name: str, tokens: list[int]) -> Request:
 
 
 def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:
-    """Schedule tokens up to `end`. Returns the tokens it hit before, None where it has to wait."""
+    """Schedule tokens up to `end`. Returns the number of hit tokens, None if the request must
+    wait."""
     if request.num_computed_tokens:
         assert manager.allocate_slots(request, end - request.num_computed_tokens) is not None
         request.num_computed_tokens = end
@@ -122,7 +123,7 @@ def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:
 
 
 def serve(manager: KVCacheManager, request: Request, *ends: int) -> None:
-    """Compute a request alone, a chunk a step, and let it go."""
+    """Compute a request alone, one chunk in each step, and finish it."""
     for end in ends:
         manager.new_step_starts()
         compute(manager, request, end)
@@ -132,7 +133,7 @@ def serve(manager: KVCacheManager, request: Request, *ends: int) -> None:
 
 
 def take_the_oldest_attention_block(manager: KVCacheManager) -> None:
-    """Short requests at the same time, as many as it takes; none of them caches anything."""
+    """Short requests at the same time, as many as needed; none of them caches anything."""
     pool = manager.block_pool
     held: list[Request] = []
 
@@ -163,13 +164,13 @@ def test_a_copied_block_has_been_filled() -> None:
         return
     assert hit == HASH_SIZE
 
-    # The copies of a step are made first; then it computes, and `long` fills its blocks.
+    # The copies of a step are made first. Then the step computes, and `long` fills its blocks.
     kv_cache = torch.zeros(NUM_BLOCKS, BLOCK_SIZE, dtype=torch.long)
     copy_kv_cache_blocks_inplace([kv_cache], NUM_BLOCKS, copies)
     kv_cache[source] = torch.tensor(LONG[:BLOCK_SIZE])
     block = manager.get_block_ids("parting")[0][0]
     held = kv_cache[block, :HASH_SIZE].tolist()
     assert held == PARTING[:HASH_SIZE], (
-        f"Block {source} is copied before this step fills it: the {hit} tokens that `parting` hits "
-        f"are {held} in its block {block}"
+        f"Block {source} is copied before this step fills it: the {hit} tokens that "
+        f"`parting` hits are {held} in its block {block}"
     )

@@ -1,17 +1,16 @@
 """vLLM 0.32.0, full attention and Mamba layers in align mode, prefix hits finer than a block
-(`--prefix-match-unit`, or cache groups of unequal block sizes), and sparse retention (the
-default).
+(`--prefix-match-unit`, or cache groups of unequal block sizes), and sparse retention (the default).
 
-A prompt was served whose last hash boundary is inside a block. Two requests that go on from it
-are scheduled in one step. The first hits inside the block, gets a private copy of it, and fills
-it to the end: full attention caches the copy under the hash of the whole block. The second finds
-that hash; its Mamba state is the one inside the block, so its hit is trimmed to it, and it gets a
-private copy of the copy. Both copies are made in one `blocks[dst] = blocks[src]`, which reads all
-sources before it writes: the second request gets what the first one's copy held before. Nothing
-is said.
+A prompt was served whose last hash boundary is inside a block. Two requests that continue from it
+are scheduled in one step. The first request hits inside the block, gets a private copy and fills it
+to the end; full attention caches the copy under the hash of the whole block. The second request
+finds that hash. Its Mamba state is inside the block, so its hit is trimmed to this state, and it
+gets a private copy of the copy. Both copies are made in one `blocks[dst] = blocks[src]`, which
+reads all sources before it writes. The second request therefore gets the old content of the first
+request's copy. No error is raised.
 
-Under dense retention the Mamba state at the end of the block is cached in the same step too, and
-the second request is put off for it.
+Under dense retention, the Mamba state at the end of the block is cached in the same step too, and
+the second request waits for it.
 
 Run: pytest --noconftest test_copies_in_one_batch.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -106,7 +105,7 @@ def make_request(name: str, tokens: list[int]) -> Request:
 
 
 def compute(manager: KVCacheManager, request: Request, end: int) -> int:
-    """Schedule tokens up to `end`. Returns the tokens it hit before."""
+    """Schedule tokens up to `end`. Returns the number of hit tokens."""
     if request.num_computed_tokens:
         assert manager.allocate_slots(request, end - request.num_computed_tokens) is not None
         request.num_computed_tokens = end
@@ -120,7 +119,7 @@ def compute(manager: KVCacheManager, request: Request, end: int) -> int:
 def test_each_request_gets_the_block_it_hit() -> None:
     manager = make_manager()
     warm = make_request("warm", WARM)
-    for end in (BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE, len(WARM)):  # where the align split ends them
+    for end in (BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE, len(WARM)):  # the chunk ends of the align split
         manager.new_step_starts()
         compute(manager, warm, end)
         _, retained = manager.take_kv_cache_block_copies()

@@ -1,9 +1,9 @@
 """vLLM 0.32.0, NixlConnector, and Mamba layers in align mode.
 
-On D the end of a prompt's attention cache has been evicted, the Mamba state behind it survives.
-Because the state reaches further than attention, `get_computed_blocks_for_connector` falls back to
-what all groups agree on, which is nothing here: D loads again what its attention cache still holds,
-though P brings the state anyway. The released code means to do so; it costs a transfer.
+On D the end of a prompt's attention blocks is evicted, and the Mamba state after it stays cached.
+The state covers more tokens than attention, so `get_computed_blocks_for_connector` uses the common
+hit of all groups, which is 0 tokens here. D loads again what its attention cache still has,
+although P sends the state in any case. The code says that this is intended; it costs a transfer.
 
 Run: pytest --noconftest test_deeper_state_gives_up_hit.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -33,7 +33,7 @@ NUM_LOADED = NUM_BLOCKS_CACHED * BLOCK_SIZE
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state beyond the attention cache is left aside; P brings the one for the end."""
+    """Ignore a state beyond the attention cache; P sends the state at the end."""
     released = KVCacheManager.get_computed_blocks_for_connector
 
     def hit(self: Any, request: Request) -> Any:
@@ -93,7 +93,8 @@ def make_request(name: str) -> Request:
 
 
 def start_load(manager: KVCacheManager, request: Request) -> Any:
-    """What the scheduler does where P offers `NUM_LOADED` tokens. Gives the tokens to load."""
+    """The calls of the scheduler when P offers `NUM_LOADED` tokens. Returns the number of tokens to
+    load."""
     blocks, hit, _, _ = manager.get_computed_blocks_for_connector(request)
     allocated = manager.allocate_slots(
         request,
@@ -116,15 +117,16 @@ def test_only_what_attention_has_not_cached_is_loaded() -> None:
     attention, state = (list(m.req_to_blocks["r0"]) for m in managers)
     manager.free(first)
     manager.new_step_starts()
-    # The recorded trace gets here by eviction as requests come and go; here it is done by hand.
+    # In the recorded trace, requests come and go until the blocks are evicted. Here it is done by
+    # hand.
     manager.evict_blocks({attention[-1].block_id})
     assert state[-1].block_hash is not None
 
     loaded = start_load(manager, make_request("r1"))
     needed = BLOCK_SIZE
     assert loaded == needed, (
-        f"{NUM_LOADED - needed} of {NUM_LOADED} tokens are in D's attention cache, yet {loaded} "
-        f"are loaded again, where {needed} would do"
+        f"{NUM_LOADED - needed} of {NUM_LOADED} tokens are in D's attention cache, yet "
+        f"{loaded} are loaded again; {needed} would be enough"
     )
     tables = [m.req_to_blocks["r1"] for m in managers]
     assert tables[0][: NUM_BLOCKS_CACHED - 1] == attention[:-1]

@@ -1,12 +1,12 @@
 """vLLM 0.32.0, streaming input (resumable requests), speculative decoding, one engine. vllm#44526.
 
-A session's answer ends at `max_tokens` in the middle of accepted drafts. Those beyond the end are
-cut off, but stay counted in `num_computed_tokens`, from which the session goes on: as many tokens
-of the next part count as computed, and are never computed. Where the part is no longer than that,
-the next step dies on an assertion.
+A session's answer ends at `max_tokens` in the middle of accepted drafts. The drafts after the end
+are cut off but stay counted in `num_computed_tokens`, from which the session continues. As many
+tokens of the next part count as computed and are never computed. If the part is not longer than
+that, the next step fails an assertion.
 
 Run: pytest --noconftest test_drafts_beyond_the_answer.py
-On 0.32.0 [released] fails and [patched] passes. 0.33.0 counts them no more.
+On 0.32.0 [released] fails and [patched] passes. 0.33.0 does not count them.
 """
 
 import json
@@ -45,7 +45,7 @@ DRAFTS = [1, 2, 3]
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cut off at the end of an answer counts as computed no more."""
+    """Tokens that are cut off at the end of an answer no longer count as computed."""
     released = Scheduler._update_request_with_output
 
     def update(
@@ -138,7 +138,9 @@ def test_all_of_the_next_part_is_computed(tmp_path: Path) -> None:
     scheduler.add_request(make_part(range(100, 100 + FIRST)))
     step(scheduler, [7])
     scheduler.update_draft_token_ids(DraftTokenIds(["session"], [DRAFTS]))
-    verified = step(scheduler, [*DRAFTS, 8])  # all are right; one of the four ends the answer
+    verified = step(
+        scheduler, [*DRAFTS, 8]
+    )  # all drafts are accepted; one of the four tokens ends the answer
     assert verified.scheduled_spec_decode_tokens == {"session": DRAFTS}
 
     session = scheduler.requests["session"]

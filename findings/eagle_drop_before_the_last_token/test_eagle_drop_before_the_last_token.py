@@ -1,9 +1,9 @@
-"""vLLM 0.32.0, one KV-cache group and a drafter of the EAGLE kind.
+"""vLLM 0.32.0, one KV-cache group and an EAGLE drafter.
 
-With EAGLE the last block of a match is dropped, and computed again. A model with several groups
-therefore matches up to the end of the prompt first. With one group the match must end before the
-last token, as without EAGLE, and then a block is dropped all the same: a prompt of whole blocks
-that is sent again hits one block less than it does with two groups.
+With EAGLE, the last block of a match is dropped and computed again. A model with several groups
+therefore first matches up to the end of the prompt. With one group the match must end before the
+last token, as without EAGLE, and then a block is dropped all the same. A repeated prompt of full
+blocks hits one block less than with two groups.
 
 Run: pytest --noconftest test_eagle_drop_before_the_last_token.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -33,7 +33,8 @@ NUM_TOKENS = 4 * BLOCK_SIZE
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One group looks a block further before the last one is dropped, as several groups do."""
+    """With one group, look one block further before the last block is dropped, as with several
+    groups."""
     released = UnitaryKVCacheCoordinator.find_longest_cache_hit
 
     def further(self: Any, block_hashes: Any, max_cache_hit_length: int) -> Any:
@@ -78,7 +79,7 @@ def make_request(name: str) -> Request:
 
 
 def hit_when_sent_again(manager: KVCacheManager) -> int:
-    """Tokens that the second of two requests with the same prompt finds in the cache."""
+    """Number of tokens that the second of two requests with the same prompt hits."""
     first = make_request("r0")
     assert manager.allocate_slots(first, NUM_TOKENS) is not None
     manager.free(first)

@@ -1,8 +1,8 @@
-"""vLLM 0.32.0, NixlConnector, a prompt sent as embeddings (`--enable-prompt-embeds`).
+"""vLLM 0.32.0, NixlConnector, a prompt of embeddings (`--enable-prompt-embeds`).
 
-P prefills the prompt and offers it. D counts what is offered by the length of `prompt_token_ids`,
-which such a request does not have: it loads nothing and computes the whole prompt again. The output
-is right; P's work and the transfer's blocks are wasted.
+P computes the prompt and offers it. D computes the number of offered tokens from the length of
+`prompt_token_ids`, which such a request does not have. D loads nothing and computes the whole
+prompt again. The output is correct; P's work and the blocks of the transfer are wasted.
 
 Run: pytest --noconftest test_embeddings_not_loaded.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -43,7 +43,7 @@ HIDDEN_SIZE = 8
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are no token ids, the prompt is as long as its embeddings."""
+    """Without token ids, the prompt is as long as its embeddings."""
     released = NixlPullConnectorScheduler.get_num_new_matched_tokens
 
     def matched(self: Any, request: Request, num_computed_tokens: int) -> Any:
@@ -120,7 +120,7 @@ def make_request(embeds: torch.Tensor, kv_transfer_params: dict[str, Any]) -> Re
 
 
 def prefill(folder: Path, embeds: torch.Tensor) -> dict[str, Any]:
-    """P computes the prompt and one token. Gives what it hands over."""
+    """P computes the prompt and one token. Returns the transfer parameters."""
     scheduler = make_scheduler(folder, "P", "kv_producer")
     scheduler.add_request(make_request(embeds, {"do_remote_decode": True}))
     output = scheduler.schedule()

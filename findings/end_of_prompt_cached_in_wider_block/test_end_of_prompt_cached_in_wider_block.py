@@ -1,9 +1,9 @@
-"""vLLM 0.32.0, full attention with a block wider than that of another attention group.
+"""vLLM 0.32.0, full attention with a wider block than another attention group.
 
-Hashes are as fine as the narrowest block, and hits are multiples of the widest, for no group is
-Mamba. The last prefix of a prompt that has a hash is cached in full attention's block all the same,
-under a second hash; no lookup asks for it. Results are right: it is an entry of the map, and with
-KV events a `BlockStored`, that nothing can hit.
+Hashes exist for each multiple of the smallest block size. Hits are multiples of the largest,
+because no group is Mamba. The last prefix of a prompt that has a hash is nevertheless cached in
+full attention's block, under a second hash, which no lookup uses. The output is correct; the result
+is a hash map entry, and with KV events a `BlockStored`, that no lookup can hit.
 
 Run: pytest --noconftest test_end_of_prompt_cached_in_wider_block.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -26,7 +26,7 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request
 
-FAILS_WITH = "of the cached entries no lookup asks for"
+FAILS_WITH = "of the cached entries no lookup uses"
 
 HASH_SIZE = 16
 BLOCK_SIZE = 2 * HASH_SIZE
@@ -34,7 +34,7 @@ NUM_TOKENS = 2 * BLOCK_SIZE
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a prompt is cached only where hits are finer than the block."""
+    """The end of a prompt is cached only if hits are finer than the block."""
     released = FullAttentionManager._cache_partial_tail_block
 
     def cache(self: Any, request: Any, num_tokens: int) -> None:
@@ -80,6 +80,6 @@ def test_every_cached_entry_is_one_that_a_lookup_asks_for() -> None:
     cached = [value for value in hashes if pool.get_cached_block(value, [0])]
     idle = [hashes.index(value) for value in cached if value not in asked_for]
     assert not idle, (
-        f"{len(idle)} of the cached entries no lookup asks for: full attention has blocks of "
+        f"{len(idle)} of the cached entries no lookup uses: full attention has blocks of "
         f"{BLOCK_SIZE} tokens and an entry for {(idle[0] + 1) * HASH_SIZE}"
     )

@@ -1,10 +1,11 @@
-"""vLLM 0.32.0, NixlConnector, attention layers only, and a block of P wider than one of D.
+"""vLLM 0.32.0, NixlConnector, attention layers only, and a block of P wider than a block of D.
 
-Both workers copy kernel blocks of the same size, but a block of P holds two of them (for instance
-`--block-size 128` on P, `--block-size 64` on D, and a backend whose kernels want 64). P's list of
-kernel blocks ends with the padding of its last block. D cuts it to the length of its own list from
-the end, as if the surplus were a prefix D had cached: each of D's blocks is filled from the kernel
-block behind the right one, and is then cached under the hash of what it should hold.
+Both workers copy kernel blocks of the same size, but a block of P has two of them (for example
+`--block-size 128` on P, `--block-size 64` on D, and a backend whose kernels need 64). P's list of
+kernel blocks ends with the padding of its last block. D trims P's list at its front to the length
+of its own list, as if the surplus were a prefix that D has cached. Each of D's blocks is filled
+from the kernel block after the right one, and is then cached under the hash of the content that it
+should have.
 
 Run: pytest --noconftest test_end_trim_across_ratios.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -27,10 +28,10 @@ PROMPT_LENGTHS = (128, 192, 256, 300)
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where ratios differ the surplus is padding, so the fronts are paired.
+    """With unequal ratios the surplus is padding, so the lists are paired from the front.
 
-    This is right as long as D has hit no prefix; the handshake would have to refuse prefix caching
-    for such a pair, as it does beside Mamba.
+    This is right if D has hit no prefix. The handshake would have to refuse prefix caching for such
+    a pair, as it does with a Mamba group.
     """
     released = NixlBaseConnectorWorker._apply_prefix_caching
 
@@ -61,7 +62,7 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def make_worker(ratio: int) -> NixlBaseConnectorWorker:
-    """D's worker, as far as block lists need it: no peer, no memory."""
+    """D's worker, reduced to block lists: no peer, no memory."""
     shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     spec = FullAttentionSpec(block_size=ratio * KERNEL_BLOCK_SIZE, **shape)
     worker = object.__new__(NixlBaseConnectorWorker)
@@ -75,7 +76,7 @@ def make_worker(ratio: int) -> NixlBaseConnectorWorker:
 
 
 def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
-    """The kernel blocks of a request on one side; its blocks are numbered from 0."""
+    """The kernel blocks of a request on one engine; its blocks are numbered from 0."""
     blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
     expanded = worker._logical_to_kernel_block_ids([blocks], ratio)
     return [list(group) for group in expanded]
@@ -89,20 +90,21 @@ def test_each_block_of_d_is_filled_from_the_same_tokens_of_p() -> None:
         decode = kernel_blocks(worker, num_tokens, D_RATIO)
         prefill = kernel_blocks(worker, num_tokens, P_RATIO)
         local, remote = worker._apply_prefix_caching(decode, prefill, D_RATIO, P_RATIO)
-        # Kernel block i of either side is for tokens 64 * i and on, for blocks count from 0.
+        # On both engines, kernel block i holds the tokens from 64 * i on, because blocks are
+        # numbered from 0.
         pairs = list(zip(local[0], remote[0], strict=True))
         assert len(pairs) >= cdiv(num_tokens, KERNEL_BLOCK_SIZE), "some tokens are not loaded"
         shifted = [(ours, theirs) for ours, theirs in pairs if ours != theirs]
         if shifted:
             wrong[num_tokens] = shifted
     assert not wrong, (
-        f"For prompts of {list(wrong)} tokens D's blocks are filled from kernel blocks of other "
-        f"tokens (D's, P's): {wrong}"
+        f"For prompts of {list(wrong)} tokens D's blocks are filled from kernel blocks of "
+        f"other tokens (D's, P's): {wrong}"
     )
 
 
-def test_the_handshake_of_0_32_0_lets_such_a_pair_in() -> None:
-    """Not the defect, but what it takes to reach it. A release that refuses here is safe too."""
+def test_the_handshake_of_0_32_0_accepts_such_a_pair() -> None:
+    """Not the defect, but its precondition. A release that refuses the pair here is safe too."""
     worker = MagicMock()
     worker.dcp_size = 1
     worker.use_mla = worker._has_mamba = worker.use_host_buffer = worker._is_hma_required = False
@@ -110,13 +112,13 @@ def test_the_handshake_of_0_32_0_lets_such_a_pair_in() -> None:
     worker.vllm_config.cache_config.enable_prefix_caching = True
     worker.region_group_ids = worker._transfer_layer_region_indices = None
     worker._transfer_layer_names = None
-    worker._head_sharded_draft_regions = ()  # asked for by 0.33.0
+    worker._head_sharded_draft_regions = ()  # required by 0.33.0
     worker.kv_cache_layout, worker.backend_name = "LBNHC", "FLASHINFER"
     worker.block_len_per_layer = [4096]
     worker._is_region_replicated.return_value = False
     worker.dst_num_blocks = {"P": 100}
     topology = worker.transfer_topo
-    # Both sides register blocks of the kernel's size, so these are equal.
+    # Both engines register blocks of the kernel's size, so these are equal.
     topology.tp_ratio.return_value = topology.block_size_ratio.return_value = 1
     topology.is_kv_replicated.return_value = False
     topology.total_num_kv_heads = topology.local_physical_heads = 1

@@ -1,10 +1,10 @@
 """vLLM 0.32.0, prefix caching and a KV connector that loads within the step, with
 `kv_load_failure_policy` recompute. One engine, no async scheduling.
 
-What a step loads is in the prefix cache as soon as the step is scheduled. The connector's worker
-reports that it could not load some blocks. Under recompute they stay in the cache, for the request
-is to compute them. If it is aborted before it does, the next request that begins alike hits blocks
-that nobody has ever written.
+Blocks that a step loads are in the prefix cache as soon as the step is scheduled. The connector's
+worker reports that it could not load some blocks. With the policy recompute these blocks stay in
+the cache, because the request will compute them. If the request is aborted first, the next request
+with the same prefix hits blocks that were never written.
 
 Run: pytest --noconftest test_failed_load_stays_cached.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -38,7 +38,7 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-FAILS_WITH = "that nobody has written"
+FAILS_WITH = "that were never written"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
@@ -48,7 +48,7 @@ MAX_TOKENS = 2
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to be computed again leaves the cache until it is."""
+    """Blocks that must be computed again leave the cache until they are computed."""
     released = Scheduler._update_requests_with_invalid_blocks
 
     def update(self: Any, *args: Any, **named: Any) -> tuple[set[str], int, set[int]]:
@@ -150,7 +150,7 @@ def make_request(name: str) -> Request:
 def take_output(
     scheduler: Scheduler, output: SchedulerOutput, token: int, invalid: set[int] | None = None
 ) -> None:
-    """The output of a step arrives, with the blocks that the store could not fill."""
+    """The output of a step arrives, with the blocks that the store failed to load."""
     names = list(output.num_scheduled_tokens)
     scheduler.update_from_output(
         output,
@@ -183,13 +183,13 @@ def test_a_block_that_was_not_loaded_is_no_hit(scheduler: Scheduler) -> None:
     (blocks,) = scheduler.kv_cache_manager.get_block_ids("alike")
     hits = blocks[: computed // BLOCK_SIZE]
     assert not failed & set(hits), (
-        f"{computed} tokens of a request are taken as computed, in blocks {hits} that nobody has "
+        f"{computed} tokens of a request count as computed, in blocks {hits} that were never "
         f"written: the store could not load {sorted(failed)}, and they stayed in the cache"
     )
 
 
 def test_what_is_computed_again_is_a_hit(scheduler: Scheduler) -> None:
-    """So that the patch does not pass by caching nothing."""
+    """The patch must not pass by caching nothing."""
     scheduler.add_request(make_request("loads"))
     take_output(scheduler, scheduler.schedule(), 7, loaded_blocks(scheduler))
     take_output(scheduler, scheduler.schedule(), 7)

@@ -1,8 +1,8 @@
-"""vLLM 0.32.0, Mamba layers in align mode and speculative decoding. Of vllm#46892's class.
+"""vLLM 0.32.0, Mamba layers in align mode and speculative decoding. Compare vllm#46892.
 
-A step with drafts gives a request a state block more, and the drafts are rejected. The next step
-has no room for drafts and needs fewer blocks than the request holds. The answer to how many it will
-take is less than none. It takes none, and where the other groups take none either nothing follows.
+A step with drafts gives a request one state block more, and the drafts are rejected. The next step
+has no room for drafts and needs fewer blocks than the request holds, so the prediction is negative.
+The request takes no block, and if the other groups take none either, this has no effect.
 
 Run: pytest --noconftest test_fewer_than_none_predicted.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -33,7 +33,7 @@ NUM_TOKENS = BLOCK_SIZE - 2
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No group takes less than none."""
+    """No group predicts less than 0 blocks."""
     released = MambaManager.get_num_blocks_to_allocate
 
     def at_least_none(self: Any, *args: Any, **named: Any) -> Any:
@@ -80,24 +80,26 @@ def make_request() -> Request:
 
 def test_no_less_than_none_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     manager, request = make_manager(), make_request()
-    told: list[int] = []
+    predicted: list[int] = []
     ask = manager.coordinator.get_num_blocks_to_allocate
 
     def noted(**named: Any) -> int:
-        told.append(ask(**named))
-        return told[-1]
+        predicted.append(ask(**named))
+        return predicted[-1]
 
     monkeypatch.setattr(manager.coordinator, "get_num_blocks_to_allocate", noted)
     assert manager.allocate_slots(request, NUM_TOKENS) is not None
     request.num_computed_tokens = NUM_TOKENS
     request.append_output_token_ids(7)
-    # A token and three drafts pass the boundary; all drafts are rejected.
+    # One token and three drafts pass the boundary; all drafts are rejected.
     assert manager.allocate_slots(request, 1 + NUM_DRAFTS) is not None
     request.num_computed_tokens += 1
     request.append_output_token_ids(8)
-    # There is room for one token, and it does not pass the boundary.
+    # The step has room for one token, and it does not pass the boundary.
     free = manager.block_pool.get_num_free_blocks()
     assert manager.allocate_slots(request, 1) is not None
     taken = free - manager.block_pool.get_num_free_blocks()
     assert taken == 0
-    assert told[-1] == taken, f"A request that takes {taken} blocks is predicted to take {told[-1]}"
+    assert predicted[-1] == taken, (
+        f"A request that takes {taken} blocks is predicted to take {predicted[-1]}"
+    )

@@ -1,9 +1,9 @@
 """vLLM 0.32.0, NixlConnector, and Mamba layers in align mode. Reported as vllm#52773.
 
-D's attention cache covers all that P offers, but D has no state at its end. The connector is asked
-for what lies beyond the hit, which is nothing. For want of a state the hit is then taken back to
-what all groups agree on, and nobody asks again: D computes the whole prompt, though P has its state
-ready. The output is right.
+D's attention cache covers all tokens that P offers, but D has no state at their end. vLLM asks the
+connector for tokens after this hit, and there are none. Because the state is missing, vLLM then
+reduces the hit to the common hit of all groups, and does not ask the connector again. D computes
+the whole prompt, although P has its state. The output is correct.
 
 Run: pytest --noconftest test_full_hit_gives_up_load.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -43,11 +43,11 @@ FAILS_WITH = "computes it from the start"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 100
 LONG, SHORT = 6 * BLOCK_SIZE, 4 * BLOCK_SIZE
-"""Tokens that P hands over, of two prompts with the same beginning. D computes one more."""
+"""Tokens that P offers, of two prompts with the same prefix. D computes one more token."""
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the connector has nothing beyond a hit without a state, leave it one block to load."""
+    """If the connector has nothing after a hit without a state, leave it one block to load."""
     released = Scheduler._get_local_prefix_cache_hit
 
     def hit(self: Any, request: Request, *more: Any) -> Any:
@@ -116,7 +116,7 @@ def make_scheduler(folder: Path) -> Scheduler:
 
 
 def make_request(name: str, num_offered: int) -> Request:
-    """A request of one token more than P offers. P has its state in block 99."""
+    """A request with one token more than P offers. P has its state in block 99."""
     init_none_hash(sha256)
     params = {
         "do_remote_prefill": True,
@@ -141,7 +141,7 @@ def make_request(name: str, num_offered: int) -> Request:
 
 
 def step(scheduler: Scheduler, **transfers: set[str]) -> SchedulerOutput:
-    """Schedule, sample one token for each request that was scheduled, update."""
+    """One step: schedule, sample one token for each scheduled request, update."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     sampled = ModelRunnerOutput(
@@ -167,7 +167,7 @@ def test_d_loads_the_state_that_p_offers(tmp_path: Path) -> None:
     to_load = output.kv_connector_metadata.reqs_to_recv["short"].local_block_ids
     computed = output.num_scheduled_tokens.get("short", 0)
     assert any(to_load), (
-        f"P offers {SHORT} tokens with their state, and D's attention cache has them all; D loads "
-        f"no state, drops the hit and computes it from the start: {computed} tokens"
+        f"P offers {SHORT} tokens with their state, and D's attention cache has them all; D "
+        f"loads no state, drops the hit and computes it from the start: {computed} tokens"
     )
     assert computed == 0

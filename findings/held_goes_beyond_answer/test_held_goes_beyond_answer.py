@@ -1,9 +1,9 @@
 """vLLM 0.32.0, NixlConnector with bidirectional_kv_xfer, speculative decoding on D.
 
-D's answer ends by its length. Of the drafts that its last step verified more were right than the
-answer still wanted: the scheduler cuts them off, but goes on counting them as computed, and hands
-back so many tokens. The next turn has other tokens there. P takes D's KV of the drafts for theirs.
-(With async scheduling a step is in flight besides, whose tokens are counted too.)
+D's answer ends by its length. The last step of D accepts more drafts than the answer needs. The
+scheduler cuts off the surplus but still counts it as computed, and returns this count to the
+router. The next turn has other tokens at these positions, and P uses D's KV of the drafts for them.
+(With async scheduling, the tokens of a step in flight are counted too.)
 
 Run: pytest --noconftest test_held_goes_beyond_answer.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -52,7 +52,7 @@ NEXT = [2000 + i for i in range(30)]
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D hands back no more tokens than its request has."""
+    """D offers no more tokens than its request has."""
     released = NixlPullConnectorScheduler.request_finished
 
     def finished(self: Any, request: Any, block_ids: Any) -> Any:
@@ -135,8 +135,8 @@ def make_request(
 
 
 def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, Any]:
-    """Schedule; each request that is through its prompt samples a token, after the drafts that it
-    verifies, which all were right; update, and draft anew."""
+    """One step. Each request with a computed prompt verifies its drafts, which are all right, and
+    samples one token; then new drafts are set."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     verified = output.scheduled_spec_decode_tokens
@@ -162,12 +162,12 @@ def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, 
 
 
 def params_of(outputs: Any) -> Any:
-    """What a finished request hands over; None where none finished."""
+    """The transfer parameters of a finished request, None if no request finished."""
     return next((o.kv_transfer_params for o in outputs[0].outputs), None) if outputs else None
 
 
 def first_turn(prefill: Scheduler, decode: Scheduler) -> Any:
-    """P prefills, D loads and answers. Gives what D hands back with the answer."""
+    """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
     prefill.add_request(make_request("turn1", PROMPT, 1, {"do_remote_decode": True}))
     _, outputs = step(prefill)
     decode.add_request(make_request("turn1", PROMPT, ANSWER, params_of(outputs)))
@@ -190,7 +190,7 @@ def test_p_loads_what_the_conversation_has(tmp_path: Path) -> None:
     output, _ = step(prefill)
     (to_run,) = output.scheduled_new_reqs
     assert to_run.num_computed_tokens <= answered, (
-        f"P computes on after {to_run.num_computed_tokens} tokens that D holds, of which the "
-        f"conversation ends after {answered}: what follows are drafts that were cut off, and the "
-        "next turn has other tokens there"
+        f"P continues after {to_run.num_computed_tokens} tokens that D holds, of which the "
+        f"conversation ends after {answered}: what follows are drafts that were cut off, and "
+        "the next turn has other tokens there"
     )

@@ -1,11 +1,11 @@
 """vLLM 0.32.0, NixlConnector with bidirectional_kv_xfer.
 
-D keeps the blocks of a turn for the next one, and P loads them. Then P is preempted, or the load
-fails (D's blocks have expired, decoder_kv_blocks_ttl) and the policy is to recompute. Admitted
-again, P counts on the tokens of D once more and waits for them. But the connector starts one
-transfer per request (`_remote_blocks_processed`): no read begins, none will be reported, and the
-request waits for ever, with its blocks. D does compute in this case: there `do_remote_prefill` was
-cleared.
+D keeps the blocks of a turn for the next turn, and P loads them. Then P is preempted, or the load
+fails (D's blocks have expired, decoder_kv_blocks_ttl) and the policy is recompute. When P admits
+the request again, it counts D's tokens as external again and waits for them. The connector starts
+one transfer per request (`_remote_blocks_processed`), so no read begins and none will be reported.
+The request waits for ever with its blocks. In the same situation D computes the tokens, because
+`do_remote_prefill` was cleared.
 
 Run: pytest --noconftest test_held_is_loaded_again.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -42,7 +42,7 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-FAILS_WITH = "and no read is under way"
+FAILS_WITH = "and no read is in progress"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1000
@@ -130,7 +130,7 @@ def make_request(
 
 
 def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, Any]:
-    """Schedule, sample one token for each request that is through its prompt, update."""
+    """One step: schedule, sample a token for each request with a computed prompt, update."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     through = [scheduler.requests[name] for name in names]
@@ -144,12 +144,12 @@ def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, 
 
 
 def params_of(outputs: Any) -> Any:
-    """What a finished request hands over."""
+    """The transfer parameters of a finished request."""
     return outputs[0].outputs[0].kv_transfer_params
 
 
 def first_turn(prefill: Scheduler, decode: Scheduler, prompt: list[int]) -> Any:
-    """P prefills, D loads and answers. Gives what D hands back with the answer."""
+    """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
     prefill.add_request(make_request("turn1", prompt, 1, {"do_remote_decode": True}))
     outputs: Any = {}
     while not outputs:
@@ -175,7 +175,7 @@ def test_p_serves_a_turn_that_lost_what_it_loaded(tmp_path: Path, case: str) -> 
     output, _ = step(prefill)
     read = output.kv_connector_metadata.reqs_to_recv["turn2"]
     if case == "load_fails":
-        # What the worker reports where it declines an expired read.
+        # the report of the worker when it declines an expired read
         step(
             prefill,
             finished_recving={"turn2"},
@@ -196,6 +196,6 @@ def test_p_serves_a_turn_that_lost_what_it_loaded(tmp_path: Path, case: str) -> 
     status = prefill.requests["turn2"].status.name
     held_blocks = len(prefill.kv_cache_manager.get_block_ids("turn2")[0])
     assert reads, (
-        f"After {STEPS} steps the turn is {status}, holds {held_blocks} blocks, and no read is "
-        "under way"
+        f"After {STEPS} steps the turn is {status}, holds {held_blocks} blocks, and no read "
+        "is in progress"
     )

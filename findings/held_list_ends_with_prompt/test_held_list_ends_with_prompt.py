@@ -1,9 +1,10 @@
 """vLLM 0.32.0, NixlConnector with bidirectional_kv_xfer, full attention.
 
-D has answered a prompt and keeps its blocks for the next turn. The client sends the same prompt
-again (another answer is wanted; P, or another P, has not got it cached). P asks D for the tokens of
-its prompt, but is given D's whole list. The list is cut to the length of P's from its end, so that
-P's blocks are filled with the KV of the end of D's answer. P then caches them under its prompt.
+D has answered a prompt and keeps its blocks for the next turn. The client submits the same prompt
+again (it wants another answer, and P, or another P, has not cached the prompt). P asks D for the
+tokens of its prompt but receives D's whole list. vLLM trims the list at its front to the length of
+P's list, so P's blocks receive the KV of the end of D's answer. P then caches them under its
+prompt.
 
 Run: pytest --noconftest test_held_list_ends_with_prompt.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -50,7 +51,7 @@ ANSWER = 40
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P takes of D's list the blocks of the tokens that it loads."""
+    """P takes the blocks of the loaded tokens from D's list."""
     released = NixlPullConnectorScheduler.update_state_after_alloc
 
     def update(self: Any, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -129,7 +130,7 @@ def make_request(
 
 
 def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, Any]:
-    """Schedule, sample one token for each request that is through its prompt, update."""
+    """One step: schedule, sample a token for each request with a computed prompt, update."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     through = [scheduler.requests[name] for name in names]
@@ -143,12 +144,12 @@ def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, 
 
 
 def params_of(outputs: Any) -> Any:
-    """What a finished request hands over."""
+    """The transfer parameters of a finished request."""
     return outputs[0].outputs[0].kv_transfer_params
 
 
 def first_turn(prefill: Scheduler, decode: Scheduler, prompt: list[int]) -> Any:
-    """P prefills, D loads and answers. Gives what D hands back with the answer."""
+    """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
     prefill.add_request(make_request("turn1", prompt, 1, {"do_remote_decode": True}))
     outputs: Any = {}
     while not outputs:
@@ -181,6 +182,7 @@ def test_p_loads_the_blocks_of_its_own_prompt(tmp_path: Path) -> None:
     to = [of_p.index(block) for block in ours[0]]
     origin = [of_d.index(block) for block in theirs[0]]
     assert to == origin, (
-        f"Of {held['remote_num_tokens']} tokens that D holds P loads the {len(PROMPT)} of its "
-        f"prompt: its blocks at positions {to} are filled from D's blocks at positions {origin}"
+        f"Of {held['remote_num_tokens']} tokens that D holds, P loads the {len(PROMPT)} of "
+        f"its prompt: its blocks at positions {to} are filled from D's blocks at positions "
+        f"{origin}"
     )

@@ -1,10 +1,10 @@
 """vLLM 0.32.0, NixlConnector with bidirectional_kv_xfer, a Mamba hybrid.
 
 D has answered a prompt and keeps its blocks for the next turn: the KV of all tokens, and one state,
-that after the last of them. The client sends the same prompt again, or the prompt with the answer
-and nothing more. P counts the tokens of its prompt as loaded, and takes D's state for theirs: it is
-the state after the answer. With the answer sent too, it is the right one, but P computes its last
-token again, to sample from it: that token is applied to the state twice.
+after the last token. The client submits the same prompt again, or the prompt with the answer and no
+new token. P counts the tokens of its prompt as loaded and uses D's state for them, which is the
+state after the answer. With the answer it is the right state, but P computes its last token again,
+to sample from it, so this token is applied to the state twice.
 
 Run: pytest --noconftest test_held_state_is_of_the_prompt.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -51,7 +51,7 @@ ANSWER = 40
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P loads what D holds only where it goes on from there."""
+    """P loads D's tokens only if its prompt continues after them."""
     released = NixlPullConnectorScheduler.get_num_new_matched_tokens
 
     def matched(self: Any, request: Any, num_computed_tokens: int) -> Any:
@@ -138,7 +138,7 @@ def make_request(
 
 
 def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, Any]:
-    """Schedule, sample one token for each request that is through its prompt, update."""
+    """One step: schedule, sample a token for each request with a computed prompt, update."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     through = [scheduler.requests[name] for name in names]
@@ -152,12 +152,12 @@ def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, 
 
 
 def params_of(outputs: Any) -> Any:
-    """What a finished request hands over."""
+    """The transfer parameters of a finished request."""
     return outputs[0].outputs[0].kv_transfer_params
 
 
 def first_turn(prefill: Scheduler, decode: Scheduler, prompt: list[int]) -> Any:
-    """P prefills, D loads and answers. Gives what D hands back with the answer."""
+    """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
     prefill.add_request(make_request("turn1", prompt, 1, {"do_remote_decode": True}))
     outputs: Any = {}
     while not outputs:
@@ -187,6 +187,6 @@ def test_p_goes_on_from_the_tokens_of_the_state(tmp_path: Path, sent_of_answer: 
     output, _ = step(prefill)
     (to_run,) = output.scheduled_new_reqs
     assert to_run.num_computed_tokens == held["remote_num_tokens"], (
-        f"P computes on after {to_run.num_computed_tokens} tokens, and the state D holds is that "
-        f"of {held['remote_num_tokens']}"
+        f"P continues after {to_run.num_computed_tokens} tokens, and the state D holds is "
+        f"that of {held['remote_num_tokens']}"
     )

@@ -1,11 +1,11 @@
 """vLLM 0.32.0, full attention and Mamba layers in align mode, prefix hits finer than a block
 (`--prefix-match-unit`, or cache groups of unequal block sizes). No public report was found.
 
-The pool has as many blocks as the longest request needs, which is all that the check at the start
-asks for. A prompt of that length is served. Sent again it hits inside a block, and that takes a
-copy: the cached block is held until it is made. The request now needs more blocks than there are,
-and it is given no shorter hit. It is never scheduled, though nothing else runs, and nobody after it
-is.
+The pool has as many blocks as the longest request needs; the check at start requires no more. A
+prompt of that length is served. When it is submitted again, it hits inside a block and needs a
+copy, and the cached block is held until the copy is made. The request now needs more blocks than
+the pool has, and vLLM does not try a shorter hit. The request is never scheduled, although no other
+request runs, and neither are the requests behind it.
 
 Run: pytest --noconftest test_hit_without_room_waits.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -57,7 +57,7 @@ MODEL = {
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hit whose copies the empty pool has no room for is not taken."""
+    """A hit whose copies do not fit into the empty pool is not used."""
     released = KVCacheManager.get_computed_blocks
 
     def look_up(self: Any, request: Any, *limit: Any) -> Any:
@@ -127,7 +127,8 @@ def make_request(name: str, first: int, num_tokens: int) -> Request:
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:
-    """One step; whoever has computed its prompt samples a token. Gives what was scheduled."""
+    """One step; each request with a computed prompt samples a token. Returns the scheduled
+    requests."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     requests = [scheduler.requests[name] for name in names]
@@ -150,6 +151,6 @@ def test_a_prompt_sent_again_is_served_again(tmp_path: Path) -> None:
         seen = [step(scheduler) for _ in range(STEPS)]
         free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         assert sum(scheduled.get(name, 0) for scheduled in seen) > 0, (
-            f"the request {name!r} of {LONG} tokens is never scheduled in {STEPS} steps, with "
-            f"{free} of {NUM_BLOCKS - 1} blocks free and nobody else there"
+            f"the request {name!r} of {LONG} tokens is never scheduled in {STEPS} steps, "
+            f"with {free} of {NUM_BLOCKS - 1} blocks free and no other request"
         )

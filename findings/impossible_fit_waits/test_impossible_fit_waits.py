@@ -1,11 +1,11 @@
 """vLLM 0.32.0, a request that the whole pool cannot hold. Part of vllm#39734; also vllm#52520.
 
-The pool has one block too few for a prompt beside Mamba layers in align mode: where a chunk passes
-a block boundary, the old state and the new one are held at once. The admission check of the whole
-sequence counts one. The request is admitted, preempts itself, and then waits for ever at the head
-of the queue; a short request after it, which fits, is never scheduled.
+The pool has one block too few for a prompt with Mamba layers in align mode: when a chunk passes a
+block boundary, the old and the new state are held at the same time. The admission check of the
+whole sequence counts one of them. The request is admitted, preempts itself, and then waits for ever
+at the head of the queue. A short request behind it, which fits, is never scheduled.
 
-The check of the pool at the start (`get_kv_cache_configs`) would refuse such an engine.
+The check of the pool at start (`get_kv_cache_configs`) would refuse such an engine.
 
 Run: pytest --noconftest test_impossible_fit_waits.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -37,7 +37,7 @@ FAILS_WITH = "is never scheduled"
 
 BLOCK_SIZE = 16
 LONG = 2 * BLOCK_SIZE + 1
-NUM_BLOCKS = 1 + 4  # the null block; the long prompt holds 3 + 2 for a moment
+NUM_BLOCKS = 1 + 4  # the null block; the long prompt holds 3 + 2 blocks for a moment
 STEPS = 20
 
 MODEL = {
@@ -55,7 +55,7 @@ MODEL = {
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the empty pool cannot hold is finished as it arrives."""
+    """A request that the empty pool cannot hold is finished when it arrives."""
     released = Scheduler.add_request
 
     def add(self: Any, request: Any) -> None:
@@ -124,7 +124,8 @@ def make_request(name: str, first: int, num_tokens: int) -> Request:
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:
-    """One step; whoever has computed its prompt samples a token. Gives what was scheduled."""
+    """One step; each request with a computed prompt samples a token. Returns the scheduled
+    requests."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     requests = [scheduler.requests[name] for name in names]

@@ -1,10 +1,10 @@
 """vLLM 0.32.0, async scheduling, streaming input (resumable requests), one engine.
 
 A session is preempted while the step that samples the last token of its answer is in flight. The
-token comes late and ends the answer: `_handle_stopped_request` puts the session into the queue of
-those that wait, and `update_from_output` then takes all that ended while they were preempted out of
-it. No queue has the session any more. When its next part comes, `_update_request_as_session` keeps
-the computed tokens, of which a preempted request has none: what was said before is gone, too.
+token arrives late and ends the answer. `_handle_stopped_request` puts the session into the waiting
+queue, and `update_from_output` then removes all requests that ended while they were preempted from
+this queue. The session is in no queue. When its next part arrives, `_update_request_as_session`
+keeps the computed tokens; a preempted request has none, so the earlier text is lost too.
 
 Run: pytest --noconftest test_late_end_loses_session.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -32,7 +32,7 @@ FAILS_WITH = "are never computed"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 3  # 0 is the null block
-OTHER = range(2 * BLOCK_SIZE - 1)  # prompt of the other request: it needs its third block soon
+OTHER = range(2 * BLOCK_SIZE - 1)  # prompt of the other request, which needs its third block soon
 FIRST, NEXT = range(500, 508), range(600, 604)  # two parts of the session
 ANSWER = 2  # tokens
 TOKEN = 7
@@ -40,7 +40,7 @@ STEPS = 20
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session whose answer ends late stays in the queue, and keeps all but the last token."""
+    """A session whose answer ends late stays in the queue and keeps all tokens except the last."""
     stopped, updated = Scheduler._handle_stopped_request, Scheduler.update_from_output
     continued = Scheduler._update_request_as_session
     late: list[Request] = []
@@ -98,7 +98,7 @@ def scheduler(tmp_path: Path) -> Scheduler:
         cache_config=CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True),
         device_config=DeviceConfig("cpu"),
     )
-    # What the platform settles, and the CPU's says no to.
+    # The platform sets this; the CPU platform sets it to False.
     vllm_config.scheduler_config.async_scheduling = True
     vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
     spec = FullAttentionSpec(
@@ -128,7 +128,7 @@ def make_request(name: str, tokens: range, max_tokens: int, resumable: bool = Fa
 
 
 def take_output(scheduler: Scheduler, output: SchedulerOutput) -> None:
-    """The output of a step arrives: a token for each request, for no prompt is cut."""
+    """The output of a step arrives: one token for each request, because no prompt is split."""
     names = list(output.num_scheduled_tokens)
     scheduler.update_from_output(
         output,
@@ -152,7 +152,7 @@ def test_an_answer_that_ends_after_a_preemption(scheduler: Scheduler) -> None:
     assert list(session.output_token_ids) == [TOKEN] * ANSWER
 
     scheduler.add_request(make_request("session", NEXT, 1, resumable=True))
-    said = [*FIRST, *[TOKEN] * (ANSWER - 1), *NEXT]
+    text = [*FIRST, *[TOKEN] * (ANSWER - 1), *NEXT]
     take_output(scheduler, behind)
     computed = 0
     for _ in range(STEPS):
@@ -161,10 +161,10 @@ def test_an_answer_that_ends_after_a_preemption(scheduler: Scheduler) -> None:
         if step.num_scheduled_tokens:
             take_output(scheduler, step)
     assert not scheduler.running
-    assert computed == len(said), (
-        f"{len(said) - computed} of {len(said)} tokens of a session that goes on are never "
-        f"computed; {sum(map(len, (scheduler.waiting, scheduler.kv_holding_waiting)))} queues of "
-        "those that wait have it"
+    assert computed == len(text), (
+        f"{len(text) - computed} of {len(text)} tokens of a session that goes on are never "
+        f"computed; {sum(map(len, (scheduler.waiting, scheduler.kv_holding_waiting)))} "
+        "waiting queues have it"
     )
-    assert session.prompt_token_ids == said
-    assert list(session.all_token_ids)[: len(said)] == said
+    assert session.prompt_token_ids == text
+    assert list(session.all_token_ids)[: len(text)] == text

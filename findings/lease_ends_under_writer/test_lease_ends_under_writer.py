@@ -1,10 +1,10 @@
 """vLLM 0.32.0, NixlPushConnector. The case of vllm#55470.
 
-P has finished a request and D has registered its blocks. When the lease ends, P's worker reports
-the request as sent and the scheduler gives its blocks to others, though a write of them is posted,
-or waits for a handshake and is posted later. D gets what the next owner computes, and is told that
-all is well. D's heartbeats would renew the lease; with a router that sends to P and D at once they
-name an id that P does not know (vllm#53095).
+P has finished a request and D has registered its blocks. When the lease expires, P's worker reports
+the request as sent, and the scheduler allocates its blocks to others, although a write of them is
+posted, or waits for a handshake and is posted later. D receives what the next owner computes, with
+a report of success. D's heartbeats would renew the lease; with a router that sends to P and D at
+once, they have an id that P does not know (vllm#53095).
 
 Run: pytest --noconftest test_lease_ends_under_writer.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -21,14 +21,15 @@ import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
 
-FAILS_WITH = "P has let go"
+FAILS_WITH = "P has freed"
 
 BLOCKS = ([1, 2, 3],)
 """P's blocks of the request, by group."""
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is being written outlives its lease; what is not begun by then is dropped."""
+    """A lease with a write in progress does not expire; a write that has not begun by then is
+    dropped."""
     reap = NixlPushConnectorWorker._reap_expired_send_leases
     push = NixlPushConnectorWorker._do_start_push_kv
 
@@ -53,7 +54,7 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Once:
-    """Lets the writer's loop go round once each time."""
+    """Lets the writer's loop run one round each time."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -66,7 +67,7 @@ class Once:
 
 
 class Agent:
-    """NIXL's agent: nothing to hear, and transfers that take their time."""
+    """NIXL's agent: it receives nothing, and its transfers take time."""
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
         return {}
@@ -76,7 +77,7 @@ class Agent:
 
 
 def make_worker() -> Any:
-    """As much of P's worker as matches registrations, writes and reports. It notes its writes."""
+    """P's worker, reduced to registrations, writes and reports. It records its writes."""
     worker: Any = object.__new__(NixlPushConnectorWorker)
     worker.engine_id, worker.tp_rank, worker.world_size = "P", 0, 1
     worker.pcp_rank, worker.pcp_dcp_sharded, worker._engine_ttl = 0, False, 0
@@ -134,7 +135,7 @@ def finish_request(worker: Any) -> None:
 
 
 def let_lease_end(worker: Any) -> set[str]:
-    """The lease of r0 ends. Gives the requests whose blocks the scheduler may let go."""
+    """The lease of r0 expires. Returns the requests whose blocks the scheduler may free."""
     worker._reqs_to_send["r0"] = 0.0
     freed: set[str] = worker.get_transfer_results().finished_sending
     go_round(worker)
@@ -147,7 +148,7 @@ def test_blocks_that_are_written_are_kept() -> None:
     finish_request(worker)
     assert worker.written == [BLOCKS]
     freed = let_lease_end(worker)
-    assert not freed, f"P has let go of blocks {BLOCKS} of r0, and NIXL is still writing them"
+    assert not freed, f"P has freed blocks {BLOCKS} of r0, and NIXL is still writing them"
 
 
 def test_blocks_that_are_let_go_are_not_written() -> None:
@@ -160,4 +161,4 @@ def test_blocks_that_are_let_go_are_not_written() -> None:
     worker._remote_agents["D"] = {(0, 0): "D"}
     handshake.set_result(({(0, 0): "D"}, 0.0))
     go_round(worker)
-    assert not worker.written, f"P has let go of blocks {BLOCKS} of r0, and then writes them"
+    assert not worker.written, f"P has freed blocks {BLOCKS} of r0, and then writes them"

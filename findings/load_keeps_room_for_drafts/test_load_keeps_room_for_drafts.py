@@ -1,11 +1,11 @@
 """vLLM 0.32.0, NixlConnector, and speculative decoding on D.
 
-Before a load begins, D asks for its blocks and, beside them, for the blocks of a whole step with
+Before a load begins, D asks for its blocks and, in addition, for the blocks of a whole step with
 drafts in each attention group. The blocks of the load have room for such a step themselves. A
-prompt that ends in the last block of the pool, and that could be served there, is asked for a block
-more than there are: alone on an idle D it waits for ever, and so does everybody after it.
+prompt that ends in the last block of the pool, and could be served there, needs one block more than
+exist. Alone on an idle D it waits for ever, and so do all requests behind it.
 
-The pool has room for `max_model_len` tokens, which is all the check at the start asks for.
+The pool has room for `max_model_len` tokens; the check at start requires no more.
 
 Run: pytest --noconftest test_load_keeps_room_for_drafts.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -50,7 +50,7 @@ STEPS = 20
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept free for drafts where nobody else could be disturbed."""
+    """No blocks are kept free for drafts if no other request runs or loads."""
 
     def kept(self: Any) -> int:
         return self.kept_for_drafts if self.running or self._inflight_prefills else 0
@@ -140,8 +140,8 @@ def make_request(name: str, first: int, num_tokens: int) -> Request:
 
 
 def step(scheduler: Scheduler, loading: set[str]) -> SchedulerOutput:
-    """Schedule, sample one token for each request that was scheduled, and report as loaded what
-    was `loading` before. Loads that begin are noted there."""
+    """One step: schedule, sample one token for each scheduled request, and report the loads that
+    were in `loading` before the step as finished. Loads that begin are added to `loading`."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     done = KVConnectorOutput(finished_recving=set(loading)) if loading else None
@@ -170,5 +170,6 @@ def test_a_prompt_that_fits_is_loaded(tmp_path: Path) -> None:
     waits = sorted(decode.requests)
     assert not waits, (
         f"D is idle with {free} of {POOL} blocks free; a prompt of {LONG} tokens, which need "
-        f"{-(-LONG // BLOCK_SIZE)}, waits for ever: {STEPS} steps have loaded nothing for {waits}"
+        f"{-(-LONG // BLOCK_SIZE)} blocks, waits for ever: {STEPS} steps have loaded nothing "
+        f"for {waits}"
     )

@@ -1,9 +1,9 @@
-"""vLLM 0.32.0, a KV connector that loads within the step, and Mamba layers in align mode.
-Reported as vllm#46892.
+"""vLLM 0.32.0, a KV connector that loads within the step, and Mamba layers in align mode. Reported
+as vllm#46892.
 
-The state that the store brings takes a block, and the state after the chunk that the same step
-computes takes another. `MambaManager.get_num_blocks_to_allocate` counts one. Where exactly one
-block is wanting, the request is admitted, and `get_new_blocks` raises in the middle of the step:
+The state that the store loads needs one block, and the state after the chunk that the same step
+computes needs another one. `MambaManager.get_num_blocks_to_allocate` counts one. If exactly one
+block is missing, the request is admitted, and `get_new_blocks` raises in the middle of the step:
 the engine dies.
 
 Run: pytest --noconftest test_loaded_state_not_predicted.py
@@ -38,7 +38,7 @@ MANY = 100
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loaded state that the step does not overwrite is one block more."""
+    """A loaded state that the step does not overwrite needs one block more."""
     released = MambaManager.get_num_blocks_to_allocate
 
     def predicted(
@@ -107,7 +107,7 @@ def make_request(name: str, num_tokens: int) -> Request:
 
 
 def blocks_taken(manager: KVCacheManager) -> Any:
-    """Admit a request of which the store brings all but the end. None where it is refused."""
+    """Admit a request of which the store loads all except the end. None if it is refused."""
     free = manager.block_pool.get_num_free_blocks()
     allocated = manager.allocate_slots(
         make_request("r0", NUM_LOADED + NUM_NEW),

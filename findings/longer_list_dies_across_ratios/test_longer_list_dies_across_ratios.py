@@ -1,13 +1,13 @@
-"""vLLM 0.32.0, NixlConnector, attention layers only, and a block of D wider than one of P.
+"""vLLM 0.32.0, NixlConnector, attention layers only, and a block of D wider than a block of P.
 
-Both workers copy kernel blocks of the same size, but a block of D holds two of them (for instance
-`--block-size 64` on P, `--block-size 128` on D, and a backend whose kernels want 64). D's list of
-kernel blocks ends with the padding of its last block and is longer than P's. D's worker asserts
-that it never is, and dies with all that runs on it.
+Both workers copy kernel blocks of the same size, but a block of D has two of them (for example
+`--block-size 64` on P, `--block-size 128` on D, and a backend whose kernels need 64). D's list of
+kernel blocks ends with the padding of its last block and is longer than P's list. D's worker
+asserts that it is not longer, and all requests on D end with it.
 
 Run: pytest --noconftest test_longer_list_dies_across_ratios.py
-On 0.32.0 [released] fails and [patched] passes. That the handshake lets such a pair in is shown in
-test_end_trim_across_ratios.py.
+On 0.32.0 [released] fails and [patched] passes. test_end_trim_across_ratios.py shows that the
+handshake accepts such a pair.
 """
 
 from typing import Any
@@ -26,10 +26,10 @@ PROMPT_LENGTHS = (128, 192, 256, 300)
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where ratios differ the surplus is padding, so the fronts are paired.
+    """With unequal ratios the surplus is padding, so the lists are paired from the front.
 
-    This is right as long as D has hit no prefix; the handshake would have to refuse prefix caching
-    for such a pair, as it does beside Mamba.
+    This is right if D has hit no prefix. The handshake would have to refuse prefix caching for such
+    a pair, as it does with a Mamba group.
     """
     released = NixlBaseConnectorWorker._apply_prefix_caching
 
@@ -60,7 +60,7 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def make_worker(ratio: int) -> NixlBaseConnectorWorker:
-    """D's worker, as far as block lists need it: no peer, no memory."""
+    """D's worker, reduced to block lists: no peer, no memory."""
     shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     spec = FullAttentionSpec(block_size=ratio * KERNEL_BLOCK_SIZE, **shape)
     worker = object.__new__(NixlBaseConnectorWorker)
@@ -74,7 +74,7 @@ def make_worker(ratio: int) -> NixlBaseConnectorWorker:
 
 
 def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
-    """The kernel blocks of a request on one side; its blocks are numbered from 0."""
+    """The kernel blocks of a request on one engine; its blocks are numbered from 0."""
     blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
     expanded = worker._logical_to_kernel_block_ids([blocks], ratio)
     return [list(group) for group in expanded]

@@ -1,12 +1,12 @@
 """vLLM 0.32.0, a KV connector that loads, and Mamba layers in align mode.
 
-A load leaves null blocks in front of the state it brings. The manager counts them as cached blocks
-of the request (`num_cached_block`), though nothing is hashed and nothing was hit. This is what is
-left of the first of the two changes of vllm#42547. No effect on a user is known: the second test
-shows that with and without it the same blocks are hashed and the same prefix is hit.
+A load leaves null blocks before the state that it loads. The manager counts them as cached blocks
+of the request (`num_cached_block`), although nothing is hashed and nothing was hit. This is the
+first of the two changes of vllm#42547. No effect on a user is known: the second test shows that the
+same blocks are hashed and the same prefix is hit with and without the patch.
 
 Run: pytest --noconftest test_null_blocks_counted_as_cached.py
-On 0.32.0 [released] of the first test fails, all else passes.
+On 0.32.0 [released] of the first test fails, everything else passes.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ MAMBA_GROUP = 1
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what the local hit holds is counted, as in the first change of vllm#42547."""
+    """Only the blocks of the local hit are counted, unlike in the first change of vllm#42547."""
     released = SingleTypeKVCacheManager.add_local_computed_blocks
 
     def add(
@@ -84,7 +84,7 @@ def make_request(name: str) -> Request:
 
 
 def start_load(manager: KVCacheManager, request: Request) -> None:
-    """What the scheduler does for a request that waits for remote KV."""
+    """The calls of the scheduler for a request that waits for remote KV."""
     blocks, hit, _ = manager.get_computed_blocks(request)
     allocated = manager.allocate_slots(
         request,

@@ -2,10 +2,11 @@
 `kv_load_failure_policy` recompute. Reported as vllm#45138 and vllm#49250.
 
 The connector's worker reports with a step's output that it could not load some blocks.
-`_update_requests_with_invalid_blocks` cuts the computed tokens back to the first of them. It leaves
-the placeholders, that of the failed step among them, and the step dispatched meanwhile: its token,
-computed on KV that was never loaded, is emitted, and not the last token of the request, for which
-the engine waits for ever. It hangs with no second step in flight too.
+`_update_requests_with_invalid_blocks` reduces the computed tokens to the start of the first of
+them. It does not change the placeholders, also not the placeholder of the failed step, nor the step
+that was dispatched meanwhile. The token of that step, computed on KV that was never loaded, is
+emitted. The last token of the request is not, and the engine waits for it for ever. The request
+also hangs without a second step in flight.
 
 Run: pytest --noconftest test_poisoned_step_counts.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -51,7 +52,7 @@ GOOD, POISONED = 7, 902
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is in flight of a request whose load has failed is stale, and dropped."""
+    """All steps in flight of a request with a failed load are stale and dropped."""
     released = Scheduler._handle_invalid_blocks
 
     def handle(self: Any, *args: Any, **named: Any) -> set[str]:
@@ -124,7 +125,7 @@ def scheduler(tmp_path: Path) -> Scheduler:
         ),
         device_config=DeviceConfig("cpu"),
     )
-    # What the platform settles, and the CPU's says no to.
+    # The platform sets this; the CPU platform sets it to False.
     vllm_config.scheduler_config.async_scheduling = True
     vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
     spec = FullAttentionSpec(
@@ -155,7 +156,7 @@ def make_request(name: str) -> Request:
 def take_output(
     scheduler: Scheduler, output: SchedulerOutput, token: int, invalid: set[int] | None = None
 ) -> None:
-    """The output of a step arrives, with the blocks that the store could not fill."""
+    """The output of a step arrives, with the blocks that the store failed to load."""
     names = list(output.num_scheduled_tokens)
     scheduler.update_from_output(
         output,
@@ -174,7 +175,8 @@ def loaded_blocks(scheduler: Scheduler) -> set[int]:
 
 
 def run(scheduler: Scheduler, steps_behind: int) -> None:
-    """The load of a request fails, with so many steps dispatched behind that of the load."""
+    """The load of a request fails, with this number of steps dispatched after the step of the
+    load."""
     request = make_request("loads")
     scheduler.add_request(request)
     step = scheduler.schedule()
@@ -189,8 +191,9 @@ def run(scheduler: Scheduler, steps_behind: int) -> None:
             take_output(scheduler, step, GOOD)
     emitted, ended = list(request.output_token_ids), request.is_finished()
     assert (emitted, ended) == ([GOOD] * MAX_TOKENS, True), (
-        f"after its load has failed the request of {MAX_TOKENS} tokens emits {emitted}, where "
-        f"{POISONED} was computed on KV never loaded, and {'ends' if ended else 'never ends'}"
+        f"after its load has failed the request of {MAX_TOKENS} tokens emits {emitted}, "
+        f"where {POISONED} was computed on KV never loaded, and "
+        f"{'ends' if ended else 'never ends'}"
     )
 
 

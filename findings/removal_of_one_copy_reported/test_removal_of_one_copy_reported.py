@@ -1,8 +1,8 @@
 """vLLM 0.32.0 with KV events (`--kv-events-config`), and a listener that replays them into a set.
 
-Two blocks are cached under one hash: a prompt of whole blocks is sent again, and its last block is
-computed again. One of the two is given away, and `BlockRemoved` is sent, though the other still
-serves hits. A router that keeps a set of hashes takes the prefix for lost (vllm#55092, open).
+Two blocks are cached under one hash: a prompt of full blocks is submitted again, and its last block
+is computed again. One of the two is evicted, and `BlockRemoved` is sent, although the other block
+still serves hits. A router that keeps a set of hashes loses the prefix (vllm#55092, open).
 
 Run: pytest --noconftest test_removal_of_one_copy_reported.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -21,14 +21,14 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request
 
-FAILS_WITH = "is cached, and the events say that it is not"
+FAILS_WITH = "is cached, and the events report it as removed"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 5
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The removal is told when the last copy is gone, as vllm#55092 would."""
+    """The removal is reported when the last copy is evicted, as vllm#55092 would."""
     released = BlockPool._emit_block_removed_events
 
     def emit(self: Any, block_hashes: list[Any]) -> None:
@@ -59,7 +59,7 @@ def make_manager() -> KVCacheManager:
 
 
 def serve(manager: KVCacheManager, name: str, first_token: int) -> Request:
-    """Prefill a prompt of two blocks, and free it."""
+    """Compute a prompt of two blocks, and free it."""
     init_none_hash(sha256)
     tokens = list(range(first_token, first_token + 2 * BLOCK_SIZE))
     request = Request(
@@ -80,16 +80,17 @@ def test_what_is_cached_is_what_the_events_say() -> None:
     first = serve(manager, "r0", 0)
     serve(manager, "r1", 0)
     serve(manager, "r2", 1000)
-    told: set[Any] = set()
+    reported: set[Any] = set()
     for event in manager.take_events():
         if isinstance(event, BlockStored):
-            told |= set(event.block_hashes)
+            reported |= set(event.block_hashes)
         elif isinstance(event, BlockRemoved):
-            told -= set(event.block_hashes)
+            reported -= set(event.block_hashes)
     cached = manager.block_pool.get_cached_block(first.block_hashes[1], [0])
     assert cached is not None, "the second block of the prompt should still be cached once"
     value = int.from_bytes(first.block_hashes[1], "big") & ((1 << 64) - 1)
-    assert {value, first.block_hashes[1]} & told, (
-        f"The second block of the prompt is cached, and the events say that it is not: block "
-        f"{cached[0].block_id} holds it, and {len(told)} hashes are left of what was told"
+    assert {value, first.block_hashes[1]} & reported, (
+        "The second block of the prompt is cached, and the events report it as removed: "
+        f"block {cached[0].block_id} holds it, and {len(reported)} of the reported hashes "
+        "are left"
     )

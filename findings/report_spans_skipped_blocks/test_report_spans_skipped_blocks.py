@@ -1,9 +1,8 @@
 """vLLM 0.32.0 with KV events (`--kv-events-config`) and Mamba layers in align mode.
 
-A chunk of three blocks leaves one Mamba state, that of its end; the two blocks before it are null.
-`BlockStored` names one hash and carries the tokens of all three blocks. A listener that computes
-hashes of its own, cutting the tokens into blocks, takes the hash for the first block's
-(vllm#44451, open).
+A chunk of three blocks leaves one Mamba state, at its end; the two blocks before it are null.
+`BlockStored` has one hash and the tokens of all three blocks. A listener that computes its own
+hashes cuts the tokens into blocks and assigns the hash to the first block (vllm#44451, open).
 
 Run: pytest --noconftest test_report_spans_skipped_blocks.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -28,14 +27,14 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request
 
-FAILS_WITH = "tokens are told for"
+FAILS_WITH = "tokens are reported for"
 
 BLOCK_SIZE = 16
 NUM_TOKENS = 3 * BLOCK_SIZE
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run of blocks that are cached is told by itself."""
+    """Each run of cached blocks is reported by itself."""
     released = BlockPool.cache_full_blocks
 
     def cache(
@@ -97,6 +96,7 @@ def test_an_event_carries_the_tokens_of_the_blocks_it_names() -> None:
     for event in stored:
         named = len(event.block_hashes) * event.block_size
         assert len(event.token_ids) == named, (
-            f"{len(event.token_ids)} tokens are told for {len(event.block_hashes)} blocks of "
-            f"{event.block_size} in group {event.group_idx}: which are whose is not said"
+            f"{len(event.token_ids)} tokens are reported for {len(event.block_hashes)} "
+            f"blocks of {event.block_size} tokens in group {event.group_idx}: the event does "
+            "not say which tokens belong to which block"
         )

@@ -1,10 +1,11 @@
 """vLLM 0.32.0, cache groups of unequal block sizes with Mamba layers in align mode (vllm#54076).
 
-A Mamba state is cached where a chunk ends, and chunks are cut so that they end on the grid of its
-blocks. They are cut by `cache_config.block_size`, which an engine sets to the smallest block size
-of all groups (`EngineCore._initialize_kv_caches`). A chunk ends inside a block of states, the next
-one runs over the boundary, and the state of where the first ended is cached under the hash of the
-whole block. Whoever hits it starts from a state that lacks tokens. Nothing is said.
+A Mamba state is cached where a chunk ends, and chunks must end at multiples of its block size. vLLM
+splits them by `cache_config.block_size`, which an engine sets to the smallest block size of all
+groups (`EngineCore._initialize_kv_caches`). A chunk ends inside a block of states, the next chunk
+passes the boundary, and the state at the end of the first chunk is cached under the hash of the
+whole block. A request that hits it continues from a state without the last tokens. No error is
+raised.
 
 Run: pytest --noconftest test_split_at_the_smallest_block.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -55,7 +56,7 @@ MODEL = {
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks are cut by the block size of the states."""
+    """Chunks are split by the block size of the states."""
     released = Scheduler._mamba_block_aligned_split
 
     def split(self: Any, *args: Any, **kwargs: Any) -> int:
@@ -125,7 +126,7 @@ def make_request(name: str, first: int, num_tokens: int) -> Request:
 
 
 def finish(scheduler: Scheduler, output: SchedulerOutput) -> None:
-    """The output of a step; whoever has computed its prompt samples a token."""
+    """The output of a step; each request with a computed prompt samples a token."""
     names = list(output.num_scheduled_tokens)
     requests = [scheduler.requests[name] for name in names]
     sampled = [[7] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]

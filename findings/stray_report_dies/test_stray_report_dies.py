@@ -1,9 +1,9 @@
-"""vLLM 0.32.0, a connector's worker that reports a transfer twice, or that of a request long gone.
-Reported as vllm#46240 and vllm#43226.
+"""vLLM 0.32.0, a connector's worker that reports a transfer twice, or reports a request that is
+gone. Reported as vllm#46240 and vllm#43226.
 
-The scheduler asserts that it holds every request a report names. A request is aborted while it
-loads; its blocks stay until the worker reports the end of the read. A second report, or one that
-says in the same step that the request was also sent, kills the engine.
+The scheduler asserts that it holds every request of a report. A request is aborted while it loads;
+its blocks stay until the worker reports the end of the read. A second report, or a report in the
+same step that the request was also sent, stops the engine.
 
 The worker of the NIXL pull connector of this release makes no such report (read, not run).
 
@@ -23,7 +23,7 @@ FAILS_WITH = "AssertionError"
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports nobody waits for are left out."""
+    """Ignore reports that no request waits for."""
     released = Scheduler._update_from_kv_xfer_finished
 
     def update(self: Any, output: Any) -> None:
@@ -50,7 +50,7 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def make_scheduler() -> Any:
-    """As much of a scheduler as takes reports: it holds one request, aborted while it loads."""
+    """A scheduler reduced to reports: it holds one request, aborted while it loads."""
     scheduler = object.__new__(Scheduler)
     aborted = types.SimpleNamespace(
         request_id="r0", status=RequestStatus.FINISHED_ABORTED, is_finished=lambda: True
@@ -62,8 +62,8 @@ def make_scheduler() -> Any:
     return scheduler
 
 
-def said(scheduler: Any, report: KVConnectorOutput) -> str:
-    """What the scheduler raises of a report; nothing where it survives."""
+def raised_by(scheduler: Any, report: KVConnectorOutput) -> str:
+    """The exception of the scheduler for a report; empty if there is none."""
     try:
         scheduler._update_from_kv_xfer_finished(report)
     except Exception as error:
@@ -83,7 +83,7 @@ def test_the_engine_survives_reports() -> None:
     for kind, reports in REPORTS.items():
         scheduler = make_scheduler()
         for report in reports:
-            error = said(scheduler, KVConnectorOutput(**report))
+            error = raised_by(scheduler, KVConnectorOutput(**report))
             if error:
                 raised[kind] = error
     assert not raised, f"_update_from_kv_xfer_finished kills the engine: {raised}"

@@ -1,8 +1,8 @@
-"""vLLM 0.32.0, a KV connector that loads, and Mamba layers in align mode. Of vllm#46892's class.
+"""vLLM 0.32.0, a KV connector that loads, and Mamba layers in align mode. Compare vllm#46892.
 
-D has cached a state at a block boundary, and P brings the state for the end of the prompt. The
-cached state is not needed, and not taken. It is counted all the same among the blocks that the
-request will take from the free queue: a request that fits exactly is refused.
+D has cached a state at a block boundary, and P sends the state at the end of the prompt. The
+request does not need or take the cached state, but the prediction includes it. A request that fits
+exactly is refused.
 
 Run: pytest --noconftest test_superseded_state_reserved.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -35,7 +35,7 @@ MANY = 100
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cached states that lie before the state to be loaded are not counted."""
+    """Cached states before the state that will be loaded are not counted."""
     released = MambaManager.get_num_blocks_to_allocate
 
     def predicted(
@@ -101,7 +101,8 @@ def make_request(name: str, num_tokens: int) -> Request:
 
 
 def admit(manager: KVCacheManager, request: Request, num_loaded: int) -> Any:
-    """Admit a request that waits for remote KV. Gives the blocks taken, or None where refused."""
+    """Admit a request that waits for remote KV. Returns the blocks taken, or None if it is
+    refused."""
     free = manager.block_pool.get_num_free_blocks()
     blocks, hit, _, _ = manager.get_computed_blocks_for_connector(request)
     allocated = manager.allocate_slots(

@@ -1,11 +1,11 @@
-"""vLLM 0.32.0, `--scheduling-policy priority` and prefix caching, one engine. vllm#57580's class.
+"""vLLM 0.32.0, `--scheduling-policy priority` and prefix caching, one engine. Compare vllm#57580.
 
-A request is scheduled, which puts the blocks its tokens will fill into the prefix cache. Then one
-of higher priority lacks a block and preempts it, in the same step. The step runs without it, and
-its blocks stay in the cache under hashes whose tokens were never computed. Here the preempted
-request hits such a block itself when it comes back. Attention layers only; the option
-`--long-prefill-token-threshold` lets a chunk and a decode share a step. (Beside Mamba no such
-option is needed.)
+A request is scheduled, and the blocks that its tokens will fill are put into the prefix cache. Then
+a request with higher priority lacks a block and preempts it, in the same step. The step runs
+without the preempted request, and its blocks stay in the cache under hashes whose tokens were never
+computed. Here the preempted request hits such a block itself when it is admitted again. Attention
+layers only; the option `--long-prefill-token-threshold` lets a chunk and a decode share a step.
+(With a Mamba group, no such option is needed.)
 
 Run: pytest --noconftest test_uncomputed_stays_cached.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -36,7 +36,7 @@ NUM_BLOCKS = 1 + 8  # 0 is the null block
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a request has not computed when it is preempted is taken out of the cache."""
+    """Tokens that a request has not computed when it is preempted leave the cache."""
     released = Scheduler._preempt_request
 
     def preempt(self: Any, request: Request, *rest: Any, **named: Any) -> None:
@@ -106,7 +106,7 @@ def make_request(name: str, prompt: range, priority: int, max_tokens: int) -> Re
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:
-    """Schedule, sample one token for each request that is through its prompt, update."""
+    """One step: schedule, sample a token for each request with a computed prompt, update."""
     output = scheduler.schedule()
     requests = scheduler.requests
     names = list(output.num_scheduled_tokens)
@@ -138,7 +138,7 @@ def test_a_preempted_request_hits_only_what_was_computed(tmp_path: Path) -> None
     output = step(scheduler)
     (resumed,) = output.scheduled_cached_reqs.num_computed_tokens
     assert resumed <= computed, (
-        f"A preempted request comes back with {resumed} tokens taken from the prefix cache; of "
-        f"these {resumed - computed} were never computed"
+        f"A preempted request hits {resumed} tokens in the prefix cache when it is admitted "
+        f"again; of these {resumed - computed} were never computed"
     )
     assert output.num_scheduled_tokens["low"] > 0

@@ -1,10 +1,10 @@
 """vLLM 0.32.0, NixlPushConnector.
 
-A request reaches D and ends there before it is admitted: its user left, or the serving layer turned
-it down. P keeps its blocks for it, and the scheduler hands the worker an empty receive so that P is
-told. The pull worker tells P; the push worker sends nothing, and P keeps the blocks until its lease
-ends. The worker also keeps what it was handed, for ever. A request that hits all it needs on D ends
-the same way.
+A request arrives on D and ends there before it is admitted: its user left, or the serving layer
+rejected it. P keeps its blocks for it, and D's scheduler gives its worker an empty receive, so that
+the worker notifies P. The pull worker notifies P; the push worker sends nothing, and P keeps the
+blocks until its lease expires. The push worker also keeps the entry of the receive for ever. A
+request that hits all it needs on D ends the same way.
 
 Run: pytest --noconftest test_unneeded_prefill_is_not_reported.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -35,16 +35,16 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-FAILS_WITH = "P is told nothing"
+FAILS_WITH = "P gets no notification"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 10
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has nothing to receive is not kept, and P is told by its own id of the request. (A
-    router that sends to both at once does not know that id; P would have to strip the suffix of
-    what it is told, as it does for registrations.)"""
+    """A receive without blocks is not kept, and P is notified with its own id of the request. (A
+    router that sends to both at once does not know that id; P would have to strip the suffix of the
+    id that it receives, as it does for registrations.)"""
     released = NixlPushConnectorWorker.start_load_kv
 
     def start_load_kv(self: Any, metadata: Any) -> None:
@@ -108,7 +108,7 @@ def make_scheduler(folder: Path) -> Scheduler:
 
 
 class Once:
-    """Lets the writer's loop go round once."""
+    """Lets the writer's loop run one round."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -121,7 +121,7 @@ class Once:
 
 
 class Agent:
-    """NIXL's agent: it notes what is sent."""
+    """NIXL's agent: it records what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -134,7 +134,7 @@ class Agent:
 
 
 def make_worker() -> Any:
-    """As much of D's worker as takes metadata and sends words. It knows P."""
+    """D's worker, reduced to metadata and notifications. It knows P."""
     worker: Any = object.__new__(NixlPushConnectorWorker)
     worker.nixl_wrapper, worker.world_size = Agent(), 1
     worker.pcp_rank, worker.pcp_dcp_sharded = 0, False
@@ -185,7 +185,7 @@ def test_p_is_told_of_a_request_that_d_does_not_serve(tmp_path: Path) -> None:
     worker._push_writer_loop()
     sent, kept = worker.nixl_wrapper.sent, list(worker._recving_metadata)
     assert sent == [b"r0-on-p:1"], (
-        f"P is told nothing of r0 ({sent}) and keeps 3 blocks until its lease ends; "
+        f"P gets no notification of r0 ({sent}) and keeps 3 blocks until its lease expires; "
         f"D's worker keeps {kept} for ever"
     )
     assert not kept

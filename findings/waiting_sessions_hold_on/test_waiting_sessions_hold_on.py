@@ -1,8 +1,9 @@
 """vLLM 0.32.0, streaming input (resumable requests), one engine. vllm#49439.
 
 A session keeps its blocks while it waits for its user. Two sessions have filled the pool, and each
-gets a part that needs one block more. Only running requests can be preempted, and none runs: every
-further step schedules nothing, though either session would fit if the other gave way.
+receives a part that needs one block more. vLLM preempts only running requests, and none runs. Every
+further step schedules nothing, although either session would fit if the other one gave up its
+blocks.
 
 Run: pytest --noconftest test_waiting_sessions_hold_on.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -35,7 +36,7 @@ STEPS = 20
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that schedules nothing while nobody runs takes the blocks of a session that waits."""
+    """A step that schedules nothing while no request runs takes the blocks of a waiting session."""
     released = Scheduler.schedule
 
     def schedule(self: Any, *rest: Any, **named: Any) -> SchedulerOutput:
@@ -106,7 +107,7 @@ def make_part(name: str, tokens: range) -> Request:
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:
-    """Schedule, sample one token for each request that is through its prompt, update."""
+    """One step: schedule, sample a token for each request with a computed prompt, update."""
     output = scheduler.schedule()
     requests = scheduler.requests
     names = list(output.num_scheduled_tokens)

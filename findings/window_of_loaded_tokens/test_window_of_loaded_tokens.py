@@ -1,9 +1,9 @@
 """vLLM 0.32.0, NixlConnector, a model with sliding-window layers and no Mamba layers.
 
 D loads the KV of all N prompt tokens and computes token N again, to sample from it. P and D both
-judge what the window needs as if token N + 1 came next. Token N looks back one token further, to
-token N - window + 1. Where a block ends with that token, P has freed the block and D has the null
-block in its place: token N attends to whatever the null block holds.
+compute the needed window as if token N + 1 came next. Token N reads one token further to the left,
+down to token N - window + 1. If a block ends with that token, P has freed the block and D has the
+null block in its place. Token N then attends to the content of the null block.
 
 Run: pytest --noconftest test_window_of_loaded_tokens.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -121,7 +121,7 @@ def make_request(name: str, prompt: list[int], kv_transfer_params: dict[str, Any
 
 
 def step(scheduler: Scheduler, **transfers: set[str]) -> tuple[SchedulerOutput, Any]:
-    """Schedule, sample one token for each request that is through its prompt, update."""
+    """One step: schedule, sample a token for each request with a computed prompt, update."""
     output = scheduler.schedule()
     names = list(output.num_scheduled_tokens)
     sampled = ModelRunnerOutput(
@@ -133,8 +133,9 @@ def step(scheduler: Scheduler, **transfers: set[str]) -> tuple[SchedulerOutput, 
     return output, scheduler.update_from_output(output, sampled)
 
 
-def hand_over(prefill: Scheduler, decode: Scheduler, name: str, prompt: list[int]) -> Any:
-    """P prefills, D loads. Gives what D's worker gets to run the request."""
+def transfer(prefill: Scheduler, decode: Scheduler, name: str, prompt: list[int]) -> Any:
+    """P computes the prompt, and D loads it. Returns the data with which D's worker runs the
+    request."""
     prefill.add_request(make_request(name, prompt, {"do_remote_decode": True}))
     _, outputs = step(prefill)
     params = outputs[0].outputs[0].kv_transfer_params
@@ -157,7 +158,7 @@ def test_what_the_window_of_the_last_token_reads_is_there(tmp_path: Path) -> Non
     missing = {}
     for length in PROMPT_LENGTHS:
         prompt = [100 * length + i for i in range(length)]
-        to_run = hand_over(prefill, decode, f"r{length}", prompt)
+        to_run = transfer(prefill, decode, f"r{length}", prompt)
         # The token at position p attends to positions p - WINDOW + 1 to p.
         first_read = to_run.num_computed_tokens - WINDOW + 1
         table = to_run.block_ids[WINDOW_GROUP]

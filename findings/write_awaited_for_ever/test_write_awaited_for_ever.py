@@ -1,8 +1,8 @@
 """vLLM 0.32.0, NixlPushConnector. Reported as vllm#46283, vllm#53095 and vllm#50754.
 
-D has registered its blocks with P and waits for the write. P has no such request any more, or could
-not write: nothing comes. The watchdog over registrations says so in the log, and that is all: the
-request waits for ever and keeps its blocks. If its user leaves, the blocks wait on alone.
+D has registered its blocks with P and waits for the write. P does not have the request any more, or
+could not write, and no write arrives. The watchdog over registrations only writes a log line: the
+request waits for ever and keeps its blocks. If its user leaves, the blocks are still held.
 
 Run: pytest --noconftest test_write_awaited_for_ever.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -49,8 +49,9 @@ TIMEOUT_S = 0.05
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watchdog reports what it finds to the worker, as a load that failed; also for a request
-    that was aborted meanwhile. Its timeout must be longer than P can hold a registration."""
+    """The watchdog reports an expired registration to the worker as a failed load, also for a
+    request that was aborted meanwhile. Its timeout must be longer than P can hold a
+    registration."""
     build = NixlPushConnectorScheduler.build_connector_meta
     finished = NixlPushConnectorScheduler.request_finished
     start = NixlPushConnectorWorker.start_load_kv
@@ -131,7 +132,7 @@ def make_scheduler(folder: Path) -> Scheduler:
 
 
 def make_worker() -> Any:
-    """As much of D's worker as takes metadata and reports. Its writer does not run: nobody would
+    """D's worker, reduced to metadata and reports. Its writer does not run, because no peer would
     answer."""
     worker: Any = object.__new__(NixlPushConnectorWorker)
     worker.engine_id, worker.tp_rank, worker.world_size = "D", 0, 1
@@ -177,21 +178,21 @@ def make_request() -> Request:
 
 
 def step(scheduler: Scheduler, worker: Any) -> None:
-    """Schedule, give the worker its metadata, take what it reports."""
+    """Schedule, give the worker its metadata, process its reports."""
     output = scheduler.schedule()
     worker.start_load_kv(output.kv_connector_metadata)
-    told = worker.get_transfer_results()
+    results = worker.get_transfer_results()
     report = KVConnectorOutput(
-        finished_sending=told.finished_sending,
-        finished_recving=told.finished_recving,
-        failed_recving=told.failed_recving,
+        finished_sending=results.finished_sending,
+        finished_recving=results.finished_recving,
+        failed_recving=results.failed_recving,
     )
     runner = ModelRunnerOutput(req_ids=[], req_id_to_index={}, kv_connector_output=report)
     scheduler.update_from_output(output, runner)
 
 
 def check_it_is_given_up(folder: Path, aborted: bool) -> None:
-    """D registers r0, and after its deadline it must be gone with its blocks."""
+    """D registers r0; after its deadline it must be gone with its blocks."""
     scheduler, worker = make_scheduler(folder), make_worker()
     pool = scheduler.kv_cache_manager.block_pool
     free = pool.get_num_free_blocks()

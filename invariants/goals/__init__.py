@@ -1,1 +1,1 @@
-"""Coverage goals: what a search must have met, a file for each feature."""
+"""Coverage goals: what a search must meet. One file for each feature."""

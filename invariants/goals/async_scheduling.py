@@ -1,4 +1,4 @@
-"""Async scheduling: a step is dispatched before the output of the one ahead has arrived."""
+"""Async scheduling: a step is dispatched before the output of the step before it arrives."""
 
 from kvproof.invariants.goals.goal import Goal, on_some_engine
 from kvproof.model.config import Cluster
@@ -35,12 +35,12 @@ GOALS = (
     ),
     Goal(
         "late_output",
-        "a token arrives of a request that was preempted since",
+        "a token arrives for a request that was preempted meanwhile",
         *(Complete, _late, "async-preempting", "full", _async),
     ),
     Goal(
         "void_output",
-        "an output arrives that is thrown away, for its request has ended",
+        "an output is dropped because its request has ended",
         *(Complete, _void, "async-preempting", "full", _async),
     ),
 )

@@ -1,4 +1,4 @@
-"""Drafts: some are right, some are not, and a drafter with layers shortens hits."""
+"""Drafts: some are accepted, some are rejected, and a drafter with layers shortens hits."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from kvproof.model.step import Step
 
 
 def _verified(step: Step, event: Complete) -> Iterator[tuple[str, int]]:
-    """The drafts that a step has computed, of each request whose output is taken."""
+    """For each request whose output is kept: the number of drafts that the step verified."""
     engine = step.before.engine(event.engine)
     for name, _ in engine.step or ():
         yield name, engine.request(name).drafts
@@ -39,17 +39,17 @@ _drafter = on_some_engine(lambda engine: engine.eagle_drop_tokens and engine.pre
 GOALS = (
     Goal(
         "draft_accepted",
-        "a draft was right and is a token now",
+        "a draft is accepted",
         *(Complete, _accepts, "ngram-drafts", "full", _drafts),
     ),
     Goal(
         "draft_rejected",
-        "a draft was wrong and is taken back",
+        "a draft is rejected",
         *(Complete, _rejects, "ngram-drafts", "full", _drafts),
     ),
     Goal(
         "hit_beside_drafter",
-        "a prompt hits where a drafter has layers, and its last matched block is not taken",
+        "a prompt hits in a group with a drafter's layers, without the last matched block",
         *(Schedule, _hits, "drafts-aligned", "ngram-drafts", _drafter),
     ),
 )

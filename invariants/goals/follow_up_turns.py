@@ -1,4 +1,4 @@
-"""Follow-up turns: P loads what D keeps of the turn before."""
+"""Follow-up turns: P loads the tokens that D keeps of the earlier turn."""
 
 from kvproof.invariants.goals.goal import Goal
 from kvproof.invariants.parties import coming_to, is_reverse
@@ -25,12 +25,12 @@ def _turns(cluster: Cluster) -> bool:
 GOALS = (
     Goal(
         "loaded_from_decode",
-        "P loads what D keeps of the turn before",
+        "P loads the tokens that D keeps of the earlier turn",
         *(Schedule, _loads_back, "turns", "pd-full", _turns),
     ),
     Goal(
         "kept_until_lease_end",
-        "D gives up keeping blocks for the next turn",
+        "D frees the blocks that it keeps for the next turn",
         *(LeaseExpire, _expires, "turns", "pd-losing", _turns),
     ),
 )

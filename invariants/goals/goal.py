@@ -1,7 +1,7 @@
-"""What a coverage goal is: something that a search must have met before its green means anything.
-No rule is tested where it never applies.
+"""The type of a coverage goal: an event that a search must meet before its green result means
+anything. A rule is not tested where it never applies.
 
-A goal is about one kind of event, so that a step is asked only for what may be true of it.
+A goal is about one kind of event, so a step is checked only against the goals of its event.
 """
 
 from collections.abc import Callable
@@ -11,33 +11,33 @@ from kvproof.model.config import Cluster, Engine
 from kvproof.model.step import Step
 
 Seen: TypeAlias = Callable[[Cluster, Step, Any], bool]
-"""Whether it happens in a step, whose event (the last argument) is of the goal's kind."""
+"""Whether a step meets the goal. The last argument is the step's event."""
 
 Possible: TypeAlias = Callable[[Cluster], bool]
-"""Whether the options of a cluster leave it possible."""
+"""Whether the goal is possible with the options of a cluster."""
 
 
 def happens(_cluster: Cluster, _step: Step, _event: object) -> bool:
-    """The event alone is enough."""
+    """The event alone meets the goal."""
     return True
 
 
 def always(_cluster: Cluster) -> bool:
-    """No option rules it out. The traffic may."""
+    """No option rules the goal out; the traffic may."""
     return True
 
 
 def on_some_engine(has: Callable[[Engine], object]) -> Possible:
-    """It needs an engine of which this is true."""
+    """The goal needs an engine for which this is true."""
     return lambda cluster: any(has(engine) for engine in cluster.engines)
 
 
 class Goal(NamedTuple):
-    """Something that must happen somewhere.
+    """A coverage goal.
 
-    `name` is a sentence, and `kind` the event that it is about. `met_in` names a preset in which it
-    happens, and `not_met_in` one in which it does not. Where it is not `possible`, a search does
-    not miss it.
+    `name` is a sentence, and `kind` the class of its event. `met_in` is a preset in which a search
+    meets it, and `not_met_in` one in which it does not. If the goal is not `possible` in a cluster,
+    a search does not miss it.
     """
 
     id: str

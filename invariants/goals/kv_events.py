@@ -1,4 +1,4 @@
-"""KV events, which tell a listener what is cached."""
+"""KV events, which report to a listener what is cached."""
 
 from kvproof.invariants.goals.goal import Goal, on_some_engine
 from kvproof.model.config import Cluster
@@ -29,12 +29,12 @@ GOALS = (
     ),
     Goal(
         "event_of_removal",
-        "an event reports a key that is cached no more",
+        "an event reports a key as removed",
         *(Schedule, _removed, "events", "full-evicting", _tells),
     ),
     Goal(
         "event_of_reset",
-        "an event reports that nothing is cached any more",
+        "an event reports that the cache is empty",
         *(ResetPrefixCache, _cleared, "events", "store"),
         possible=lambda cluster: _tells(cluster) and cluster.resets,
     ),

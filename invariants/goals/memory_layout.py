@@ -1,4 +1,4 @@
-"""P and D that put unequally many tokens into a block."""
+"""P and D with different numbers of tokens in a block."""
 
 from kvproof.invariants.goals.goal import Goal
 from kvproof.model.config import Cluster

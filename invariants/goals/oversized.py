@@ -1,4 +1,4 @@
-"""Jobs that an engine could never hold."""
+"""Jobs that no engine can hold."""
 
 from kvproof.invariants.goals.goal import Goal
 from kvproof.model.config import Cluster
@@ -13,7 +13,7 @@ def _rejected(_cluster: Cluster, step: Step, event: Submit) -> bool:
 GOALS = (
     Goal(
         "oversized_rejected",
-        "a request is rejected that the engine could never hold",
+        "a request is rejected because the engine can never hold it",
         *(Submit, _rejected, "oversized", "full"),
         possible=lambda cluster: cluster.oversized and not cluster.disaggregated,
     ),

@@ -1,4 +1,4 @@
-"""Prefix hits, and what evicts the cache."""
+"""Prefix hits and evictions from the cache."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,8 @@ from kvproof.model.step import Step
 
 
 def _hits(cluster: Cluster, step: Step) -> Iterator[bool]:
-    """For each admission with a hit, whether it is the longest that leaves a token to compute."""
+    """For each admission with a hit: whether the hit is the longest that leaves one token to
+    compute."""
     for admission in step.effects.admissions:
         if admission.hit:
             cfg = cluster.engine(admission.engine)
@@ -39,17 +40,17 @@ _caches = on_some_engine(lambda engine: engine.prefix_caching)
 GOALS = (
     Goal(
         "partial_hit",
-        "a prompt finds a part of what could hit",
+        "a prompt hits a part of its longest possible hit",
         *(Schedule, _partly, "hybrid-siblings", "full", _caches),
     ),
     Goal(
         "full_hit",
-        "a prompt finds all that could hit",
+        "a prompt hits its longest possible hit",
         *(Schedule, _fully, "full", "state", _caches),
     ),
     Goal(
         "eviction",
-        "a step takes a block that was cached",
+        "a step evicts a cached block",
         *(Schedule, _evicts, "full-evicting", "full", _caches),
     ),
 )

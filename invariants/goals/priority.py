@@ -1,4 +1,4 @@
-"""Service by priority."""
+"""Priority scheduling."""
 
 from kvproof.invariants.goals.goal import Goal
 from kvproof.model.config import Cluster
@@ -8,7 +8,7 @@ from kvproof.model.step import Step
 
 
 def _overtakes(_cluster: Cluster, step: Step, event: Schedule) -> bool:
-    """A request is admitted, and one that came before it waits on without blocks."""
+    """A request is admitted while an earlier request without blocks still waits."""
     admitted = {admission.request for admission in step.effects.admissions}
     waits = False
     for request in step.after.engine(event.engine).requests:
@@ -35,12 +35,12 @@ def _by_priority(cluster: Cluster) -> bool:
 GOALS = (
     Goal(
         "overtaken",
-        "a request is admitted before one that came first and still waits",
+        "a request is admitted before an earlier request that still waits",
         *(Schedule, _overtakes, "priority", "full", _by_priority),
     ),
     Goal(
         "taken_out_of_step",
-        "a request is preempted that this step had scheduled already",
+        "a request is preempted in the step that scheduled it",
         *(Schedule, _unscheduled, "priority", "window", _by_priority),
     ),
 )

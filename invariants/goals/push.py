@@ -1,4 +1,4 @@
-"""P writes into D's blocks: whoever comes first waits for the other."""
+"""P writes to D's blocks: the engine that is ready first waits for the other."""
 
 from kvproof.invariants.goals.goal import Goal
 from kvproof.model.config import Cluster
@@ -29,7 +29,7 @@ GOALS = (
     ),
     Goal(
         "push_after_lease",
-        "P's lease ends while it writes",
+        "P's lease expires while it writes",
         *(LeaseExpire, _outlives_lease, "push-leases", "push-full"),
         possible=lambda cluster: cluster.pushes and cluster.losses,
     ),

@@ -1,4 +1,5 @@
-"""All coverage goals. A new one is an entry of a `GOALS`, and a new file here needs no other."""
+"""All coverage goals. A new goal is an entry of a `GOALS`, and a new file in this folder is found
+by itself."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,17 +10,16 @@ from kvproof.model.discovery import declared
 from kvproof.model.step import Step
 
 GOALS: dict[str, Goal] = {goal.id: goal for goals in declared(room, "GOALS") for goal in goals}
-"""The goals by id: feature by feature, in the order of the alphabet."""
+"""The goals by id, feature by feature in alphabetical order."""
 
 
 def goals_of(cluster: Cluster) -> tuple[Goal, ...]:
-    """The goals that the options of a cluster leave possible."""
+    """The goals that are possible with the options of a cluster."""
     return tuple(goal for goal in GOALS.values() if goal.possible(cluster))
 
 
 class OpenGoals:
-    """The goals of a cluster that a search has still to meet: all that are possible there, but for
-    those that are `met` already."""
+    """The possible goals of a cluster that a search has not `met` yet."""
 
     def __init__(self, cluster: Cluster, met: Iterable[str] = ()) -> None:
         self.cluster = cluster
@@ -30,11 +30,11 @@ class OpenGoals:
                 self._by_kind.setdefault(goal.kind, []).append(goal)
 
     def met(self, step: Step) -> Iterator[str]:
-        """The ids of those that a step meets."""
+        """The ids of the goals that a step meets."""
         for goal in self._by_kind.get(type(step.event), ()):
             if goal.seen(self.cluster, step, step.event):
                 yield goal.id
 
     def drop(self, name: str) -> None:
-        """Ask for this goal no more."""
+        """Do not look for this goal any more."""
         self._by_kind[GOALS[name].kind].remove(GOALS[name])

@@ -27,12 +27,12 @@ GOALS = (
     ),
     Goal(
         "reset_refused",
-        "a reset is refused, for blocks are in use",
+        "a reset is refused because blocks are in use",
         *(ResetPrefixCache, _refused, "resetting", "store", _under_load),
     ),
     Goal(
         "reset_with_preemption",
-        "all that runs is preempted, and the cache is emptied",
+        "all running requests are preempted, and the cache is emptied",
         *(ResetRunning, happens, "resetting", "store", _under_load),
     ),
 )

@@ -1,4 +1,4 @@
-"""Sparse retention: of windows and states only some blocks stay in the cache."""
+"""Sparse retention: only some blocks of window and Mamba groups stay in the cache."""
 
 from kvproof.invariants.goals.goal import Goal, on_some_engine
 from kvproof.model.config import Cluster
@@ -13,7 +13,7 @@ def _hits(cluster: Cluster, step: Step, event: Schedule) -> bool:
 
 
 def _not_kept(cluster: Cluster, step: Step, event: Schedule) -> bool:
-    """A full block of a window or a state was looked at, and is not cached."""
+    """A full block of a window or Mamba group is not cached."""
     cfg, engine = cluster.engine(event.engine), step.after.engine(event.engine)
     if cfg.retention is None:
         return False
@@ -32,12 +32,12 @@ _sparse = on_some_engine(lambda engine: engine.retention is not None)
 GOALS = (
     Goal(
         "hit_under_retention",
-        "a prompt hits though most blocks of windows and states were not kept",
+        "a prompt hits although most window and state blocks were not kept",
         *(Schedule, _hits, "sparse-hybrid", "hybrid", _sparse),
     ),
     Goal(
         "block_not_retained",
-        "a full block of a window or a state is not cached",
+        "a full block of a window or Mamba group is not cached",
         *(Schedule, _not_kept, "sparse-hybrid", "hybrid", _sparse),
     ),
 )

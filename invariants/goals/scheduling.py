@@ -1,5 +1,4 @@
-"""What any scheduler does: pools that run full, preemption, prompts in chunks, blocks that are left
-behind."""
+"""The basic cases of a scheduler: full pools, preemptions, chunked prompts, freed blocks."""
 
 from collections.abc import Iterator
 
@@ -19,7 +18,7 @@ def _fills(_cluster: Cluster, step: Step, event: Schedule) -> bool:
 
 
 def _computed(step: Step, event: Schedule) -> Iterator[Request]:
-    """The requests that computed tokens in this step, as they are after it."""
+    """The requests that computed tokens in this step, in their state after the step."""
     engine = step.after.engine(event.engine)
     for choice in event.chose or ():
         if isinstance(choice, Compute):
@@ -66,12 +65,12 @@ GOALS = (
     ),
     Goal(
         "shared_prefix_boundary_kept",
-        "a state is cached where prompts part",
+        "a state is cached at a shared prefix boundary",
         *(Schedule, _keeps_boundary, "hybrid-siblings", "full", _aligned),
     ),
     Goal(
         "left_behind",
-        "a request frees blocks that its layers read no more",
+        "a request frees blocks that its layers no longer read",
         *(Schedule, _leaves_behind, "window", "full", _frees),
     ),
 )

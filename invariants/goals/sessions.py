@@ -1,4 +1,4 @@
-"""Sessions: jobs whose prompt comes in several parts."""
+"""Sessions: jobs whose prompt arrives in several parts."""
 
 from kvproof.invariants.goals.goal import Goal
 from kvproof.model.config import Cluster
@@ -29,7 +29,7 @@ GOALS = (
     ),
     Goal(
         "session_gave_way",
-        "a session that waits to be served loses its blocks to another",
+        "a waiting session loses its blocks to another session",
         *(Schedule, _gives_way, "sessions", "window", _sessions),
     ),
 )

@@ -1,4 +1,4 @@
-"""An external store beside an engine."""
+"""An external store of an engine."""
 
 from kvproof.invariants.goals.goal import Goal, on_some_engine
 from kvproof.model.config import Cluster
@@ -20,12 +20,12 @@ _store = on_some_engine(lambda engine: engine.store)
 GOALS = (
     Goal(
         "loaded_from_store",
-        "a store brings tokens that the cache has lost",
+        "a store loads tokens that the cache has lost",
         *(Schedule, _brings, "store", "full", _store),
     ),
     Goal(
         "store_load_failed",
-        "a store cannot bring what a step has loaded",
+        "a store fails to load what a step needs",
         *(Complete, _fails, "store-failing", "store"),
         possible=lambda cluster: _store(cluster) and cluster.failures > 0,
     ),

@@ -1,4 +1,4 @@
-"""Reports of a connector's worker that nobody waits for."""
+"""Reports of a connector's worker that no request waits for."""
 
 from kvproof.invariants.goals.goal import Goal, happens
 from kvproof.model.events import StrayReport
@@ -6,7 +6,7 @@ from kvproof.model.events import StrayReport
 GOALS = (
     Goal(
         "stray_report",
-        "a worker reports a transfer once more, or one of a request that is gone",
+        "a worker reports a transfer a second time, or a request that is gone",
         *(StrayReport, happens, "pd-stray", "pd-full"),
         possible=lambda cluster: cluster.stray and cluster.disaggregated,
     ),

@@ -1,4 +1,4 @@
-"""KV transfers from P to D, and how they fail."""
+"""KV transfers from P to D, and their failures."""
 
 from kvproof.invariants.goals.goal import Goal, Possible, happens
 from kvproof.invariants.parties import coming_to, giver
@@ -56,12 +56,12 @@ def _hits_beside_load(cluster: Cluster) -> bool:
 
 
 def _fails(cluster: Cluster) -> bool:
-    """A read may also be refused: P's, of what D kept until its lease ended."""
+    """A read may also be refused: P's read of the tokens that D kept until its lease expired."""
     return cluster.failures > 0 or cluster.follow_up_turns
 
 
 def _somebody_waits(cluster: Cluster) -> bool:
-    """Where nothing is lost, fails or is kept for later, whoever waits gets an answer."""
+    """If nothing is lost, fails or is kept for later, each waiting engine gets an answer."""
     return cluster.losses or _fails(cluster) or cluster.pushes or cluster.follow_up_turns
 
 
@@ -81,7 +81,7 @@ GOALS = (
     ),
     Goal(
         "truncation",
-        "P leaves the end of a prompt to D",
+        "P truncates a prompt for D",
         *(Submit, _truncates, "pd-embeds", "pd-full", _pair_with(lambda c: c.prefill.has_state)),
     ),
     Goal(
@@ -91,7 +91,7 @@ GOALS = (
     ),
     Goal(
         "recomputed_load",
-        "a request whose load has failed computes its prompt itself",
+        "a request computes its prompt itself after its load failed",
         *(Schedule, _recomputes, "pd-recomputing", "pd-failing", _pair_with(_recomputing)),
     ),
     Goal(
@@ -106,7 +106,7 @@ GOALS = (
     ),
     Goal(
         "lease_expiry",
-        "whoever keeps blocks for another engine gives up waiting",
+        "the lease of blocks that one engine keeps for the other expires",
         *(LeaseExpire, happens, "pd-losing", "pd-full", _pair_with(_somebody_waits)),
     ),
 )

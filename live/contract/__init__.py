@@ -1,1 +1,1 @@
-"""The contract: all of vLLM that the adapter touches, checked before anything is driven."""
+"""The contract: every symbol of vLLM that the adapter uses, checked before anything is driven."""

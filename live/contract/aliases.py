@@ -1,8 +1,8 @@
-"""Attributes that vLLM has renamed: the adapter goes on under the names it knows.
+"""Attributes that vLLM has renamed: the adapter still uses the names that it knows.
 
-A line of the contract says it: `Request.preemption_count as num_preemptions`. The class of vLLM
-then answers to the name that it no longer has, which nothing of vLLM asks for. Reads, calls and
-what the recorder puts in the place of a method all go to the new name.
+An entry of the contract declares it: `Request.preemption_count as num_preemptions`. The class of
+vLLM then also has the old name, which vLLM itself does not use. Reads, calls and the methods that
+the recorder replaces all use the new name.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ class Alias:
 
 
 def follow(label: str, thing: Any) -> Any:
-    """The object, whose class answers to the names that the contract has for objects with this
-    label. A name that the class has by itself is left alone."""
+    """The object. Its class gets the names that the contract has for objects with this label. A
+    name that the class already has is not changed."""
     for place in _RENAMED:
         named = place.names[0] == label and hasattr(thing, place.names[-1])
         if named and not hasattr(thing, place.known_as):
@@ -36,6 +36,6 @@ def follow(label: str, thing: Any) -> Any:
 
 
 def _class_of(thing: Any, label: str) -> type:
-    """The class with the label as its name, so that its other subclasses answer as well."""
+    """The class with the label as its name, so that its other subclasses get the name too."""
     classes = type(thing).__mro__
     return next((each for each in classes if each.__name__ == label), classes[0])

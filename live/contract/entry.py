@@ -1,4 +1,4 @@
-"""One line of the contract: something of vLLM that the adapter touches."""
+"""One entry of the contract: something of vLLM that the adapter uses."""
 
 import re
 from typing import NamedTuple
@@ -12,11 +12,11 @@ _PARTS = re.compile(
 class Place(NamedTuple):
     """Where something is.
 
-    `module:Class.name` is looked up in a module, `Class.name` on a real object (see `samples`),
-    `(name)` after either is a parameter of it, and `module:Class~name` is a name or a key in the
-    code of a class that is never started. `Class.name as known` says that the adapter knows by
-    another name what objects have there (see `aliases`). `!` before a place says that it is not
-    there, which tells an older release apart.
+    `module:Class.name` is looked up in a module, `Class.name` on a real object (see
+    `contract_samples`). `(name)` after either is a parameter of it. `module:Class~name` is a name
+    or a key in the code of a class that is never instantiated. `Class.name as known` gives the name
+    by which the adapter reads the attribute (see `aliases`). `!` before a place means that it must
+    be absent, which identifies an older release.
     """
 
     absent: bool
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     @property
     def how(self) -> str:
-        """What is looked at."""
+        """The kind of the lookup."""
         if not self.names:
             return "module"
         if self.mentioned:
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The class that is to have the last name; empty for the names of a module."""
+        """The class that must have the last name; empty for names of a module."""
         return self.names[-2] if len(self.names) > 1 else ""
 
     @property
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 def place(text: str) -> Place:
-    """The place that a text of the table names."""
+    """The place that a text of the table describes."""
     if ":" not in text and text.startswith("vllm"):
         return Place(False, text, (), "", "")
     parts = _PARTS.fullmatch(text)
@@ -68,8 +68,8 @@ def place(text: str) -> Place:
 
 
 class Entry(NamedTuple):
-    """What the adapter touches, and what for. Where releases differ there are several places, and
-    one of them is enough. Without it the feature cannot be driven."""
+    """What the adapter uses, and for what. If releases differ there are several places, and one of
+    them is enough. Without any of them, the feature cannot be driven."""
 
     feature: str
     places: tuple[Place, ...]
@@ -77,12 +77,12 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The entry is told by its first place, that of the newest release."""
+        """The name of the entry: its first place, which is that of the newest release."""
         return self.places[0].name
 
 
 def entries(feature: str, *lines: tuple[str, str]) -> tuple[Entry, ...]:
-    """The entries of a feature. Places that stand for one another are given apart by `|`."""
+    """The entries of a feature. `|` separates alternative places."""
     return tuple(
         Entry(feature, tuple(map(place, places.split(" | "))), used_for)
         for places, used_for in lines

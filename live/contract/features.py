@@ -1,4 +1,4 @@
-"""What can be driven apart from other things, and which of it a cluster uses."""
+"""The features that can be driven independently, and which of them a cluster uses."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,8 +10,8 @@ CORE = "core"
 
 
 class Feature(NamedTuple):
-    """What it is, the features that it stands on, and its id in the table of features, where a
-    single one of that table needs it."""
+    """A feature, the features that it needs, and its id in the table of features if one feature of
+    that table needs it."""
 
     what: str
     needs: tuple[str, ...] = ()
@@ -22,34 +22,34 @@ FEATURES = {
     CORE: Feature("one engine with full attention: without it nothing can be driven"),
     "windows": Feature("sliding-window groups", (CORE,), "windows"),
     "states": Feature("Mamba groups", (CORE,), "mamba"),
-    "shared prefixes": Feature("blocks kept where two prompts part", (CORE,)),
+    "shared prefixes": Feature("blocks kept at a shared prefix boundary", (CORE,)),
     "retention": Feature("a sparse cache", (CORE,), "retention"),
     "partial hits": Feature("hits that end inside a block", ("states",), "partial_block_hits"),
     "priority": Feature("requests served by priority", (CORE,), "priority"),
     "aborts": Feature("requests that are aborted", (CORE,), "aborts"),
     "evictions": Feature("blocks evicted from outside", (CORE,), "evictions"),
     "resets": Feature("the prefix cache reset", (CORE,), "resets"),
-    "sessions": Feature("prompts that come in parts", (CORE,), "sessions"),
+    "sessions": Feature("prompts that arrive in parts", (CORE,), "sessions"),
     "embeddings": Feature("prompts of embeddings", (CORE,), "embeddings"),
     "async": Feature("steps that overlap", (CORE,), "async_scheduling"),
     "drafts": Feature("speculative decoding", (CORE,), "drafts"),
     "lookahead hashes": Feature(
         "block hashes that cover the next token", ("drafts",), "hash_lookahead"
     ),
-    "kv events": Feature("what an engine tells of its cache", (CORE,), "kv_events"),
+    "kv events": Feature("the KV events of an engine", (CORE,), "kv_events"),
     "connector": Feature("a KV connector", (CORE,)),
     "store": Feature("an external store of prefixes", ("connector",), "store"),
     "failed loads": Feature("loads that fail", ("connector",)),
     "P/D": Feature("requests prefilled on P and decoded on D", ("connector",), "pd"),
     "pull": Feature("D reads from P over NIXL", ("P/D",)),
     "push": Feature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
-    "turns": Feature("P reads back what D has kept", ("pull",), "follow_up_turns"),
-    "functions": Feature("single functions called on the cases of a rule", ("P/D", "windows")),
+    "turns": Feature("the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"),
+    "functions": Feature("single functions, called on the cases of a rule", ("P/D", "windows")),
 }
 
 
 def with_needs(features: Iterable[str]) -> list[str]:
-    """These features and all that they stand on, in the order of the list."""
+    """These features and all features that they need, in the order of FEATURES."""
     found: set[str] = set()
     left = list(features)
     while left:
@@ -60,7 +60,7 @@ def with_needs(features: Iterable[str]) -> list[str]:
 
 
 def used_by(cluster: Cluster) -> list[str]:
-    """The features that a cluster with its jobs uses, and all that they stand on."""
+    """The features that a cluster with its jobs uses, and all features that they need."""
     table = registry.used_by(cluster)
     besides = {
         "shared prefixes": any(e.marks_shared_prefix_boundaries for e in cluster.engines),

@@ -1,4 +1,4 @@
-"""Whether something that the contract names is there. Nothing is called."""
+"""Look up the symbols that the contract names. Nothing is called."""
 
 import importlib
 import inspect
@@ -9,15 +9,15 @@ from typing import Any
 from kvproof.live.contract.entry import Place
 
 Objects = Callable[[str], Any]
-"""Gives a real object of the class of this name. Raises where there is none."""
+"""Returns a real object of the class with this name. Raises Missing if there is none."""
 
 
 class Missing(Exception):
-    """It is not there. Says why, where there is more to say than that."""
+    """The symbol does not exist. The message has a reason if one is known."""
 
 
 def find(place: Place, objects: Objects) -> None:
-    """Look something up. Raises Missing where it is not there."""
+    """Look something up. Raises Missing if it does not exist."""
     try:
         _find(place, objects)
     except Missing as missing:
@@ -51,18 +51,18 @@ def _start(place: Place, objects: Objects) -> tuple[Any, tuple[str, ...]]:
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # a module may raise anything when it is imported
         raise Missing("" if _not_there(error, name) else last_line(error)) from error
 
 
 def _not_there(error: Exception, name: str) -> bool:
-    """Whether the module itself, or a package it is in, does not exist."""
+    """Whether the module itself, or a package that contains it, does not exist."""
     missing = getattr(error, "name", None) or ""
     return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{missing}.")
 
 
 def last_line(error: BaseException) -> str:
-    """An exception in one line: its kind, and the last line of what it says."""
+    """An exception in one line: its class and the last line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
@@ -92,7 +92,7 @@ def _parameters(called: Any) -> set[str]:
 
 
 def mentioned(kind: type) -> Iterator[str]:
-    """All names and texts in the code of a class of vLLM and of those it stands on."""
+    """All names and strings in the code of a vLLM class and its vLLM base classes."""
     for each in kind.__mro__:
         if each.__module__.split(".")[0] == "vllm":
             for value in vars(each).values():

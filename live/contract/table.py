@@ -1,6 +1,6 @@
-"""The whole contract: each module, and everything in it or on its objects that the adapter touches.
+"""The whole contract: each module, and everything in it or on its objects that the adapter uses.
 
-A line says where something is (see `entry`), what for, and in which feature.
+An entry has its place (see `entry`), its purpose and its feature.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _THINGS = (*table_core.ENTRIES, *table_features.ENTRIES, *table_transfers.ENTRIE
 
 
 def _modules() -> Iterator[Entry]:
-    """The modules without which an entry cannot be there, each for the first feature it is for."""
+    """The modules that entries need, each with the first feature that needs it."""
     order = list(FEATURES)
     needed: dict[str, list[Entry]] = {}
     for entry in _THINGS:
@@ -27,4 +27,4 @@ def _modules() -> Iterator[Entry]:
 
 
 TABLE: tuple[Entry, ...] = (*_modules(), *_THINGS)
-"""Modules come first: without one, all that is in it is missing too."""
+"""Modules come first: if a module is missing, everything in it is missing too."""

@@ -1,4 +1,4 @@
-"""The contract: what one engine with full attention needs."""
+"""The contract: the symbols that one engine with full attention needs."""
 
 from kvproof.live.contract.entry import entries
 
@@ -18,18 +18,18 @@ CONFIGURED = entries(
     (f"{CONFIG}:ModelConfig(skip_tokenizer_init)", "no tokenizer is loaded"),
     (f"{CONFIG}:ModelConfig(dtype)", "the config of an engine"),
     (f"{CONFIG}:ModelConfig(seed)", "the config of an engine"),
-    (f"{CONFIG}:ModelConfig(max_model_len)", "how long a request may be"),
+    (f"{CONFIG}:ModelConfig(max_model_len)", "the maximum length of a request"),
     (f"{CONFIG}:SchedulerConfig", "the config of an engine"),
-    (f"{CONFIG}:SchedulerConfig(max_num_seqs)", "requests that run at a time"),
-    (f"{CONFIG}:SchedulerConfig(max_num_batched_tokens)", "tokens of a step"),
-    (f"{CONFIG}:SchedulerConfig(policy)", "who is served first"),
-    (f"{CONFIG}:SchedulerConfig(max_model_len)", "how long a request may be"),
+    (f"{CONFIG}:SchedulerConfig(max_num_seqs)", "the maximum number of running requests"),
+    (f"{CONFIG}:SchedulerConfig(max_num_batched_tokens)", "the token budget of a step"),
+    (f"{CONFIG}:SchedulerConfig(policy)", "the order of requests"),
+    (f"{CONFIG}:SchedulerConfig(max_model_len)", "the maximum length of a request"),
     (f"{CONFIG}:SchedulerConfig(enable_chunked_prefill)", "prompts are computed in chunks"),
     (f"{CONFIG}:SchedulerConfig(is_encoder_decoder)", "the config of an engine"),
     (f"{CONFIG}:SchedulerConfig(disable_hybrid_kv_cache_manager)", "groups of several kinds"),
     (f"{CONFIG}:SchedulerConfig(async_scheduling)", "whether steps overlap"),
-    (f"{CONFIG}:SchedulerConfig.max_num_scheduled_tokens", "tokens of a step"),
-    (f"{CONFIG}:SchedulerConfig.get_scheduler_cls", "the scheduler that an engine takes"),
+    (f"{CONFIG}:SchedulerConfig.max_num_scheduled_tokens", "the token budget of a step"),
+    (f"{CONFIG}:SchedulerConfig.get_scheduler_cls", "the scheduler class of an engine"),
     (f"{CONFIG}:CacheConfig", "the config of an engine"),
     (f"{CONFIG}:CacheConfig(block_size)", "the size of blocks"),
     (f"{CONFIG}:CacheConfig(enable_prefix_caching)", "whether prefixes are cached"),
@@ -40,10 +40,10 @@ CONFIGURED = entries(
     (f"{CONFIG}:VllmConfig(scheduler_config)", "a part of the config"),
     (f"{CONFIG}:VllmConfig(cache_config)", "a part of the config"),
     (f"{CONFIG}:VllmConfig(device_config)", "a part of the config"),
-    (f"{CONFIG}:VllmConfig.validate_block_size", "the check an engine makes of its config"),
+    (f"{CONFIG}:VllmConfig.validate_block_size", "the config check of an engine"),
     (f"{SPECS}:KVCacheConfig", "the groups and the pool"),
     (f"{SPECS}:KVCacheConfig(num_blocks)", "the size of the pool"),
-    (f"{SPECS}:KVCacheConfig(kv_cache_tensors)", "there are none"),
+    (f"{SPECS}:KVCacheConfig(kv_cache_tensors)", "an empty list"),
     (f"{SPECS}:KVCacheConfig(kv_cache_groups)", "the groups"),
     (f"{SPECS}:KVCacheGroupSpec", "a group"),
     (f"{SPECS}:FullAttentionSpec", "a group of full attention"),
@@ -52,25 +52,25 @@ CONFIGURED = entries(
     (f"{SPECS}:FullAttentionSpec(head_size)", "the shape of a block"),
     (f"{SPECS}:FullAttentionSpec(dtype)", "the shape of a block"),
     ("vllm.v1.structured_output:StructuredOutputManager", "a scheduler is built with one"),
-    (f"{SCHEDULER}:Scheduler", "what is driven"),
-    (f"{SCHEDULER}:Scheduler(vllm_config)", "it is built"),
-    (f"{SCHEDULER}:Scheduler(kv_cache_config)", "it is built"),
-    (f"{SCHEDULER}:Scheduler(structured_output_manager)", "it is built"),
-    (f"{SCHEDULER}:Scheduler(block_size)", "it is built"),
+    (f"{SCHEDULER}:Scheduler", "the driven scheduler"),
+    (f"{SCHEDULER}:Scheduler(vllm_config)", "the scheduler is built"),
+    (f"{SCHEDULER}:Scheduler(kv_cache_config)", "the scheduler is built"),
+    (f"{SCHEDULER}:Scheduler(structured_output_manager)", "the scheduler is built"),
+    (f"{SCHEDULER}:Scheduler(block_size)", "the scheduler is built"),
     (
         f"{SCHEDULER}:Scheduler(hash_block_size)"
         f" | !{MANAGERS}:SingleTypeKVCacheManager.get_num_blocks_to_allocate(apply_admission_cap)",
-        "tokens of a block hash, which older releases take for those of a block",
+        "tokens of a block hash; in older releases always the block size",
     ),
-    (f"{SCHEDULER}:Scheduler(log_stats)", "it is built"),
+    (f"{SCHEDULER}:Scheduler(log_stats)", "the scheduler is built"),
 )
 
 REQUESTS = entries(
     "core",
-    ("vllm.sampling_params:SamplingParams", "what a request asks for"),
+    ("vllm.sampling_params:SamplingParams", "the sampling parameters of a request"),
     ("vllm.sampling_params:SamplingParams(max_tokens)", "the length of its answer"),
     ("vllm.sampling_params:SamplingParams(ignore_eos)", "no answer ends early"),
-    ("vllm.sampling_params:SamplingParams(extra_args)", "what a router tells"),
+    ("vllm.sampling_params:SamplingParams(extra_args)", "the parameters from a router"),
     ("vllm.utils.hashing:sha256", "hashes of blocks"),
     (f"{UTILS}:init_none_hash", "hashes of blocks"),
     (f"{UTILS}:get_request_block_hasher", "hashes of blocks"),
@@ -82,18 +82,18 @@ REQUESTS = entries(
             *("arrival_time", "block_hasher"),
         )
     ),
-    ("Request.request_id", "its name"),
-    ("Request.block_hashes", "the names of prefixes"),
-    ("Request.status", "its status"),
-    ("Request.num_prompt_tokens", "how long its prompt is"),
+    ("Request.request_id", "the id of a request"),
+    ("Request.block_hashes", "the hashes of prefixes"),
+    ("Request.status", "the status of a request"),
+    ("Request.num_prompt_tokens", "the length of its prompt"),
     ("Request.output_token_ids", "its answer"),
     ("Request.max_tokens", "the length of its answer"),
-    ("Request.num_computed_tokens", "how far it has come"),
-    ("Request.num_preemptions", "whether it was preempted"),
-    ("Request.num_output_placeholders", "outputs that are still to come"),
-    (f"{REQUEST}:RequestStatus", "its status"),
+    ("Request.num_computed_tokens", "its computed tokens"),
+    ("Request.num_preemptions", "its number of preemptions"),
+    ("Request.num_output_placeholders", "outputs that are pending"),
+    (f"{REQUEST}:RequestStatus", "the status of a request"),
     *(
-        (f"{REQUEST}:RequestStatus.{name}", "its status")
+        (f"{REQUEST}:RequestStatus.{name}", "the status of a request")
         for name in (
             *("WAITING", "RUNNING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS", "is_finished"),
             *("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"),
@@ -106,45 +106,45 @@ STEPS = entries(
     ("Scheduler.add_request", "a request arrives"),
     ("Scheduler.schedule", "a step is scheduled"),
     ("Scheduler.update_from_output", "the output of a step arrives"),
-    ("Scheduler.shutdown", "it is closed"),
-    ("Scheduler._preempt_request", "a preemption is noted"),
-    ("Scheduler._update_waiting_for_remote_kv", "the end of a load is noted"),
+    ("Scheduler.shutdown", "the scheduler is closed"),
+    ("Scheduler._preempt_request", "a preemption is recorded"),
+    ("Scheduler._update_waiting_for_remote_kv", "the end of a load is recorded"),
     ("Scheduler.requests", "the requests of an engine"),
-    ("Scheduler.running", "the requests that run"),
-    ("vllm.v1.core.sched.request_queue:RequestQueue", "the queues of requests that wait"),
+    ("Scheduler.running", "the running requests"),
+    ("vllm.v1.core.sched.request_queue:RequestQueue", "the queues of waiting requests"),
     ("Scheduler.kv_cache_manager", "the pool and the groups"),
-    ("KVCacheManager.allocate_slots", "an admission and its blocks are noted"),
-    ("KVCacheManager.allocate_slots(num_new_tokens)", "an admission is noted"),
-    ("KVCacheManager.allocate_slots(num_new_computed_tokens)", "its hit is noted"),
-    ("KVCacheManager.allocate_slots(num_external_computed_tokens)", "its load is noted"),
-    ("KVCacheManager.get_block_ids", "the blocks a request holds"),
+    ("KVCacheManager.allocate_slots", "an admission and its blocks are recorded"),
+    ("KVCacheManager.allocate_slots(num_new_tokens)", "an admission is recorded"),
+    ("KVCacheManager.allocate_slots(num_new_computed_tokens)", "its hit is recorded"),
+    ("KVCacheManager.allocate_slots(num_external_computed_tokens)", "its load is recorded"),
+    ("KVCacheManager.get_block_ids", "the blocks of a request"),
     ("KVCacheManager.coordinator", "the groups"),
     ("KVCacheManager.block_pool", "the pool"),
-    ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction is noted"),
+    ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction is recorded"),
     (
         "KVCacheCoordinator.get_num_blocks_to_allocate(apply_admission_cap)"
         f" | !{SCHEDULER}:Scheduler(hash_block_size)",
-        "which prediction counts, where a release makes two",
+        "which prediction is used, if a release makes two",
     ),
     ("KVCacheCoordinator.single_type_managers", "the groups"),
     ("SingleTypeKVCacheManager.req_to_blocks", "the block tables"),
-    ("SingleTypeKVCacheManager.num_cached_block", "how many blocks are cached"),
+    ("SingleTypeKVCacheManager.num_cached_block", "the number of cached blocks"),
     ("BlockPool.blocks", "the blocks"),
-    ("BlockPool.get_num_free_blocks", "the room there is"),
+    ("BlockPool.get_num_free_blocks", "the number of free blocks"),
     ("BlockPool.free_block_queue", "the free queue"),
     ("BlockPool.cached_block_hash_to_block", "the prefix cache"),
     ("BlockHashToBlockMap._cache", "the prefix cache"),
     ("FreeKVCacheBlockQueue.get_all_free_blocks", "the free queue"),
-    ("KVCacheBlock.block_id", "which block it is"),
-    ("KVCacheBlock.ref_cnt", "who holds it"),
-    ("KVCacheBlock.block_hash", "what is cached in it"),
+    ("KVCacheBlock.block_id", "the id of a block"),
+    ("KVCacheBlock.ref_cnt", "its reference count"),
+    ("KVCacheBlock.block_hash", "its cached prefix"),
     ("KVCacheBlock.is_null", "whether it is the null block"),
     (f"{UTILS}:KVCacheBlock", "a block"),
     (f"{UTILS}:get_block_hash", "the key of a cached block"),
     (f"{UTILS}:get_group_id", "the key of a cached block"),
     (
         f"{UTILS}:resolve_block_hashes | {UTILS}:BlockHashListWithBlockSize",
-        "hashes of blocks of another size",
+        "hashes for another block size",
     ),
 )
 
@@ -153,21 +153,21 @@ WORKER = entries(
     ("vllm.v1.core.sched.output:SchedulerOutput", "a step"),
     ("vllm.v1.core.sched.output:SchedulerOutput.make_empty", "a step that computes nothing"),
     *(
-        (f"SchedulerOutput.{name}", "what the worker is told of a step")
+        (f"SchedulerOutput.{name}", "a step, as the worker receives it")
         for name in (
             *("scheduled_new_reqs", "scheduled_cached_reqs", "num_scheduled_tokens"),
             *("finished_req_ids", "preempted_req_ids"),
         )
     ),
     *(
-        (f"NewRequestData.{name}", "what the worker is told of a new request")
+        (f"NewRequestData.{name}", "a new request, as the worker receives it")
         for name in (
             *("req_id", "prompt_token_ids", "prompt_embeds", "prefill_token_ids"),
             *("block_ids", "num_computed_tokens"),
         )
     ),
     *(
-        (f"CachedRequestData.{name}", "what the worker is told of a request that it knows")
+        (f"CachedRequestData.{name}", "a known request, as the worker receives it")
         for name in (
             *("req_ids", "resumed_req_ids", "new_block_ids", "num_computed_tokens"),
             "num_output_tokens",
@@ -177,9 +177,9 @@ WORKER = entries(
     (f"{OUTPUTS}:ModelRunnerOutput(req_ids)", "the output of a step"),
     (f"{OUTPUTS}:ModelRunnerOutput(req_id_to_index)", "the output of a step"),
     (f"{OUTPUTS}:ModelRunnerOutput(sampled_token_ids)", "the output of a step"),
-    ("EngineCoreOutputs.outputs", "what an engine answers"),
-    ("EngineCoreOutput.request_id", "what an engine answers"),
-    ("EngineCoreOutput.kv_transfer_params", "what P leaves to D"),
+    ("EngineCoreOutputs.outputs", "the answer of an engine"),
+    ("EngineCoreOutput.request_id", "the answer of an engine"),
+    ("EngineCoreOutput.kv_transfer_params", "the transfer parameters from P to D"),
 )
 
 ENTRIES = (*CONFIGURED, *REQUESTS, *STEPS, *WORKER)

@@ -1,4 +1,4 @@
-"""The contract: what single features of one engine need."""
+"""The contract: the symbols that single features of one engine need."""
 
 from kvproof.live.contract.entry import entries
 from kvproof.live.contract.table_core import (
@@ -17,66 +17,66 @@ EVENTS = "vllm.distributed.kv_events"
 GROUPS = (
     *entries(
         "windows",
-        (f"{SPECS}:SlidingWindowSpec", "a group of a window"),
-        (f"{SPECS}:SlidingWindowSpec(sliding_window)", "how wide it is"),
+        (f"{SPECS}:SlidingWindowSpec", "a sliding-window group"),
+        (f"{SPECS}:SlidingWindowSpec(sliding_window)", "its width in tokens"),
     ),
     *entries(
         "states",
-        (f"{SPECS}:MambaSpec", "a group of states"),
-        (f"{SPECS}:MambaSpec(block_size)", "the distance of cached states"),
+        (f"{SPECS}:MambaSpec", "a Mamba group"),
+        (f"{SPECS}:MambaSpec(block_size)", "the distance between cached states, in tokens"),
         (f"{SPECS}:MambaSpec(shapes)", "the shape of a state"),
         (f"{SPECS}:MambaSpec(dtypes)", "the shape of a state"),
         (f"{SPECS}:MambaSpec(mamba_cache_mode)", "whether states are cached"),
-        (f"{SPECS}:MambaSpec(num_speculative_blocks)", "states after drafts"),
+        (f"{SPECS}:MambaSpec(num_speculative_blocks)", "the states of drafts"),
         (f"{CONFIG}:CacheConfig.mamba_cache_mode", "whether states are cached"),
-        (f"{CONFIG}:CacheConfig.mamba_block_size", "the distance of cached states"),
+        (f"{CONFIG}:CacheConfig.mamba_block_size", "the distance between cached states, in tokens"),
     ),
     *entries(
         "shared prefixes",
         (
             f"Request.shared_prefix_boundary | !{KV_CACHE_MANAGER}(max_in_flight_tokens)",
-            "where two prompts part, of which older releases keep no note",
+            "the shared prefix boundary; older releases have none",
         ),
     ),
     *entries(
         "retention",
-        (f"{SPECS}:KVCacheConfig(prefix_cache_retention_interval)", "how much is kept"),
+        (f"{SPECS}:KVCacheConfig(prefix_cache_retention_interval)", "the retention interval"),
     ),
     *entries(
         "partial hits",
-        ("KVCacheCoordinator.enable_partial_hash_hits", "whether they are on"),
+        ("KVCacheCoordinator.enable_partial_hash_hits", "whether hits may end inside a block"),
         ("SchedulerOutput.kv_cache_block_copies", "blocks that the worker copies"),
-        ("BlockPool.cached_block_hashes_by_block", "further prefixes in a block"),
+        ("BlockPool.cached_block_hashes_by_block", "other prefixes of the same block"),
     ),
 )
 
 ENVIRONMENT = (
     *entries(
         "priority",
-        (f"{REQUEST}:Request(priority)", "who is served first"),
+        (f"{REQUEST}:Request(priority)", "the order of requests"),
     ),
     *entries(
         "aborts",
-        ("Scheduler.finish_requests", "a user leaves"),
-        (f"{REQUEST}:RequestStatus.FINISHED_ABORTED", "a user leaves"),
+        ("Scheduler.finish_requests", "a request is aborted"),
+        (f"{REQUEST}:RequestStatus.FINISHED_ABORTED", "a request is aborted"),
     ),
     *entries("evictions", ("KVCacheManager.evict_blocks", "a block is evicted")),
     *entries(
         "resets",
         ("Scheduler.reset_prefix_cache", "the cache is reset"),
-        ("Scheduler.reset_prefix_cache(reset_running_requests)", "the same under load"),
+        ("Scheduler.reset_prefix_cache(reset_running_requests)", "a reset with running requests"),
     ),
     *entries(
         "sessions",
         (f"{REQUEST}:Request(resumable)", "a part of a session"),
-        ("Request.resumable", "whether more may come"),
-        ("Request.prompt_token_ids", "the parts so far"),
+        ("Request.resumable", "whether more parts may arrive"),
+        ("Request.prompt_token_ids", "the parts of the prompt so far"),
         (f"{REQUEST}:RequestStatus.WAITING_FOR_STREAMING_REQ", "a session waits for a part"),
     ),
     *entries(
         "embeddings",
-        (f"{CONFIG}:ModelConfig(enable_prompt_embeds)", "they are allowed"),
-        (f"{REQUEST}:Request(prompt_embeds)", "a prompt of them"),
+        (f"{CONFIG}:ModelConfig(enable_prompt_embeds)", "prompt embeddings are enabled"),
+        (f"{REQUEST}:Request(prompt_embeds)", "a prompt of embeddings"),
     ),
 )
 
@@ -84,9 +84,9 @@ STEPS = (
     *entries(
         "async",
         ("Request.num_stale_output_tokens", "outputs that a preemption made stale"),
-        ("Request.drop_stale_output", "what becomes of them"),
-        ("Scheduler.deferred_frees", "blocks that wait for a step"),
-        ("Scheduler.processed_step_seq", "which steps are done"),
+        ("Request.drop_stale_output", "whether a stale output is dropped"),
+        ("Scheduler.deferred_frees", "blocks that are freed when a step ends"),
+        ("Scheduler.processed_step_seq", "the last processed step"),
         ("Request.spec_token_ids", "drafts to verify"),
         ("SchedulerOutput.scheduled_spec_decode_tokens", "drafts to verify"),
     ),
@@ -103,7 +103,7 @@ STEPS = (
         (
             f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)"
             f" | !{KV_CACHE_MANAGER}(num_hash_lookahead_tokens)",
-            "hashes that cover no later token, where a release has others",
+            "hashes without lookahead tokens, if a release has both kinds",
         ),
         (f"{CONFIG}:ParallelConfig", "a drafter"),
         (f"{CONFIG}:VllmConfig(speculative_config)", "a part of the config"),
@@ -115,39 +115,42 @@ STEPS = (
     ),
     *entries(
         "lookahead hashes",
-        (f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)", "they are switched on"),
+        (
+            f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)",
+            "hashes that cover later tokens",
+        ),
         (f"{UTILS}:get_request_block_hasher(num_hash_lookahead_tokens)", "the hashes of a request"),
-        ("Scheduler.num_hash_lookahead_tokens", "how many tokens they cover"),
-        (f"{EVENTS}:BlockStored.lookahead_token_ids", "those tokens, as KV events tell them"),
+        ("Scheduler.num_hash_lookahead_tokens", "the number of tokens that they cover"),
+        (f"{EVENTS}:BlockStored.lookahead_token_ids", "these tokens in KV events"),
     ),
     *entries(
         "kv events",
-        (f"{CONFIG}:KVEventsConfig", "they are switched on"),
-        (f"{CONFIG}:KVEventsConfig(enable_kv_cache_events)", "they are switched on"),
-        (f"{CONFIG}:KVEventsConfig(publisher)", "they go nowhere"),
+        (f"{CONFIG}:KVEventsConfig", "KV events are enabled"),
+        (f"{CONFIG}:KVEventsConfig(enable_kv_cache_events)", "KV events are enabled"),
+        (f"{CONFIG}:KVEventsConfig(publisher)", "KV events are not sent"),
         (f"{CONFIG}:VllmConfig(kv_events_config)", "a part of the config"),
-        ("Scheduler.kv_event_publisher", "where they are handed out"),
-        ("EventPublisher.publish", "where they are handed out"),
-        (f"{EVENTS}:KVEventBatch.events", "what is handed out"),
-        ("KVCacheManager.take_events", "what is left"),
+        ("Scheduler.kv_event_publisher", "the publisher of KV events"),
+        ("EventPublisher.publish", "the publisher of KV events"),
+        (f"{EVENTS}:KVEventBatch.events", "the published KV events"),
+        ("KVCacheManager.take_events", "the KV events that are not published yet"),
         (f"{EVENTS}:AllBlocksCleared", "the cache was reset"),
         (f"{EVENTS}:BlockRemoved", "a block is no longer cached"),
-        (f"{EVENTS}:BlockRemoved.block_hashes", "which block"),
-        (f"{EVENTS}:BlockRemoved.group_idx", "of which group"),
+        (f"{EVENTS}:BlockRemoved.block_hashes", "the hash of the block"),
+        (f"{EVENTS}:BlockRemoved.group_idx", "the group"),
         (f"{EVENTS}:BlockStored", "blocks are cached"),
-        (f"{EVENTS}:BlockStored.block_hashes", "which blocks"),
-        (f"{EVENTS}:BlockStored.group_idx", "of which group"),
-        (f"{EVENTS}:BlockStored.parent_block_hash", "after which block"),
-        (f"{EVENTS}:BlockStored.token_ids", "with which tokens"),
-        (f"{UTILS}:BlockHash", "the hash that is told"),
-        (f"{UTILS}:maybe_convert_block_hash", "the hash that is told"),
+        (f"{EVENTS}:BlockStored.block_hashes", "the hashes of the blocks"),
+        (f"{EVENTS}:BlockStored.group_idx", "the group"),
+        (f"{EVENTS}:BlockStored.parent_block_hash", "the hash of their parent"),
+        (f"{EVENTS}:BlockStored.token_ids", "their tokens"),
+        (f"{UTILS}:BlockHash", "the reported hash"),
+        (f"{UTILS}:maybe_convert_block_hash", "the reported hash"),
     ),
 )
 
 FUNCTIONS = entries(
     "functions",
     ("vllm.v1.core.kv_cache_coordinator:replay_boundaries", "retention"),
-    (f"{MANAGERS}:SlidingWindowManager", "what a window keeps"),
+    (f"{MANAGERS}:SlidingWindowManager", "the blocks that a window keeps"),
     (f"{MANAGERS}:SlidingWindowManager._contiguous_blocks_for_hit", "hits of a window"),
     (f"{MANAGERS}:SlidingWindowManager.reachable_block_mask", "retention"),
     *(
@@ -161,21 +164,21 @@ FUNCTIONS = entries(
     ("SingleTypeKVCacheManager.get_num_blocks_to_allocate", "predictions"),
     ("SingleTypeKVCacheManager.add_local_computed_blocks", "the counter of cached blocks"),
     ("SingleTypeKVCacheManager.block_size", "predictions"),
-    ("SingleTypeKVCacheManager.block_pool", "blocks to put in place"),
+    ("SingleTypeKVCacheManager.block_pool", "blocks for a test state"),
     (f"{MANAGERS}:MambaManager~_allocated_block_reqs", "predictions of a state"),
-    ("BlockPool.get_new_blocks", "blocks to put in place"),
-    ("BlockPool.free_blocks", "blocks to put in place"),
-    ("BlockPool.null_block", "blocks to put in place"),
-    ("Request.append_output_token_ids", "a request that has come far"),
+    ("BlockPool.get_new_blocks", "blocks for a test state"),
+    ("BlockPool.free_blocks", "blocks for a test state"),
+    ("BlockPool.null_block", "blocks for a test state"),
+    ("Request.append_output_token_ids", "a request with output tokens"),
     ("Request.num_tokens", "the length of a request"),
     ("Request.prompt_embeds", "the length of a request"),
     (f"{SCHEDULER}:Scheduler._mamba_block_aligned_split", "chunks"),
     ("KVCacheManager.get_computed_blocks", "hits"),
     ("KVCacheManager.allocate_slots(delay_cache_blocks)", "a load"),
     ("Scheduler.finished_recving_kv_req_ids", "a load that has ended"),
-    ("NixlConnectorScheduler._get_remote_prefill_token_count", "what P leaves to D"),
-    ("NixlConnectorScheduler._truncate_request_for_prefill", "what P leaves to D"),
-    ("NixlConnectorScheduler.get_exchange_clipped_blocks", "what P offers"),
+    ("NixlConnectorScheduler._get_remote_prefill_token_count", "the tokens that P and D transfer"),
+    ("NixlConnectorScheduler._truncate_request_for_prefill", "the tokens that P and D transfer"),
+    ("NixlConnectorScheduler.get_exchange_clipped_blocks", "the blocks that P offers"),
 )
 
 ENTRIES = (*GROUPS, *ENVIRONMENT, *STEPS, *FUNCTIONS)

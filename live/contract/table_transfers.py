@@ -1,4 +1,4 @@
-"""The contract: what transfers between engines, and loads from a store, need."""
+"""The contract: the symbols that KV transfers and loads from a store need."""
 
 from kvproof.live.contract.entry import entries
 from kvproof.live.contract.table_core import CONFIG, OUTPUTS
@@ -14,7 +14,7 @@ WORKERS = (
     f"{NIXL}.worker:NixlConnectorWorker",
     f"{UP_TO_0_19}:NixlConnectorWorker",
 )
-"""Where the NIXL worker is, newest release first."""
+"""The places of the NIXL worker, newest release first."""
 
 
 def _any(places: tuple[str, ...], rest: str = "") -> str:
@@ -37,32 +37,32 @@ CONNECTOR = (
             )
         ),
         (f"{CONFIG}:VllmConfig(kv_transfer_config)", "a part of the config"),
-        (f"{OUTPUTS}:KVConnectorOutput", "what a worker reports"),
+        (f"{OUTPUTS}:KVConnectorOutput", "the report of a worker"),
         (f"{OUTPUTS}:ModelRunnerOutput(kv_connector_output)", "a worker reports"),
         ("Scheduler.connector", "the connector of an engine"),
-        ("SchedulerOutput.kv_connector_metadata", "what it tells its worker"),
+        ("SchedulerOutput.kv_connector_metadata", "the metadata for its worker"),
     ),
     *entries(
         "store",
-        (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "a connector of ours"),
-        (f"{BASE}:KVConnectorBase_V1", "what it stands on"),
-        (f"{BASE}:KVConnectorBase_V1(vllm_config)", "it is built"),
-        (f"{BASE}:KVConnectorBase_V1(role)", "it is built"),
-        (f"{BASE}:KVConnectorBase_V1(kv_cache_config)", "it is built"),
-        (f"{BASE}:SupportsHMA", "what it stands on"),
-        (f"{BASE}:KVConnectorMetadata", "what it tells its worker"),
+        (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "the connector class of kvproof"),
+        (f"{BASE}:KVConnectorBase_V1", "its base class"),
+        (f"{BASE}:KVConnectorBase_V1(vllm_config)", "the connector is built"),
+        (f"{BASE}:KVConnectorBase_V1(role)", "the connector is built"),
+        (f"{BASE}:KVConnectorBase_V1(kv_cache_config)", "the connector is built"),
+        (f"{BASE}:SupportsHMA", "its base class"),
+        (f"{BASE}:KVConnectorMetadata", "the metadata for its worker"),
         *(
-            (f"{BASE}:KVConnectorBase_V1.{name}", "vLLM asks it")
+            (f"{BASE}:KVConnectorBase_V1.{name}", "vLLM calls it")
             for name in (
                 *("get_num_new_matched_tokens", "update_state_after_alloc"),
                 *("build_connector_meta", "request_finished", "start_load_kv"),
                 *("wait_for_layer_load", "save_kv_layer", "wait_for_save"),
             )
         ),
-        (f"{BASE}:SupportsHMA.request_finished_all_groups", "vLLM asks it"),
-        ("Request.all_token_ids", "what it could bring"),
+        (f"{BASE}:SupportsHMA.request_finished_all_groups", "vLLM calls it"),
+        ("Request.all_token_ids", "the tokens that it could load"),
         ("KVCacheBlocks.get_block_ids", "the blocks it fills"),
-        (f"{OUTPUTS}:KVConnectorOutput(invalid_block_ids)", "what it could not bring"),
+        (f"{OUTPUTS}:KVConnectorOutput(invalid_block_ids)", "the blocks that it failed to load"),
     ),
     *entries(
         "failed loads",
@@ -83,7 +83,7 @@ CONNECTOR = (
         ),
         ("KVCacheGroupSpec.kv_cache_spec", "the groups that are transferred"),
         *(
-            (f"NixlConnectorScheduler~{key}", "what engines tell each other")
+            (f"NixlConnectorScheduler~{key}", "the transfer parameters")
             for key in ("do_remote_prefill", "do_remote_decode", "remote_block_ids")
         ),
     ),
@@ -96,14 +96,14 @@ PULL = entries(
         _any(WORKERS, "._apply_prefix_caching") + " | " + _any(WORKERS, "._read_blocks"),
         "blocks are paired",
     ),
-    ("NixlConnectorMetadata.reqs_to_recv", "what D is to read"),
-    ("NixlConnectorScheduler._reqs_need_recv", "what D has still to tell P"),
+    ("NixlConnectorMetadata.reqs_to_recv", "the reads of D"),
+    ("NixlConnectorScheduler._reqs_need_recv", "the reports that D still sends to P"),
     (_metadata("ReqMeta.local_block_ids"), "the blocks D reads into"),
     (_metadata("ReqMeta.remote"), "the blocks D reads"),
     (_metadata("RemoteMeta.block_ids"), "the blocks D reads"),
     (
         f"{NIXL}.metadata:ReqMeta.awaiting_kvs | !{OUTPUTS}:KVConnectorOutput(failed_recving)",
-        "whether D waits, which older releases tell by an empty list",
+        "whether D waits; older releases use an empty list",
     ),
 )
 
@@ -119,27 +119,27 @@ PUSH = entries(
     "push",
     (f"{NIXL}:NixlPushConnector", "the connector"),
     (PUSH_WORKER, "its worker"),
-    (f"{PUSH_WORKER}.start_load_kv", "an engine's step reaches it"),
-    (f"{PUSH_WORKER}.get_transfer_results", "it tells the ends of writes"),
-    (f"{PUSH_WORKER}._push_writer_loop", "it writes"),
+    (f"{PUSH_WORKER}.start_load_kv", "a step of the engine starts"),
+    (f"{PUSH_WORKER}.get_transfer_results", "the writes that have ended"),
+    (f"{PUSH_WORKER}._push_writer_loop", "the loop that writes blocks"),
     (f"{PUSH_WORKER}~_reqs_to_send", "the leases of P"),
     (f"{PUSH_WORKER}~_sending_transfers", "writes that have not ended"),
-    (f"{PUSH_WORKER}~_push_finished_blocks", "what P has to write"),
-    (f"{PUSH_WORKER}~_pending_d_registrations", "what D has registered"),
-    (f"{NIXL}.stats:NixlKVConnectorStats", "its worker counts"),
+    (f"{PUSH_WORKER}~_push_finished_blocks", "the blocks that P must write"),
+    (f"{PUSH_WORKER}~_pending_d_registrations", "the registrations of D"),
+    (f"{NIXL}.stats:NixlKVConnectorStats", "the statistics of the worker"),
     *(
-        (f"{BASE}:KVConnectorTransferResults.{name}", "it tells the ends of writes")
+        (f"{BASE}:KVConnectorTransferResults.{name}", "the writes that have ended")
         for name in ("finished_recving", "failed_recving", "finished_sending")
     ),
-    ("NixlPushConnector.build_connector_meta", "what a scheduler tells its worker"),
-    ("NixlPushConnectorMetadata.push_registrations", "D tells P its blocks"),
-    ("NixlPushConnectorScheduler.engine_id", "what a router tells D"),
-    ("NixlPushConnectorScheduler.side_channel_host", "what a router tells D"),
-    ("NixlPushConnectorScheduler.side_channel_port", "what a router tells D"),
-    ("NixlPushConnectorScheduler._push_registration_deadlines", "how long D waits"),
-    ("Request.kv_transfer_params", "what D may still register"),
+    ("NixlPushConnector.build_connector_meta", "the metadata for a worker"),
+    ("NixlPushConnectorMetadata.push_registrations", "D registers its blocks"),
+    ("NixlPushConnectorScheduler.engine_id", "the parameters from a router"),
+    ("NixlPushConnectorScheduler.side_channel_host", "the parameters from a router"),
+    ("NixlPushConnectorScheduler.side_channel_port", "the parameters from a router"),
+    ("NixlPushConnectorScheduler._push_registration_deadlines", "the deadline of a registration"),
+    ("Request.kv_transfer_params", "the transfer parameters of a request"),
     *(
-        (f"NixlPushConnectorScheduler~{key}", "what a router tells D")
+        (f"NixlPushConnectorScheduler~{key}", "the parameters from a router")
         for key in (
             *("remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size"),
             *("remote_num_tokens", "local_block_ids"),

@@ -1,5 +1,6 @@
-"""Where vLLM is known to leave the spec: one file for each deviation, named after its finding.
+"""Known deviations: where vLLM is known to leave the spec. One file for each deviation, named after
+its finding.
 
-A run that meets one goes on, and says which it met. None is chosen by the version of vLLM: one that
-a vLLM does not have is not met.
+A run that meets a deviation continues and counts it. No deviation is selected by the version of
+vLLM: a vLLM without the deviation does not meet it.
 """

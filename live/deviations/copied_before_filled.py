@@ -1,5 +1,5 @@
-"""The copies of a step are made before the step computes: a block that the step itself fills is
-copied as it was before."""
+"""vLLM makes the copies of a step before the step computes. A block that this step fills is copied
+with its old content."""
 
 from kvproof.live.deviations.facts import GROUPS, seen
 from kvproof.model.because import About
@@ -9,13 +9,13 @@ from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """The block is one that this step copied into."""
+    """The block is the target of a copy in this step."""
     return any(c.engine == about.engine and c.target == about.block for c in step.effects.copies)
 
 
 DEVIATION = Deviation(
     name="copied_before_filled",
-    says="a hit copies a block that the same step fills, before it is filled",
+    says="a hit copies a block before the same step fills it",
     signatures=(
         seen("cached_block_holds_its_key", "Schedule", on=GROUPS)
         | seen("request_reads_its_own_prefix", "Schedule", on=("full", "window"))

@@ -1,5 +1,5 @@
-"""Where some group's own hit is longer than that of full attention, D takes the hit that all groups
-agree on, though P would bring the states."""
+"""If the hit of one group alone is longer than the hit of full attention, D uses only the common
+hit of all groups, although P would send the states."""
 
 from kvproof.live.deviations.facts import admission, covered, seen
 from kvproof.model.because import About
@@ -9,7 +9,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """Some other group has cached a prefix of the prompt that full attention has not."""
+    """Another group has cached a prefix of the prompt that full attention has not cached."""
     cfg, admitted = cluster.engine(about.engine), admission(step, about)
     if admitted is None or not admitted.external or not cfg.connected:
         return False
@@ -26,7 +26,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="deeper_state_gives_up_hit",
     says=(
-        "where a cached state lies beyond the end of the attention cache, D gives up its local hit"
+        "if a cached state covers more tokens than the attention cache, D gives up its local hit"
     ),
     signatures=seen("repeated_prompt_hits", "Schedule") | seen("hit_is_the_longest", "Schedule"),
     at_work=at_work,

@@ -1,4 +1,5 @@
-"""Of a prompt that is sent as embeddings D counts the token ids, of which there are none."""
+"""D computes the number of offered tokens from the token ids of the prompt. A prompt of embeddings
+has no token ids."""
 
 from kvproof.live.deviations.facts import admission, seen
 from kvproof.model.because import About
@@ -8,14 +9,14 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """The prompt is sent as embeddings, and nothing is loaded."""
+    """The prompt is submitted as embeddings, and nothing is loaded."""
     admitted = admission(step, about)
     return cluster.job(about.request).embeds and admitted is not None and not admitted.external
 
 
 DEVIATION = Deviation(
     name="embeddings_not_loaded",
-    says="of a prompt sent as embeddings D loads nothing",
+    says="D loads nothing of a prompt that is submitted as embeddings",
     signatures=seen("offered_tokens_are_loaded", "Schedule"),
     at_work=at_work,
 )

@@ -1,5 +1,5 @@
-"""Where blocks of P and D have unequally many kernel blocks, their lists are cut to one length from
-the end, though they do not end at the same token."""
+"""If the blocks of P and D have different numbers of kernel blocks, vLLM trims the lists at the
+front to equal length, although they do not end at the same token."""
 
 from kvproof.live.deviations.facts import loaded, on_decode, seen
 from kvproof.model.because import About
@@ -9,8 +9,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """Blocks of D that P's blocks of another width were read into, and what is read or cached of
-    them."""
+    """The finding is about blocks of D that were loaded from P's blocks of another width."""
     if not on_decode(cluster, about):
         return False
     unequal = cluster.prefill.physical_per_logical != cluster.decode.physical_per_logical
@@ -20,8 +19,8 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="end_trim_across_ratios",
     says=(
-        "lists of unequal kernel blocks are trimmed from the end, so that D's blocks get other "
-        "tokens"
+        "lists of unequal kernel blocks are paired from their ends, so D's blocks receive "
+        "other tokens"
     ),
     signatures=(
         seen("paired_offsets_are_equal", "Schedule", on=("full", "window"))

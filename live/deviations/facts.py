@@ -1,4 +1,4 @@
-"""What the circumstances of deviations are made of: plain questions about one step."""
+"""Questions about one step, from which the deviations describe their circumstances."""
 
 from kvproof.model.because import About
 from kvproof.model.config import REVERSE, Cluster
@@ -25,7 +25,7 @@ HANGS = frozenset[Signature]().union(
         ),
     )
 )
-"""That a run does not come to its end, whatever its last event is."""
+"""The run does not end, whatever its last event is."""
 
 
 def after(step: Step, about: About) -> Engine:
@@ -34,7 +34,7 @@ def after(step: Step, about: About) -> Engine:
 
 
 def request(step: Step, about: About) -> Request | None:
-    """The request that a finding is about, after the step or, where it is gone, before."""
+    """The request that a finding is about, after the step; if it is gone, before the step."""
     if not about.engine or not about.request:
         return None
     return after(step, about).find(about.request) or step.before.engine(about.engine).find(
@@ -43,13 +43,14 @@ def request(step: Step, about: About) -> Request | None:
 
 
 def holders(step: Step, about: About) -> list[Request]:
-    """The requests that hold the block a finding is about, before the step or after it."""
+    """The requests that hold the block of a finding, before or after the step."""
     engines = step.before.engine(about.engine), step.after.engine(about.engine)
     return [r for e in engines for r in e.requests if any(about.block in t for t in r.tables)]
 
 
 def loaded(step: Step, about: About) -> bool:
-    """Whether the request, or one that holds the block, has loaded tokens by its connector."""
+    """Whether the request, or a request that holds the block, has loaded tokens through its
+    connector."""
     known = request(step, about)
     concerned = [known] if known is not None else holders(step, about)
     return any(r.external for r in concerned)
@@ -80,17 +81,17 @@ def allocation(step: Step, about: About) -> Allocation | None:
 
 
 def choices(step: Step) -> tuple[Choice, ...]:
-    """The choices of a scheduler step; of other events none."""
+    """The choices of a scheduler step; none for any other event."""
     return (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
 
 
 def failed_load(step: Step) -> str:
-    """The request whose load this event reports as failed; empty where none is."""
+    """The request whose load this event reports as failed; empty if there is none."""
     return step.event.failed if isinstance(step.event, Complete) else ""
 
 
 def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
-    """The transfer that the request a finding is about may load by, before the step."""
+    """The transfer from which the request of a finding may load, before the step."""
     name = about.request
     if on_prefill(cluster, about):
         name = cluster.job(about.request).follows + REVERSE
@@ -98,8 +99,8 @@ def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
 
 
 def covered(cluster: Cluster, found: Admission, tokens: int) -> bool:
-    """Whether full attention has cached the first `tokens` of an admitted prompt, all of them that
-    fill blocks."""
+    """Whether full attention has cached all full blocks of the first `tokens` tokens of an admitted
+    prompt."""
     keys = {key for key, blocks in found.cached if blocks}
     for index, group in enumerate(cluster.engine(found.engine).groups):
         ends = range(group.block_size, tokens + 1, group.block_size)

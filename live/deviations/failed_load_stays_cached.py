@@ -1,5 +1,5 @@
-"""The blocks that a store could not fill were cached with the step that loaded them, and stay so
-under the policy recompute."""
+"""vLLM caches blocks in the step that loads them. If the load fails, they stay in the cache under
+the policy `recompute`."""
 
 from kvproof.live.deviations.facts import failed_load, holders, seen
 from kvproof.model.because import About
@@ -9,7 +9,8 @@ from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """The load of a request failed with this event, and the finding is about it or its blocks."""
+    """The load of a request failed in this event, and the finding is about this request or its
+    blocks."""
     failed = failed_load(step)
     if not failed:
         return False

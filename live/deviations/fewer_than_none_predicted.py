@@ -1,5 +1,5 @@
-"""After rejected drafts a request holds more state blocks than it needs, and the difference is
-counted as blocks to be taken."""
+"""After rejected drafts a request holds more state blocks than it needs, and vLLM adds the negative
+difference to the prediction."""
 
 from kvproof.live.deviations.facts import allocation, seen
 from kvproof.model.because import About
@@ -9,7 +9,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """Drafts beside states, and fewer blocks are predicted than are taken."""
+    """The engine has drafts and Mamba groups, and the prediction is lower than the allocation."""
     cfg, taken = cluster.engine(about.engine), allocation(step, about)
     states = sum(group.aligned for group in cfg.groups)
     beside = cfg.drafts > 0 and states > 0
@@ -18,7 +18,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="fewer_than_none_predicted",
-    says="a Mamba group predicts less than no block after rejected drafts",
+    says="the prediction of a Mamba group is negative after rejected drafts",
     signatures=seen("predicted_is_taken", "Schedule"),
     at_work=at_work,
 )

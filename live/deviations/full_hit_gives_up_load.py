@@ -1,5 +1,6 @@
-"""D's attention cache covers all that P offers, and D has no state: the connector is asked for what
-lies beyond the hit, which is nothing, and is not asked again when the hit is taken back."""
+"""D's attention cache covers all tokens that P offers, and D has no Mamba state. vLLM asks the
+connector for tokens after this hit, and there are none. When it reduces the hit, it does not ask
+the connector again."""
 
 from kvproof.live.deviations.facts import admission, covered, offer, on_decode, on_prefill, seen
 from kvproof.model.because import About
@@ -9,7 +10,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """Nothing is loaded, and full attention has cached all blocks of what is offered."""
+    """Nothing is loaded, and full attention has cached all blocks of the offer."""
     admitted, offered = admission(step, about), offer(cluster, step, about)
     if admitted is None or offered is None or admitted.external:
         return False
@@ -19,7 +20,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="full_hit_gives_up_load",
-    says="where D's attention cache covers the offer and no state is there, nothing is loaded",
+    says="if D's attention cache covers the offer and D has no state, D loads nothing",
     signatures=seen("offered_tokens_are_loaded", "Schedule"),
     at_work=at_work,
 )

@@ -1,4 +1,4 @@
-"""P asks again for what D keeps, after it has asked once: nothing answers a second time."""
+"""P asks a second time for the tokens that D keeps. vLLM starts only one transfer per request."""
 
 from kvproof.live.deviations.facts import HANGS, offer, on_prefill, seen
 from kvproof.model.because import About
@@ -15,8 +15,8 @@ WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P begins to load from a transfer that is over. Or nobody runs on P, and a turn on it, whose
-    transfer is over, waits for such a load or for room to begin it."""
+    """P begins to load from a completed transfer. Or no request runs on P, and a follow-up turn
+    with a completed transfer waits for its load, or for room to begin it."""
     if not cluster.follow_up_turns:
         return False
     if about.request:
@@ -32,7 +32,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="held_is_loaded_again",
-    says="P asks a second time for what D kept, and waits for a read that does not begin",
+    says="P asks a second time for the tokens that D keeps, and no second read begins",
     signatures=seen("load_is_offered", "Schedule") | HANGS,
     at_work=at_work,
 )

@@ -1,5 +1,4 @@
-"""P takes the list that D keeps for one that ends where its own does, though D has computed
-further."""
+"""P assumes that the list of D's blocks ends at the end of P's prompt. D has computed further."""
 
 from kvproof.live.deviations.facts import holders, on_prefill, request, seen
 from kvproof.model.because import About
@@ -9,8 +8,8 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P loads what D keeps of an earlier turn, and D has computed on beyond the prompt of this
-    one."""
+    """P loads from an earlier turn of D, and D has computed more tokens than the prompt of this
+    turn has."""
     if not cluster.follow_up_turns or not on_prefill(cluster, about):
         return False
     known = request(step, about)
@@ -23,7 +22,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="held_list_ends_with_prompt",
-    says="P pairs the list that D keeps from its end, though it goes on behind P's prompt",
+    says="P pairs D's list from its end, although the list continues after P's prompt",
     signatures=(
         seen("paired_offsets_are_equal", "Schedule", on=("full", "window"))
         | seen("request_reads_its_own_prefix", "Schedule", on=("full", "window"))

@@ -1,5 +1,4 @@
-"""P loads the state that D keeps as if it were that of P's prompt, though it is the state after D's
-answer."""
+"""P loads D's state as the state of P's prompt. It is the state after D's answer."""
 
 from kvproof.live.deviations.facts import loaded, on_prefill, seen
 from kvproof.model.because import About
@@ -9,14 +8,14 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P loads what D keeps of an earlier turn, states among it."""
+    """P loads a Mamba state from an earlier turn of D."""
     states = any(group.kind == "mamba" for group in cluster.prefill.groups)
     return cluster.follow_up_turns and states and on_prefill(cluster, about) and loaded(step, about)
 
 
 DEVIATION = Deviation(
     name="held_state_is_of_the_prompt",
-    says="P goes on from the state after D's answer as if it were the state of its own prompt",
+    says="P continues from the state after D's answer as if it were the state of its own prompt",
     signatures=(
         seen("prefill_and_decode_agree", "Schedule")
         | seen("state_read_is_state_at_computed", "Schedule", on=("mamba",))

@@ -1,5 +1,5 @@
-"""A hit inside a block needs a block more than none. Where the pool is just large enough the
-request is not given a shorter one."""
+"""A request with a hit inside a block needs one block more than without the hit. If the pool has no
+room for this block, vLLM does not try a shorter hit."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
@@ -11,8 +11,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """Somebody waits who could hit inside a block, and for whose copies the empty pool is too
-    small."""
+    """A waiting request can hit inside a block, and the empty pool has no room for the copy."""
     for engine in step.after.engines:
         cfg = cluster.engine(engine.name)
         for request in engine.requests if cfg.partial_block_hits else ():
@@ -26,7 +25,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 
 DEVIATION = Deviation(
     name="hit_without_room_waits",
-    says="a request whose hit inside a block does not fit the empty pool waits for ever",
+    says="a request whose hit inside a block does not fit into the empty pool waits for ever",
     signatures=seen("step_makes_progress", "Schedule") | HANGS,
     at_work=at_work,
 )

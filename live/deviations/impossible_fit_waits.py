@@ -1,4 +1,4 @@
-"""Nothing in the scheduler rejects a request that the whole pool cannot hold."""
+"""The scheduler does not reject a request that the whole pool cannot hold."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
@@ -10,8 +10,8 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """Somebody waits, or is preempted again and again, whom an engine without other requests is not
-    sure to hold."""
+    """A request waits, or is preempted repeatedly, and an engine without other requests may not be
+    able to hold it."""
     return cluster.oversized and any(
         r.status in (WAITING, PREEMPTED, RUNNING) and not can_hold(cluster.engine(engine.name), r)
         for engine in step.after.engines
@@ -22,7 +22,8 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 DEVIATION = Deviation(
     name="impossible_fit_waits",
     says=(
-        "a request that the empty pool cannot hold is queued, and waits for ever with all behind it"
+        "a request that the empty pool cannot hold is queued, and all requests behind it "
+        "wait for ever"
     ),
     signatures=seen("step_makes_progress", "Schedule") | HANGS,
     at_work=at_work,

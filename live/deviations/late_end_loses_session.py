@@ -1,5 +1,5 @@
-"""The last token of a session's answer comes after its preemption, and the session is taken out of
-all queues."""
+"""The last token of a session's answer arrives after the preemption of the session, and vLLM
+removes the session from all queues."""
 
 from kvproof.live.deviations.facts import HANGS, request, seen
 from kvproof.model.because import About
@@ -10,7 +10,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """A session under overlapping steps is in no queue, or in several."""
+    """With overlapping steps, a session is in no queue, or in several."""
     if not cluster.sessions or not any(e.overlaps for e in cluster.engines):
         return False
     known = request(step, about)
@@ -20,7 +20,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="late_end_loses_session",
-    says="a session whose last token comes after its preemption is in no queue",
+    says="a session whose last token arrives after its preemption is in no queue",
     signatures=(
         seen("every_request_in_one_queue", "Complete")
         | seen("status_follows_the_event", "Complete")

@@ -1,5 +1,5 @@
-"""P's lease frees the blocks that P itself still writes to D. D gets what their next owner
-computes."""
+"""When P's lease expires, P frees the blocks that it still writes to D. D receives the content of
+their next owner."""
 
 from kvproof.live.deviations.facts import GROUPS, loaded, on_decode, on_prefill, seen
 from kvproof.model.because import About
@@ -10,7 +10,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P's lease may end under a write, and P still writes, or D reads what was written."""
+    """P's lease may expire during a write, and P still writes, or D reads what was written."""
     if not cluster.pushes or not cluster.losses:
         return False
     transfer = step.after.transfer(about.request)
@@ -21,7 +21,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="lease_ends_under_writer",
-    says="P frees blocks when its lease ends, though it still writes them to D",
+    says="P frees blocks when its lease expires, although it still writes them to D",
     signatures=(
         seen("nothing_reused_under_transfer", "LeaseExpire")
         | seen("request_reads_its_own_prefix", "Schedule", on=GROUPS)

@@ -1,5 +1,5 @@
-"""Beside the blocks of a load those of a step with drafts are asked for, though the load's last
-block may have room for them."""
+"""To begin a load, vLLM asks for the blocks of a step with drafts in addition to the blocks of the
+load, although the last block of the load may have room for the drafts."""
 
 from kvproof.live.deviations.facts import HANGS
 from kvproof.model.because import About
@@ -11,7 +11,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """D has a drafter, nobody on it holds blocks, and somebody waits on it to load."""
+    """D has a drafter, no request on D holds blocks, and a request waits to load."""
     if not cluster.disaggregated or not cluster.decode.drafts:
         return False
     engine = step.after.engine(cluster.decode.name)
@@ -23,7 +23,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 
 DEVIATION = Deviation(
     name="load_keeps_room_for_drafts",
-    says="a load that ends in the last blocks of the pool is never begun where D has a drafter",
+    says="D with a drafter never begins a load that needs the last blocks of the pool",
     signatures=HANGS,
     at_work=at_work,
 )

@@ -1,4 +1,4 @@
-"""A store brings a Mamba state within the step, and the block for it is not predicted."""
+"""A store loads a Mamba state within the step, and the prediction does not include its block."""
 
 from kvproof.live.deviations.facts import admission, after, allocation, choices, seen
 from kvproof.model.because import About
@@ -9,8 +9,8 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """A store brings tokens and states in this step. One block too few is predicted, or the engine
-    dies of taking it."""
+    """A store loads tokens and states in this step. The prediction is one block too low, or the
+    engine dies when it allocates this block."""
     cfg = cluster.engine(about.engine)
     if not cfg.store or not cfg.has_state:
         return False
@@ -27,8 +27,8 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="loaded_state_not_predicted",
     says=(
-        "the block for a state that a store brings is not predicted: at an exact fit the engine "
-        "dies"
+        "the prediction does not include the block for a state that a store loads; at an "
+        "exact fit the engine dies"
     ),
     signatures=seen("predicted_is_taken", "Schedule") | seen("engine_survives", "Schedule"),
     at_work=at_work,

@@ -1,5 +1,5 @@
-"""Where a block of D has more kernel blocks than one of P, D's list is longer than P's by padding,
-and the worker asserts that it is not."""
+"""If a block of D has more kernel blocks than a block of P, padding makes D's list longer than P's
+list. D's worker asserts that it is not longer."""
 
 from kvproof.live.deviations.facts import after, on_decode, seen
 from kvproof.model.because import About
@@ -9,7 +9,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """D has wider blocks, no Mamba group, and died of an assertion as it began to load."""
+    """D has wider blocks and no Mamba group, and an assertion stopped it when it began to load."""
     wider = cluster.prefill.physical_per_logical < cluster.decode.physical_per_logical
     died = after(step, about).dead.startswith("AssertionError")
     return on_decode(cluster, about) and wider and died and not cluster.decode.has_state
@@ -17,7 +17,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="longer_list_dies_across_ratios",
-    says="D dies on an assertion where its list of kernel blocks is longer than P's",
+    says="D dies on an assertion if its list of kernel blocks is longer than P's list",
     signatures=seen("engine_survives", "Schedule"),
     at_work=at_work,
 )

@@ -1,5 +1,4 @@
-"""After a load the count of cached blocks starts at the length of the table, its null blocks
-included."""
+"""After a load, `num_cached_block` starts at the length of the table, null blocks included."""
 
 from kvproof.live.deviations.facts import request, seen
 from kvproof.model.because import About
@@ -10,7 +9,8 @@ from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """A load has left null blocks in front of the table, and no more than these are counted."""
+    """A load has left null blocks at the start of the table, and the counter is not above their
+    number."""
     known = request(step, about)
     if known is None or about.group is None or not known.external or not known.tables:
         return False
@@ -21,7 +21,7 @@ def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="null_blocks_counted_as_cached",
-    says="null blocks in front of a load are counted among the cached blocks",
+    says="null blocks before the loaded tokens are counted as cached",
     signatures=seen(
         "counter_counts_only_cached",
         "Schedule",

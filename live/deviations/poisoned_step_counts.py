@@ -1,5 +1,5 @@
-"""A store could not bring what a step loaded, and the step behind it was dispatched already: its
-token is kept, and its placeholder stays."""
+"""A store failed to load the KV of a step, and the next step was already dispatched. vLLM keeps the
+token and the placeholder of the next step."""
 
 from kvproof.live.deviations.facts import HANGS, failed_load, seen
 from kvproof.model.because import About
@@ -9,8 +9,8 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """A load has failed with this event while a later step of its request was in flight, or after
-    such a failure a request is left with a placeholder that nothing will take."""
+    """A load failed in this event while a later step of its request was in flight. Or a request
+    still has a placeholder from such a failure that no output will remove."""
     if failed_load(step):
         return about.request == failed_load(step) and cluster.engine(about.engine).overlaps
     return step.after.failures > 0 and any(
@@ -25,7 +25,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="poisoned_step_counts",
-    says="after a failed load the token of the step dispatched behind it is kept",
+    says="after a failed load, the token of the next dispatched step is kept",
     signatures=(
         seen("no_token_of_a_failed_load", "Complete")
         | seen("placeholders_are_samples_in_flight", "Complete", "Submit", "Schedule")

@@ -1,4 +1,4 @@
-"""All known deviations. A new one is a file in this folder that has a `DEVIATION`."""
+"""All known deviations. A new deviation is a file in this folder with a `DEVIATION`."""
 
 import kvproof.live.deviations as room
 from kvproof.model.deviation import Deviation

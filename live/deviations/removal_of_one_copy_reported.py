@@ -1,5 +1,5 @@
-"""A removal is told when one of the blocks under a hash is given out, though another still serves
-hits."""
+"""vLLM reports a key as removed when one of its blocks is evicted, although another block still
+serves hits."""
 
 from kvproof.live.deviations.facts import GROUPS, seen
 from kvproof.model.because import About
@@ -10,8 +10,8 @@ from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """A key was told to be removed, or had more blocks before, and one is still cached under it.
-    In the same step others may be told to be stored after it."""
+    """A key was reported as removed, or had more blocks before, and one block is still cached under
+    it. In the same step, blocks after this key may be reported as stored."""
     before, after = step.before.engine(about.engine), step.after.engine(about.engine)
     removed = {(r.group, r.prefix) for r in step.effects.reports if isinstance(r, Removed)}
     stored = {(r.group, r.parent) for r in step.effects.reports if isinstance(r, Stored)}
@@ -24,7 +24,7 @@ def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="removal_of_one_copy_reported",
-    says="a KV event tells that a prefix is gone while another block is cached under it",
+    says="a KV event reports a prefix as removed while another block is cached under it",
     signatures=(
         seen("events_replay_to_the_cache", "Schedule", "Complete", "Evict", on=GROUPS)
         | seen("events_carry_their_tokens", "Schedule", "Complete", on=GROUPS)

@@ -1,5 +1,5 @@
-"""An event carries the tokens of all blocks that were looked at, and names those that were
-cached."""
+"""A KV event carries the tokens of all blocks between the first and the last, and the hashes of the
+cached blocks only."""
 
 from kvproof.live.deviations.facts import seen
 from kvproof.model.because import About
@@ -10,8 +10,8 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """A group that does not cache each block reports more tokens than its named blocks have, or
-    blocks behind one that it has not cached."""
+    """A group that does not cache every block reports more tokens than its named blocks have, or
+    blocks after a block that is not cached."""
     index = about.group or 0
     size = cluster.engine(about.engine).groups[index].block_size
     cached = {*step.before.engine(about.engine).cached, *step.after.engine(about.engine).cached}

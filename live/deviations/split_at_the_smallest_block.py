@@ -1,5 +1,5 @@
-"""The align split cuts chunks at the smallest block of all groups, so that a state is cached under
-the prefix of a wider block that it is not the state of."""
+"""The align split uses the smallest block size of all groups. A state is then cached under the
+prefix of a wider block, which has another state."""
 
 from kvproof.live.deviations.facts import seen
 from kvproof.model.because import About
@@ -9,14 +9,16 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:  # noqa: ARG001
-    """Some group has smaller blocks than the Mamba group."""
+    """Another group has a smaller block size than the Mamba group."""
     groups = cluster.engine(about.engine).groups
     return min(g.block_size for g in groups) < groups[about.group or 0].block_size
 
 
 DEVIATION = Deviation(
     name="split_at_the_smallest_block",
-    says="chunks are cut by the smallest block size, and a state is cached for a wider block",
+    says=(
+        "chunks are split by the smallest block size, and a wrong state is cached for a wider block"
+    ),
     signatures=(
         seen("cached_block_holds_its_key", "Schedule", "Complete", on=("mamba",))
         | seen("state_read_is_state_at_computed", "Schedule", on=("mamba",))

@@ -8,15 +8,14 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """The engine died of an assertion as it took such a report."""
+    """An assertion stopped the engine when it processed such a report."""
     return cluster.stray and after(step, about).dead.startswith("AssertionError")
 
 
 DEVIATION = Deviation(
     name="stray_report_dies",
     says=(
-        "a worker's report on a transfer that was reported before, or whose request is gone, "
-        "kills the engine"
+        "a second report of a transfer, or a report for a request that is gone, stops the engine"
     ),
     signatures=seen("engine_survives", "StrayReport"),
     at_work=at_work,

@@ -1,5 +1,4 @@
-"""A cached state that lies before the state to be loaded is counted among the blocks to be
-taken."""
+"""The prediction includes a cached state before the state that will be loaded."""
 
 from kvproof.live.deviations.facts import admission, allocation, seen
 from kvproof.model.because import About
@@ -9,7 +8,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """A load beside a state that is cached before its end, and one block is predicted too many."""
+    """A load has a cached state before its end, and the prediction is one block too high."""
     cfg = cluster.engine(about.engine)
     admitted, taken = admission(step, about), allocation(step, about)
     if admitted is None or taken is None or not admitted.external or not cfg.connected:
@@ -26,7 +25,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="superseded_state_reserved",
-    says="one block too many is predicted where a load brings a later state than the cached one",
+    says="the prediction is one block too high if a load replaces a cached state",
     signatures=seen("predicted_is_taken", "Schedule"),
     at_work=at_work,
 )

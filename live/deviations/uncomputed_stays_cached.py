@@ -1,5 +1,5 @@
-"""By priority a request may be preempted that was scheduled in this very step. The blocks it was to
-fill were cached with its choice, and stay so."""
+"""With priority scheduling, a request may be preempted in the step that scheduled it. Its blocks
+were cached when it was scheduled, and stay cached."""
 
 from kvproof.live.deviations.facts import GROUPS, choices, seen
 from kvproof.model.because import About
@@ -10,8 +10,8 @@ from kvproof.model.step import Step
 
 
 def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
-    """The block was freed by a request that was scheduled and preempted in this step, or is a copy
-    of such a block."""
+    """A request that was scheduled and preempted in this step freed the block, or the block is a
+    copy of such a block."""
     scheduled, blocks = set[str](), set[int | None]()
     for choice in choices(step):
         if isinstance(choice, Compute):
@@ -25,8 +25,8 @@ def at_work(_cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="uncomputed_stays_cached",
     says=(
-        "a block stays in the cache whose tokens were to be computed by a request that is "
-        "preempted in the step"
+        "a block stays in the cache although the request that was to compute it is preempted "
+        "in this step"
     ),
     signatures=(
         seen("cached_block_holds_its_key", "Schedule", on=GROUPS)

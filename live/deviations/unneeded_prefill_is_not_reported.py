@@ -1,4 +1,4 @@
-"""D does not tell P what it does not need, and P keeps its blocks until a lease ends."""
+"""D does not report to P what it does not need, and P keeps its blocks until the lease expires."""
 
 from kvproof.live.deviations.facts import on_decode, seen
 from kvproof.model.because import About
@@ -9,7 +9,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P has finished what D serves, or has ended, without a load; or D ends it before P does."""
+    """P has finished a request that D runs, or has ended, without a load."""
     offered = step.after.phase(about.request) == Phase.OFFERED
     unnoticed = step.before.phase(about.request) == Phase.AWAITED
     return cluster.pushes and on_decode(cluster, about) and (offered or unnoticed)
@@ -17,7 +17,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="unneeded_prefill_is_not_reported",
-    says="P is not told that D needs nothing of a request, and keeps its blocks",
+    says="D does not report to P that it needs nothing of a request, and P keeps the blocks",
     signatures=seen(
         "nothing_kept_for_nobody", "Schedule", "Complete", "Abort", "TransferFail", "LeaseExpire"
     )

@@ -1,5 +1,5 @@
-"""Only running requests are preempted. Sessions that wait for room keep their blocks from each
-other, and those that come later are not admitted before them."""
+"""vLLM preempts only running requests. Sessions that wait for room keep their blocks, and later
+requests are not admitted before them."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
@@ -10,7 +10,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """Nobody runs, and a session that waits holds blocks."""
+    """No request runs, and a waiting session holds blocks."""
     return cluster.sessions and any(
         not engine.running and any(r.tables and r.status == WAITING for r in engine.requests)
         for engine in step.after.engines
@@ -19,7 +19,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 
 DEVIATION = Deviation(
     name="waiting_sessions_hold_on",
-    says="sessions that wait for blocks keep theirs from each other, and nobody runs",
+    says="waiting sessions keep the blocks that other sessions wait for, and no request runs",
     signatures=seen("step_makes_progress", "Schedule") | HANGS,
     at_work=at_work,
 )

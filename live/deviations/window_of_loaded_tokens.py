@@ -1,5 +1,5 @@
-"""A window is judged by all tokens that D loads, though D computes the last one again, which looks
-back one token further."""
+"""vLLM computes the needed window from all tokens that D loads. D computes the last token again,
+and this token reads one token further to the left."""
 
 from kvproof.live.deviations.facts import seen
 from kvproof.model.because import About
@@ -21,8 +21,8 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 DEVIATION = Deviation(
     name="window_of_loaded_tokens",
     says=(
-        "the block before the window of the loaded tokens is left out of the load, and D's "
-        "first token reads it"
+        "the load omits the block before the window of the loaded tokens, and D's first "
+        "token reads it"
     ),
     signatures=seen("null_block_is_nobody", "Schedule", on=("window",)),
     at_work=at_work,

@@ -1,4 +1,4 @@
-"""D waits without a limit for P's write, though P has no such request any more, or its write
+"""D waits without limit for P's write, although P does not have the request any more, or its write
 failed."""
 
 from kvproof.live.deviations.facts import HANGS
@@ -11,7 +11,7 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """D keeps blocks for a write, and P has no such request, or its write failed."""
+    """D keeps blocks for a write, and P does not have the request, or its write failed."""
     if not cluster.pushes:
         return False
     d, p = (step.after.engine(e.name) for e in (cluster.decode, cluster.prefill))
@@ -25,7 +25,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 
 DEVIATION = Deviation(
     name="write_awaited_for_ever",
-    says="D waits for ever for a write that will not come",
+    says="D waits for ever for a write that will never come",
     signatures=HANGS,
     at_work=at_work,
 )

@@ -1,1 +1,2 @@
-"""The arithmetic of KV blocks, written once: it runs on ints, on columns and on Z3 terms."""
+"""The arithmetic of KV blocks, written once. It runs on ints, on columns of ints and on Z3
+terms."""

@@ -1,17 +1,18 @@
-"""A tiny algebra in which one formula runs on Python ints, on columns of ints and on Z3 terms.
+"""A small algebra in which one formula runs on Python ints, on columns of ints and on Z3 terms.
 
-`counts` is written in it, so the explorer evaluates and the prover proves the same text.
-Z3 and numpy are imported only where a term is theirs.
+`counts` is written in it, so the explorer evaluates and Z3 proves the same text. Z3 and numpy are
+imported only for terms of theirs.
 """
 
 import functools
 from typing import Any
 
 Num = Any
-"""An `int`, a numpy array of them (a column: one entry a state), or a `z3.ArithRef` of sort Int."""
+"""An `int`, a numpy array of ints (a column, with one entry for each state), or a `z3.ArithRef` of
+sort Int."""
 
 Truth = Any
-"""A `bool`, a numpy array of them, or a `z3.BoolRef`."""
+"""A `bool`, a numpy array of bools, or a `z3.BoolRef`."""
 
 
 def _column(*values: Any) -> bool:
@@ -19,7 +20,7 @@ def _column(*values: Any) -> bool:
 
 
 def if_(condition: Truth, then: Any, otherwise: Any) -> Any:
-    """`then` where the condition holds, else `otherwise`."""
+    """`then` if the condition holds, else `otherwise`."""
     if isinstance(condition, bool):
         return then if condition else otherwise
     if _column(condition):
@@ -64,7 +65,8 @@ def either(a: Truth, b: Truth) -> Truth:
 
 
 def div(a: Num, b: Num) -> Num:
-    """Floor division by a positive number (Z3's `/` on Int terms rounds the same way there)."""
+    """Floor division by a positive number (`/` on Z3 Int terms rounds the same way for a positive
+    divisor)."""
     plain = isinstance(a, int) and isinstance(b, int)
     return a // b if plain or _column(a, b) else a / b
 
@@ -91,15 +93,15 @@ def not_(a: Truth) -> Truth:
 
 
 def implies(a: Truth, b: Truth) -> Truth:
-    """Whether `b` holds wherever `a` does; both sides are evaluated."""
+    """Whether `b` holds if `a` holds; both sides are evaluated."""
     return either(not_(a), b)
 
 
 def all_of(*truths: Truth) -> Truth:
-    """Conjunction of any number; all of them are evaluated."""
+    """Conjunction of any number of conditions; all are evaluated."""
     return functools.reduce(both, truths, True)
 
 
 def any_of(*truths: Truth) -> Truth:
-    """Disjunction of any number; all of them are evaluated."""
+    """Disjunction of any number of conditions; all are evaluated."""
     return functools.reduce(either, truths, False)

@@ -1,4 +1,4 @@
-"""The values an integer variable may have."""
+"""The range of an integer variable."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from kvproof.model.arithmetic.algebra import Num, Truth, both
 
 
 class Range(NamedTuple):
-    """The values of one integer variable: from `lowest` up, to `highest` where it is given."""
+    """The values of one integer variable: from `lowest` up, to `highest` if it is given."""
 
     lowest: int
     highest: int | None = None
@@ -25,10 +25,10 @@ class Range(NamedTuple):
 
 
 def at_least(lowest: int) -> Range:
-    """This number and all above it."""
+    """The range from this number up."""
     return Range(lowest)
 
 
 def between(lowest: int, highest: int) -> Range:
-    """These two numbers and all between them."""
+    """The range between these two numbers, both included."""
     return Range(lowest, highest)

@@ -1,8 +1,8 @@
-"""A transition system over whole numbers, written once in the algebra.
+"""A transition system over integers, written once in the algebra.
 
 Its actions are formulas, so one text runs on ints (one step), on columns of ints (many states at
 once) and on Z3 terms (all sizes). A state is a `NamedTuple` whose fields are numbers, such tuples,
-or plain tuples of them; parameters are a `NamedTuple` of numbers.
+or plain tuples of them. Parameters are a `NamedTuple` of numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +20,12 @@ Numbers = Any
 class Action:
     """One kind of step.
 
-    `enabled` asks the state alone. `choices` gives what the step leaves open, each with the widest
-    range that parameters of ints allow; `allowed` narrows it. `then` is the state after the step.
-    `policy` is what the scheduler makes of its freedom: a step it would not take is no step of the
-    system, though all that is claimed would hold after it too, and is proved without it. All but
-    `enabled` take the choices as arguments after parameters and state.
+    `enabled` depends on the state alone. `choices` are the free values of the step, each with the
+    widest range that integer parameters permit; `allowed` narrows them. `then` is the state after
+    the step. `policy` restricts the choices to those of the scheduler: a step that the scheduler
+    would not take is not a step of the system, although the claims hold after it too and are proved
+    without `policy`. All except `enabled` take the choices as arguments after parameters and
+    state.
     """
 
     name: str
@@ -35,19 +36,22 @@ class Action:
     policy: Callable[..., Truth] = lambda *_all: True
 
     def may(self, parameters: Numbers, state: Numbers, *chosen: Num) -> Truth:
-        """Whether the step may be taken from a state with these choices."""
-        chosen_well = both(
+        """Whether the step is possible in a state with these choices."""
+        permitted = both(
             self.allowed(parameters, state, *chosen), self.policy(parameters, state, *chosen)
         )
-        return both(self.enabled(parameters, state), chosen_well)
+        return both(self.enabled(parameters, state), permitted)
 
 
 @dataclass(frozen=True)
 class System:
-    """A transition system: where it starts, the range of each number of a state, its actions, and
-    what must be true of every state. `alike` names the field whose entries may change places
-    without making a difference (a plain tuple), empty for none. Proofs are for all `parameters`
-    (the type of them) of which `given` holds."""
+    """A transition system: its initial state, the range of each number of a state, its actions, and
+    its invariants.
+
+    `alike` is the name of the field whose entries can be exchanged without an effect (a plain
+    tuple); empty if there is none. Proofs are for all `parameters` (their type) for which `given`
+    holds.
+    """
 
     name: str
     initial: Callable[[Numbers], Numbers]
@@ -60,7 +64,7 @@ class System:
 
 
 def flat(value: Numbers) -> Iterator[Num]:
-    """The numbers of a state, in order."""
+    """The numbers of a state in order."""
     if isinstance(value, tuple) and not isinstance(value, Range):
         for part in value:
             yield from flat(part)
@@ -69,7 +73,7 @@ def flat(value: Numbers) -> Iterator[Num]:
 
 
 def shaped(like: Numbers, numbers: Iterator[Num]) -> Numbers:
-    """The state of this shape with the next numbers in its places."""
+    """A state of this shape with the next numbers as its fields."""
     if not isinstance(like, tuple) or isinstance(like, Range):
         return next(numbers)
     parts = [shaped(part, numbers) for part in like]

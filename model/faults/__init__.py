@@ -1,1 +1,1 @@
-"""Historical defects, one file each: one replaced rule."""
+"""Historical defects. One file for each: one replaced rule."""

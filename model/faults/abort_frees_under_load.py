@@ -1,4 +1,5 @@
-"""#32255: the request was in WAITING_FOR_REMOTE_KVS, and nobody waited for the end of the read."""
+"""vllm#32255: a user aborted a request in the status WAITING_FOR_REMOTE_KVS. D freed its blocks at
+once, and the read from P went on and wrote them."""
 
 from kvproof.model.faults.fault import Fault
 

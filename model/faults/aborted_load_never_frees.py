@@ -1,5 +1,6 @@
-"""The review of #32255, and #46283: the delayed free waits for an event that finds nobody to
-free."""
+"""vllm#32255 (review) and vllm#46283: the blocks of an aborted load are to be freed when the
+transfer ends. When the report of its end arrives, the request is gone from the scheduler, and
+nothing frees the blocks."""
 
 from kvproof.model.faults.fault import Fault
 

@@ -1,5 +1,5 @@
-"""The other half of #42554: a request that is to load schedules no tokens, and 0 tokens after the
-align split means 'not in this step'. It is never admitted."""
+"""vllm#42554: a request that loads schedules no tokens. The align split of 0 tokens is 0, and vLLM
+reads 0 as "not in this step", so the request is never admitted."""
 
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
@@ -12,7 +12,7 @@ from kvproof.model.state import Request
 
 
 def put_off(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
-    """A load is not begun, where states are kept in align mode."""
+    """Refuse to begin a load on an engine with a Mamba group in align mode."""
     if work.cfg.aligned_group:
         raise NotAllowed("the align split leaves 0 tokens of a load")
     return begin_load(work, request, hit, recorded)
@@ -21,7 +21,7 @@ def put_off(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) ->
 FAULT = Fault(
     name="align_split_during_load",
     origin="vllm#42554",
-    mistake="the align split is applied to a load, finds 0 tokens and puts it off for ever",
+    mistake="the align split is applied to a load of 0 new tokens and defers it for ever",
     replaces=("begin_load", put_off),
     breaks=("every_request_can_finish",),
     cluster="pd",

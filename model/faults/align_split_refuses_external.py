@@ -1,5 +1,5 @@
-"""Before #42554 `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`: the
-first load of a hybrid model killed D's engine."""
+"""Before vllm#42554, `_mamba_block_aligned_split` asserted `num_external_computed_tokens == 0`. The
+first load of a hybrid model stopped D's engine."""
 
 from kvproof.model.events import Lists
 from kvproof.model.faults.fault import Fault
@@ -11,7 +11,7 @@ from kvproof.model.state import Request
 
 
 def refused(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
-    """The engine dies of the first load, where states are kept in align mode."""
+    """Stop an engine with a Mamba group in align mode at its first load."""
     if work.cfg.aligned_group:
         work.die("the align split refuses external tokens")
         return None
@@ -21,7 +21,7 @@ def refused(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) ->
 FAULT = Fault(
     name="align_split_refuses_external",
     origin="vllm#42554",
-    mistake="the align split asserts that no token is external",
+    mistake="the align split asserts that a request has no external tokens",
     replaces=("begin_load", refused),
     breaks=("engine_survives",),
     cluster="pd",

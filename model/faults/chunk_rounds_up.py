@@ -1,6 +1,6 @@
-"""The align split of a block wider than the budget (the class of vllm#36734), got wrong the other
-way round: the chunk is lengthened to the end of its block. More tokens are scheduled than a step
-may compute, and the scheduler dies on its own check of the budget."""
+"""The align split for a block wider than the token budget (compare vllm#36734), with the opposite
+mistake: the chunk is extended to the end of its block. The step then has more tokens than its
+budget, and the scheduler fails its own check."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, ceil_div, if_, min_
@@ -17,7 +17,7 @@ def to_the_end_of_its_block(
     shared_prefix_boundary: Num,
     eagle_drop_tokens: int = 0,
 ) -> Num:
-    """Up to the next boundary, or to the end of its prefill."""
+    """Extend the chunk to the next block boundary or to the end of the prefill."""
     rounded = min_(ceil_div(start + tokens, block_size) * block_size, prefill_end) - start
     longer = if_(start + tokens < prefill_end, rounded, tokens)
     return counts.align_chunk(
@@ -35,7 +35,7 @@ def to_the_end_of_its_block(
 FAULT = Fault(
     name="chunk_rounds_up",
     origin="vllm#36734",
-    mistake="a chunk is lengthened to the end of its block, beyond the budget of the step",
+    mistake="a chunk is extended to the end of its block, beyond the token budget of the step",
     replaces=("align_chunk", to_the_end_of_its_block),
     breaks=("engine_survives",),
     cluster="hybrid-chunked",

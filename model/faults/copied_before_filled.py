@@ -1,13 +1,14 @@
-"""What vLLM 0.32.0 does, found by kvproof. A request hits inside a block that another one of the
-same step is to fill. The copy is made before the step computes: it has what the block held before.
-For states vLLM waits a step; the states at hand may be older, and attention is not asked."""
+"""vLLM 0.32.0, found by kvproof. A request hits inside a block that another request of the same
+step will fill. vLLM copies the block before the step computes, so the copy holds the old content.
+For Mamba states vLLM waits one step, but it may use older states; for attention it does not
+wait."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="copied_before_filled",
     origin="kvproof, vLLM 0.32.0",
-    mistake="a block is copied for a hit in the step that fills it, before it is filled",
+    mistake="a block is copied for a hit before the step that fills it has computed",
     replaces=("filled_by_step", lambda *_: False),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="partial-evicting",

@@ -1,5 +1,6 @@
-"""The copies are made when the step has computed (the class of vllm#51766): a request has read and
-written its copy before anything was in it, and a cached state is copied after it has gone on."""
+"""The copies are made after the step has computed (compare vllm#51766). A request has then read and
+written its copy before it was filled, and a cached state is copied after the request has changed
+it."""
 
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from kvproof.model.step import Read
 def copied_at_last(
     cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: Rules
 ) -> tuple[Engine, tuple[Read, ...]]:
-    """The worker computes the step, and then makes the copies."""
+    """The worker computes the step and makes the copies after it."""
     engine, reads = memory.run(cfg, engine, batch)
     return partial_block_hits.carried_out(engine, rules), reads
 

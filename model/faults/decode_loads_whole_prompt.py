@@ -1,5 +1,5 @@
-"""Before #37310 D asked for N tokens. Its last step computes token N again, on a state that must
-then be the state of N-1 tokens and is not."""
+"""Before vllm#37310, D loaded the state of N tokens. D computes token N again, and this step needs
+the state of N - 1 tokens."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.claims import TABLES, TRANSFERS, claims
@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 
 
 def whole_prompt(prompt: Num, backoff: Num) -> Num:  # noqa: ARG001
-    """All prompt tokens, whatever D is going to compute again."""
+    """All prompt tokens, also the tokens that D computes again."""
     return prompt
 
 

@@ -1,8 +1,8 @@
-"""What vLLM 0.32.0 does, found by kvproof on the live connector. Of a prompt D has served, the end
-of the attention cache is evicted and the state survives. A later prompt asks: the state's hit is
-deeper than that of attention, so D takes what all groups agree on, which may be nothing, and loads
-from P what it has. (Where the state is not deeper, D takes the hit of attention and loads the
-rest.)"""
+"""vLLM 0.32.0, found by kvproof on the live connector. D served a prompt; later the end of its
+attention blocks is evicted, and its Mamba state stays cached. For a later prompt the state's hit is
+longer than the attention hit. D then uses only the common hit of all groups, which may be 0 tokens,
+and loads what P offers. If the state's hit is not longer, D uses the attention hit and loads the
+rest."""
 
 from collections.abc import Iterable
 
@@ -10,14 +10,18 @@ from kvproof.model.faults.fault import Fault
 
 
 def what_all_agree_on(together: int, full: int, alone: Iterable[int]) -> int:
-    """The hit of all groups, where one of them alone has more cached than full attention."""
+    """The common hit of all groups if one group alone has more tokens cached than full attention;
+    otherwise the hit of full attention."""
     return together if any(tokens > full for tokens in alone) else full
 
 
 FAULT = Fault(
     name="deeper_state_gives_up_hit",
     origin="kvproof, vLLM 0.32.0",
-    mistake="a cached state deeper than the attention cache makes D give up the hit of the latter",
+    mistake=(
+        "if a cached state covers more tokens than the attention cache, D gives up the attention "
+        "hit"
+    ),
     replaces=("hit_before_load", what_all_agree_on),
     breaks=("repeated_prompt_hits",),
     cluster="pd-remnant",

@@ -1,5 +1,5 @@
-"""#44243 took `max` over the groups' hits: what attention had lost was taken for computed because a
-Mamba state behind it survived."""
+"""vllm#44243 used the maximum of the groups' hits. A Mamba state had survived the eviction of
+attention blocks before it, and vLLM treated these attention tokens as computed."""
 
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="deepest_group_wins",
     origin="vllm#46453",
-    mistake="the hit is as long as the longest of any group",
+    mistake="the hit is the longest hit of any group",
     replaces=("hit_holds", any),
     breaks=("hit_holds_in_every_group",),
     cluster="hybrid-evicting",

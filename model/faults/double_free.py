@@ -1,4 +1,4 @@
-"""#42571: the same block twice in one batch of frees."""
+"""vllm#42571: one batch of freed blocks has the same block twice."""
 
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault

@@ -1,19 +1,19 @@
-"""Blocks were cached up to the end of a step, drafts included (the class of vllm#18668, which says
-how many they are): a rejected draft is cached, and written over."""
+"""Blocks are cached up to the end of a step, drafts included (compare vllm#18668, about the number
+of drafts). A block with a rejected draft is cached and then overwritten."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 
 def all_of_the_step(end: Num, known: Num) -> Num:  # noqa: ARG001
-    """Drafts and all."""
+    """All tokens of the step, drafts included."""
     return end
 
 
 FAULT = Fault(
     name="drafts_are_cached",
     origin="vllm#18668",
-    mistake="a block is cached though some of its tokens are drafts",
+    mistake="a block is cached although some of its tokens are drafts",
     replaces=("tokens_to_cache", all_of_the_step),
     breaks=("cached_block_holds_its_key", "writer_is_alone", "counter_counts_only_cached"),
     cluster="drafts",

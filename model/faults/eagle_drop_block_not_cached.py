@@ -1,5 +1,5 @@
-"""The mask of blocks worth hashing left out the block after a boundary, which a drafter of the
-EAGLE kind must match (vllm#44082): no hit of that window ever holds."""
+"""The mask of blocks worth hashing left out the block after a boundary, which a lookup with an
+EAGLE drafter must match (vllm#44082). No hit of this window group is possible."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth
@@ -11,16 +11,16 @@ def without_it(
     window: Num,
     block_size: Num,
     hit_unit: Num,
-    eagle_drop_tokens: int = 0,  # noqa: ARG001
+    eagle_drop_blocks: int = 0,  # noqa: ARG001
 ) -> Truth:
-    """As if there were no drafter."""
+    """The mask as if there were no drafter."""
     return counts.serves_a_hit(block, window, block_size, hit_unit)
 
 
 FAULT = Fault(
     name="eagle_drop_block_not_cached",
     origin="vllm#44082",
-    mistake="the block after a boundary is not hashed, though a drafter's hit there must match it",
+    mistake="the block after a boundary is not hashed, although a hit with a drafter must match it",
     replaces=("serves_a_hit", without_it),
     breaks=("repeated_prompt_hits",),
     cluster="window-drafts",

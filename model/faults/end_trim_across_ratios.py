@@ -1,7 +1,7 @@
-"""What vLLM 0.32.0 does, found by kvproof on the live connector. Without Mamba groups P's list is
-cut to the length of D's from its end, whatever the numbers of kernel blocks to a block are. Where a
-block of P is wider than one of D, the end of P's list is the padding of its last block: D's blocks
-are filled from later tokens, hit or not."""
+"""vLLM 0.32.0, found by kvproof on the live connector. Without Mamba groups, vLLM trims P's list at
+its front to the length of D's list, without regard to the number of kernel blocks per block. If a
+block of P is wider than a block of D, the last entries of P's list are the padding of its last
+block. D's blocks are then filled from later tokens, with or without a hit."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, max_, min_
 from kvproof.model.faults.claims import LISTS, claims
@@ -15,7 +15,7 @@ def by_count(
     remote_slots: Num,
     equal_ratios: Truth = True,  # noqa: ARG001
 ) -> tuple[Num, Num, Num, Num]:
-    """The end of P's list where D's is shorter, else the front of both."""
+    """The last entries of P's list if D's list is shorter; otherwise the first entries of both."""
     have = min_(local_slots, remote_slots)
     start = max_(remote_slots - local_slots, 0)
     return (0, have, start, start + have)

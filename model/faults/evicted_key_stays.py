@@ -1,11 +1,11 @@
-"""The class of #49125: an entry of the map outlives what its block held."""
+"""Compare vllm#49125: an entry of the hash map outlives the content of its block."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="evicted_key_stays",
     origin="vllm#49125",
-    mistake="a block that is given to a new owner stays in the map under its old key",
+    mistake="a block that is allocated to a new owner stays in the hash map under its old key",
     replaces=("forget_key", lambda engine, *_: engine),
     breaks=(
         "hash_map_is_sound",

@@ -1,6 +1,6 @@
-"""vLLM 0.32.0: where a request is to compute by itself what its store could not bring, the blocks
-stay in the cache meanwhile. If it is aborted or preempted first, the next request that begins alike
-hits blocks that nobody has written."""
+"""vLLM 0.32.0: a store fails to load some blocks, and the request recomputes them. Until then the
+blocks stay in the cache. If the request is aborted or preempted first, the next request with the
+same prefix hits blocks that were never written."""
 
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
@@ -12,7 +12,7 @@ from kvproof.model.state import Engine, Request
 def only_where_the_request_ends(
     cluster: Cluster, engine: Engine, request: Request, missing: tuple[int, ...], rules: Rules
 ) -> tuple[Engine, Request]:
-    """One that computes by itself what is missing keeps it in the cache meanwhile."""
+    """A request that recomputes its missing blocks keeps them in the cache."""
     if cluster.load_failure == "recompute":
         return engine, request
     return failed_load.uncache_missing(cluster, engine, request, missing, rules)
@@ -21,7 +21,7 @@ def only_where_the_request_ends(
 FAULT = Fault(
     name="failed_load_stays_cached",
     origin="vLLM 0.32.0",
-    mistake="blocks that a store could not fill stay cached until they are computed",
+    mistake="blocks that a store failed to load stay cached until they are recomputed",
     replaces=("uncache_missing", only_where_the_request_ends),
     breaks=(
         "cached_block_holds_its_key",

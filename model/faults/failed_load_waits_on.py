@@ -1,4 +1,5 @@
-"""A failed transfer was logged, and its request waited for the end of it for ever (vllm#35943)."""
+"""vllm#35943: a failed transfer was only logged, and its request waited for the end of the transfer
+for ever."""
 
 from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import Fault
@@ -6,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="failed_load_waits_on",
     origin="vllm#35943",
-    mistake="a request whose load has failed goes on waiting for it",
+    mistake="a request continues to wait for its load after the load has failed",
     replaces=("restart_after_failed_load", lambda request, _failed: request._replace(computed=0)),
     breaks=("every_request_can_finish",),
     cluster="pd-recomputing",

@@ -1,4 +1,4 @@
-"""What a fault is: a historical mistake as one replaced rule."""
+"""A fault: a historical mistake, as one replaced rule."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -13,16 +13,12 @@ from kvproof.model.reference.rules import Rules
 
 @dataclass(frozen=True)
 class Fault:
-    """One rule of the spec, replaced.
+    """One replaced rule of the reference.
 
-    `mistake` says in one sentence what was done wrong. `breaks` are the ids of the invariants that
-    it breaks; `cluster` names the smallest preset in which it shows, after `trace_events` events,
-    and `also_in` presets for those of `breaks` that do not show there. `concerns` says of a cluster
-    whether the fault can make a difference there; what breaks elsewhere is not its doing.
-
-    An engine of vLLM that dies of it dies in one of the functions `dies_in`: a death elsewhere
-    shows another defect. `refutes` are the claims about counts that a step under the fault breaks,
-    and `refutes_in_turn` those that a step keeps where all the others hold.
+    `mistake` describes the mistake in one sentence. `breaks` are the ids of the invariants expected
+    to find it. `cluster` is the name of the smallest preset in which it has an effect. `concerns`
+    returns for a cluster whether the fault can have an effect there; a violation in any other
+    cluster has another cause.
     """
 
     name: str
@@ -53,12 +49,12 @@ class Fault:
 
 
 def rules_with(faults: Iterable[Fault]) -> Rules:
-    """The spec with these faults switched on. Raises UsageError where two replace the same rule."""
+    """The rules with these faults. Raises UsageError if two faults replace the same rule."""
     chosen = list(faults)
     names = [f.replaces[0] for f in chosen]
     if len(set(names)) < len(names):
         raise UsageError(
-            f"The faults {', '.join(f.name for f in chosen)} replace the same rule. "
-            "Write one fault for each rule."
+            f"The faults {', '.join(f.name for f in chosen)} replace the same rule. Use one "
+            "fault for each rule."
         )
     return functools.reduce(lambda r, f: r.with_rule(*f.replaces), chosen, REFERENCE)

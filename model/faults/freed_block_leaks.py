@@ -1,5 +1,5 @@
-"""A freed block does not come back into the pool (sglang#16067, where it was a Mamba slot): the
-pool shrinks with every request."""
+"""A freed block does not return to the pool (sglang#16067, there a Mamba slot). The pool becomes
+smaller with every request."""
 
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault

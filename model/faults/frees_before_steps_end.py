@@ -1,5 +1,5 @@
-"""#45357: a request ended with the output of step N while step N + 1 was still writing its blocks.
-They were free at once, and a load of another request filled them at the same time."""
+"""vllm#45357: a request ended with the output of step N while step N + 1 still wrote its blocks.
+The blocks were free at once, and the load of another request filled them at the same time."""
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks import pool
@@ -7,7 +7,7 @@ from kvproof.model.reference.blocks import pool
 FAULT = Fault(
     name="frees_before_steps_end",
     origin="vllm#45357",
-    mistake="blocks of a request that ends are free while a step in flight still writes them",
+    mistake="the blocks of an ended request are freed while a step in flight still writes them",
     replaces=("free_behind_steps", pool.release_all),
     breaks=("settled_frees",),
     cluster="pd-async",

@@ -1,5 +1,5 @@
-"""The push connector aligned by the shorter length from the front (#48633, C3): P's prefix went
-into D's suffix whenever D had a hit."""
+"""vllm#48633, C3: the push connector paired both lists from the front, up to the shorter length.
+When D had a hit, P's first blocks were written to D's last blocks."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, min_
 from kvproof.model.faults.claims import LISTS, claims
@@ -13,7 +13,7 @@ def from_the_front(
     remote_slots: Num,
     equal_ratios: Truth = True,  # noqa: ARG001
 ) -> tuple[Num, Num, Num, Num]:
-    """As many as both have, from the start of both."""
+    """The first entries of both lists, up to the shorter length."""
     both_have = min_(local_slots, remote_slots)
     return (0, both_have, 0, both_have)
 

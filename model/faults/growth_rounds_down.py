@@ -1,4 +1,4 @@
-"""Too few blocks are counted for a request (the class of vllm#46892), and too few are taken: the
+"""The prediction for a request is too low (compare vllm#46892), and so is the allocation. The
 tokens of its last block are written to the null block."""
 
 from kvproof.model.arithmetic.algebra import Num, div, max_
@@ -7,14 +7,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def rounded_down(end: Num, block_size: Num, held_blocks: Num, skipped_blocks: Num) -> Num:
-    """Blocks that are filled only."""
+    """Number of full blocks only."""
     return max_(div(end, block_size) - max_(held_blocks, skipped_blocks), 0)
 
 
 FAULT = Fault(
     name="growth_rounds_down",
     origin="vllm#46892",
-    mistake="no block is taken for tokens that do not fill one",
+    mistake="no block is allocated for tokens that do not fill a block",
     replaces=("attention_blocks_predicted", rounded_down),
     breaks=("null_block_is_nobody", "writer_is_alone"),
     cluster="full",

@@ -1,6 +1,6 @@
-"""The counter of vllm#42547 got wrong the other way round: the blocks of a hit are not counted.
-They are cached already, are to be cached again, and the pool dies on its own check. No public
-report of the slip is known."""
+"""The counter of vllm#42547 with the opposite mistake: the blocks of a hit are not counted as
+cached. They are cached a second time, and the pool fails its own check. No public report of this
+mistake is known."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.claims import CACHING, claims
@@ -8,7 +8,7 @@ from kvproof.model.faults.fault import Fault
 
 
 def from_the_start(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
-    """As if all were new."""
+    """Count no block of the hit."""
     return 0
 
 

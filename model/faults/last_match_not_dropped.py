@@ -1,12 +1,12 @@
-"""With a drafter of the EAGLE kind the last block of a match was taken too (vllm#17137): its layers
-then read what they wrote for a prompt that goes on otherwise."""
+"""With an EAGLE drafter, the hit included the last matched block (vllm#17137). The drafter's layers
+then read what they wrote for a prompt that continues with another token."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="last_match_not_dropped",
     origin="vllm#17137",
-    mistake="a hit takes the last block that matches, though a drafter has layers in it",
+    mistake="a hit includes the last matched block, although a drafter has layers in this group",
     replaces=("matched_and_dropped", lambda _length, _block_size: ()),
     breaks=("hit_holds_in_every_group",),
     cluster="drafts",

@@ -1,5 +1,6 @@
-"""The review of #42554, not acted upon: `remote[-n:]` with n = 0. When D hits all that P offers, it
-needs no block of any group, and its empty lists are paired with all of P's."""
+"""vllm#42554 (review, not fixed there): the slice `remote[-n:]` with n = 0 is the whole list. If D
+hits all tokens that P offers, D needs no block, and its empty lists are paired with all blocks of
+P."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, if_, max_
 from kvproof.model.faults.claims import LISTS, claims
@@ -13,7 +14,8 @@ def last_of_remote(
     remote_slots: Num,
     equal_ratios: Truth = True,  # noqa: ARG001
 ) -> tuple[Num, Num, Num, Num]:
-    """All of D's list, and as many from the end of P's; from its start where that is none."""
+    """All of D's list, and as many entries from the end of P's list; all of P's list if D's list is
+    empty."""
     start = if_(local_slots == 0, 0, max_(remote_slots - local_slots, 0))
     return (0, local_slots, start, remote_slots)
 

@@ -1,6 +1,7 @@
-"""Async scheduling: the last token of an answer comes after its session was preempted. It is put
-into the queue of those that wait, as a session that waits for its user; then all that ended while
-they were preempted are taken out of it, and no queue has the session any more."""
+"""vLLM 0.32.0 with async scheduling, found by kvproof: the last token of an answer arrives after
+its session was preempted. vLLM puts the session into the waiting queue, to wait for its user. Then
+it removes all requests that ended during their preemption from this queue, and the session is in no
+queue."""
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.scheduling.sessions import wait_for_user
@@ -8,7 +9,7 @@ from kvproof.model.state import MISQUEUED, PREEMPTED, Request
 
 
 def in_no_queue(request: Request) -> Request:
-    """One that was preempted waits in no queue."""
+    """A preempted session is in no queue."""
     paused = wait_for_user(request)
     return paused._replace(status=MISQUEUED) if request.status == PREEMPTED else paused
 
@@ -16,7 +17,7 @@ def in_no_queue(request: Request) -> Request:
 FAULT = Fault(
     name="late_end_loses_session",
     origin="kvproof, vLLM 0.32.0",
-    mistake="a session whose answer ends after its preemption is taken out of every queue",
+    mistake="a session whose answer ends after its preemption is removed from every queue",
     replaces=("wait_for_user", in_no_queue),
     breaks=("every_request_in_one_queue", "every_request_can_finish"),
     cluster="sessions-async",

@@ -1,12 +1,14 @@
-"""#48245: a preemption took the placeholders of a request, and the output that was under way took
-them again: the count went below zero."""
+"""vllm#48245: a preemption removed the placeholders of a request. The pending output of the request
+removed them a second time, and the count became negative."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="late_output_takes_placeholder",
     origin="vllm#48245",
-    mistake="the output of a step before the preemption takes a placeholder that is gone",
+    mistake=(
+        "output from before a preemption removes a placeholder that the preemption already removed"
+    ),
     replaces=("placeholders_due", lambda reserved, _late: reserved),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="async-preempting",

@@ -1,5 +1,5 @@
-"""Before vllm#41383 nobody renewed P's lease: it ended while D was still reading, the blocks went
-to another request, and D was given that one's KV."""
+"""Before vllm#41383, P's lease was not renewed. It expired while D still read the blocks, P
+allocated them to another request, and D read the KV of that request."""
 
 from kvproof.model.faults.claims import TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="lease_ends_under_reader",
     origin="vllm#41383",
-    mistake="P lets its blocks go when its lease ends, though D still reads them",
+    mistake="P frees its blocks when the lease expires, although D still reads them",
     replaces=("renews_lease", lambda _reads: False),
     breaks=("nothing_reused_under_transfer",),
     cluster="pd",

@@ -1,19 +1,21 @@
-"""What vLLM 0.32.0 does on a decode node with a drafter: a load is let in only where blocks for a
-whole step with drafts are free beside it, in each attention group, though its own blocks have room
-for some of these tokens. A prompt that fits waits for ever, and so do all that came after it."""
+"""vLLM 0.32.0 on D with a drafter: a load is admitted only if, in each attention group, blocks for
+a whole step with drafts are free in addition. The blocks of the load already have room for some of
+these tokens. A prompt that fits waits for ever, and so do all requests behind it."""
 
 from kvproof.model.faults.fault import Fault
 
 
 def step_and_lookahead(drafts: int, ahead: int) -> int:
-    """A sampled token, its drafts, and what the drafter writes after them."""
+    """A sampled token, its drafts and the lookahead slots of the drafter."""
     return 1 + drafts + ahead if drafts else 0
 
 
 FAULT = Fault(
     name="load_keeps_room_for_drafts",
     origin="kvproof, vLLM 0.32.0",
-    mistake="a load waits for the blocks of a step with drafts, whatever room its own have",
+    mistake=(
+        "a load waits for the blocks of a whole step with drafts, although its own blocks have room"
+    ),
     replaces=("slots_kept_beside_load", step_and_lookahead),
     breaks=("every_request_can_finish",),
     cluster="pd-drafts-tight",

@@ -1,12 +1,13 @@
-"""#45388, mended by #44560: loads were admitted as long as there were blocks for what they load.
-Each then needed one more to go on; none could be preempted, and all waited for each other."""
+"""vllm#45388, fixed by vllm#44560: loads were admitted as long as there were blocks for the loaded
+tokens. Each loaded request then needed one more block to continue. No request could be preempted,
+and all waited for each other."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="loads_take_the_last_blocks",
     origin="vllm#45388",
-    mistake="a load may take blocks that requests begun before it need to finish",
+    mistake="a load may take blocks that earlier requests need to finish",
     replaces=("leaves_room", lambda _needed, _free: True),
     breaks=("every_request_can_finish",),
     cluster="pd-tight",

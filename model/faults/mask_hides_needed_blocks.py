@@ -1,5 +1,5 @@
-"""The mask of blocks worth hashing kept one block fewer than a hit asks for (vllm#44082, with
-EAGLE): no hit of that group ever holds."""
+"""The mask of blocks worth hashing kept one block fewer than a hit needs (vllm#44082, with EAGLE).
+No hit of this group is possible."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth
@@ -9,14 +9,14 @@ from kvproof.model.faults.fault import Fault
 def one_fewer(
     block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_blocks: int = 0
 ) -> Truth:
-    """As if the window were a block narrower."""
+    """The mask of a window that is narrower by one block."""
     return counts.serves_a_hit(block, window - block_size, block_size, hit_unit, eagle_drop_blocks)
 
 
 FAULT = Fault(
     name="mask_hides_needed_blocks",
     origin="vllm#44082",
-    mistake="of the blocks that a window's hit needs one is not hashed",
+    mistake="one of the blocks that a hit in a window group needs is not hashed",
     replaces=("serves_a_hit", one_fewer),
     breaks=("repeated_prompt_hits",),
     cluster="three",

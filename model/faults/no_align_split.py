@@ -1,4 +1,4 @@
-"""#43559, mended by #51113: a chunk ended inside a block, and the state there was later hashed as
+"""vllm#43559, fixed by vllm#51113: a chunk ended inside a block, and its state was later hashed as
 the state of the full block."""
 
 from kvproof.model.arithmetic.algebra import Num
@@ -15,14 +15,17 @@ def uncut(
     shared_prefix_boundary: Num,  # noqa: ARG001
     eagle_drop_tokens: int = 0,  # noqa: ARG001
 ) -> Num:
-    """All the tokens the budget allows."""
+    """All tokens that the budget allows."""
     return tokens
 
 
 FAULT = Fault(
     name="no_align_split",
     origin="vllm#51113",
-    mistake="a chunk ends where the budget ends, and its state is cached as the block's",
+    mistake=(
+        "a chunk ends where the token budget ends, and its state is cached as the state of the "
+        "block"
+    ),
     replaces=("align_chunk", uncut),
     breaks=(
         "cached_block_holds_its_key",

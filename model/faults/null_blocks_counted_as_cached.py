@@ -1,6 +1,6 @@
-"""First change of #42547. In vLLM 0.32.0 the counter still does this: for Mamba and for a window
-the placeholders are positions that would never be hashed anyway, so the count is wrong and harmless
-there; for any group whose skipped blocks a later lookup could ask for, it is not."""
+"""The first change of vllm#42547. vLLM 0.32.0 still counts null placeholders as cached. For Mamba
+and window groups the placeholders are positions that are never hashed, so the wrong count does no
+harm there. It does harm in any group in which a later lookup can ask for a skipped block."""
 
 from kvproof.model.arithmetic.algebra import Num, max_
 from kvproof.model.faults.claims import claims
@@ -8,14 +8,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def counts_placeholders(hit_blocks: Num, skipped_blocks: Num) -> Num:
-    """The length of the table so far, placeholders and all."""
+    """The length of the table so far, placeholders included."""
     return max_(hit_blocks, skipped_blocks)
 
 
 FAULT = Fault(
     name="null_blocks_counted_as_cached",
     origin="vllm#42547",
-    mistake="null placeholders in front of tokens the connector brings are counted as cached",
+    mistake="null placeholders before the tokens of a load are counted as cached",
     replaces=("counted_after_hit", counts_placeholders),
     breaks=("counter_counts_only_cached",),
     cluster="pd",

@@ -1,9 +1,8 @@
-"""Second change of #42547: with hashes for the null positions, lookups go through and the attention
-hit survives. Content truth says it is unsound: the null block holds no state, so a lookup that ends
-at such a position hands the request a state that is not there. It goes unnoticed only while every
-such request also gets its state from the connector; a request without one starts from nothing. The
-remedy vLLM took instead (#44243) asks full attention alone for the hit and lets the connector bring
-the state."""
+"""The second change of vllm#42547: it gave hashes to the null positions, so that lookups succeed
+and the attention hit survives. This is unsound: the null block holds no state, and a lookup that
+ends at such a position gives the request a state that does not exist. It has no effect as long as
+every such request also loads its state through the connector. vLLM's fix (vllm#44243) takes the hit
+from full attention alone and loads the state through the connector."""
 
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
@@ -15,7 +14,7 @@ from kvproof.model.state import NULL, Engine, Key
 def null_block_too(
     cfg: config.Engine, group: config.Group, engine: Engine, key: Key, block: int, rules: Rules
 ) -> Engine:
-    """Of Mamba the null block is cached too, under the last key it was given."""
+    """In a Mamba group, cache the null block too, under the last key that it received."""
     if block != NULL or not group.aligned:
         return pool.cache_block(cfg, group, engine, key, block, rules)
     engine = pool.promote(engine, key, NULL, rules)

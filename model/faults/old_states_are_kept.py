@@ -1,12 +1,13 @@
-"""The class of vllm#39734: what a check at start reserves for a request is less than what it holds.
-A Mamba group that never frees the states before the running one takes a block for each chunk."""
+"""Compare vllm#39734: at start, vLLM reserves fewer blocks for a request than the request will
+hold. A Mamba group that never frees the states before the running state uses one block for each
+chunk."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 
 def none_skipped(_computed: Num) -> Num:
-    """As if a state were needed for ever."""
+    """Keep every state for ever."""
     return 0
 
 

@@ -1,5 +1,5 @@
-"""P leaves a prompt of one token alone (vllm#37310). Truncated like the others it has no token
-left: nothing is ever scheduled for it, and it waits for ever. No public report of the slip is
+"""P must not truncate a prompt of one token (vllm#37310). A truncated prompt of one token is empty:
+nothing is ever scheduled for it, and it waits for ever. No public report of this mistake is
 known."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, if_
@@ -8,14 +8,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def however_short(prompt: Num, backoff: Num, truncated: Truth) -> Num:
-    """Once, but down to nothing."""
+    """Truncate once, also to an empty prompt."""
     return if_(truncated, prompt, prompt - backoff)
 
 
 FAULT = Fault(
     name="one_token_prompt_truncated",
     origin="vllm#37310",
-    mistake="P truncates a prompt of one token, and nothing is left of it",
+    mistake="P truncates a prompt of one token to an empty prompt",
     replaces=("prompt_after_truncation", however_short),
     breaks=("every_request_can_finish",),
     cluster="pd-one-token",

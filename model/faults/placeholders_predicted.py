@@ -1,5 +1,5 @@
-"""The class of vllm#46892 the other way round: placeholders in front of the running state are
-counted among the blocks a request will take."""
+"""The opposite of vllm#46892: the placeholders before the running state are counted among the
+blocks that a request will take."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, max_
@@ -14,14 +14,14 @@ def one_for_each(
     scratch: int = 0,
     fresh: int = 0,  # noqa: ARG001
 ) -> Num:
-    """A block for each entry of the table."""
+    """One block for each entry of the table."""
     return max_(counts.blocks_for_tokens(end, block_size) + scratch - held_blocks, 0)
 
 
 FAULT = Fault(
     name="placeholders_predicted",
     origin="vllm#46892",
-    mistake="null placeholders of a Mamba table are counted as blocks to take",
+    mistake="the prediction includes the null placeholders of a Mamba table",
     replaces=("state_blocks_predicted", one_for_each),
     breaks=("table_fits_its_tokens", "predicted_is_taken"),
     cluster="hybrid",

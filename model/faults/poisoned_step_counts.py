@@ -1,13 +1,13 @@
-"""#45138: after a failed load the computed tokens were cut, and the step behind the failing one was
-taken as if nothing had happened: its token was computed on KV that was never there, and the request
-stayed off by its placeholders."""
+"""vllm#45138: after a failed load vLLM reduced the computed tokens. It processed the next step of
+the request, which was already dispatched, as if nothing had happened. The token of that step was
+computed from KV that was never loaded, and the number of placeholders stayed wrong."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="poisoned_step_counts",
     origin="vllm#45138",
-    mistake="a step dispatched after one whose load has failed keeps its token and its placeholder",
+    mistake="a step dispatched after a step with a failed load keeps its token and its placeholder",
     replaces=("void_steps", lambda engine, _name: engine),
     breaks=(
         "no_token_of_a_failed_load",

@@ -1,12 +1,12 @@
-"""The class of #46892: the number compared with the free blocks is not the number taken from
-them."""
+"""Compare vllm#46892: the scheduler compares another number with the free blocks than the number of
+blocks that it takes."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="prediction_forgets_hits",
     origin="vllm#46892",
-    mistake="hit blocks that are free now are not counted among the blocks a request will take",
+    mistake="the prediction does not include hit blocks that are in the free queue",
     replaces=("evictable_hit_blocks", lambda _blocks: 0),
     breaks=("predicted_is_taken",),
     cluster="full",

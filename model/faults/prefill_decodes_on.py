@@ -1,5 +1,6 @@
-"""P is asked for one token (vllm#37310); a proxy asked for ten (vllm#18248). Asked for as many as
-the user wants, it decodes them all, and offers the KV and states of more tokens than D counts."""
+"""P must sample one token (vllm#37310); a proxy asked for ten (vllm#18248). If P samples as many
+tokens as the user asked for, it decodes the whole answer. P then sends the KV and states of more
+tokens than D counts."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.claims import TABLES, TRANSFERS, claims
@@ -7,14 +8,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def as_the_user_asked(max_tokens: Num) -> Num:
-    """The whole answer."""
+    """The number of tokens of the whole answer."""
     return max_tokens
 
 
 FAULT = Fault(
     name="prefill_decodes_on",
     origin="vllm#18248",
-    mistake="P goes on to decode the answer before it hands the prompt over",
+    mistake="P decodes the answer before it offers the prompt to D",
     replaces=("tokens_sampled_by_prefill", as_the_user_asked),
     breaks=("prefill_and_decode_agree",),
     cluster="pd",

@@ -1,6 +1,7 @@
-"""What vLLM 0.32.0 does (vllm#44451, open). The blocks between two cached ones that are skipped
-(null placeholders of a Mamba group, blocks that sparse retention leaves out) are left out of the
-hashes that are told, and their tokens are not. Where all were skipped, tokens are told alone."""
+"""vLLM 0.32.0 (vllm#44451, open): between two cached blocks some blocks are skipped (null
+placeholders of a Mamba group, or blocks that sparse retention drops). The KV event leaves out the
+hashes of the skipped blocks, but not their tokens. If all blocks were skipped, the event has tokens
+and no hashes."""
 
 from kvproof.model.faults.fault import Fault
 
@@ -8,14 +9,14 @@ from kvproof.model.faults.fault import Fault
 def all_looked_at(
     looked_at: range, cached: tuple[int, ...]
 ) -> tuple[tuple[range, tuple[int, ...]], ...]:
-    """One report of all positions, that names some."""
+    """One report over all positions that has the hashes of some."""
     return ((looked_at, cached),) if looked_at else ()
 
 
 FAULT = Fault(
     name="report_spans_skipped_blocks",
     origin="vllm#44451",
-    mistake="a report of stored blocks carries the tokens of skipped ones too",
+    mistake="a report of stored blocks carries the tokens of skipped blocks too",
     replaces=("report_spans", all_looked_at),
     breaks=("events_carry_their_tokens",),
     cluster="events-hybrid",

@@ -1,13 +1,13 @@
-"""A reset after a change of weights must leave nothing of the old ones (#57727 is about a tier that
-was left out). One that drops what it can reach, while requests hold the rest, says that all is new,
-and later prompts still hit what is old."""
+"""A reset after a change of weights must leave no cache entry of the old weights (vllm#57727 is
+about a cache tier that was not reset). Here a reset removes only the entries of free blocks and
+reports success. Later prompts still hit entries of the old weights."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="reset_under_load",
     origin="vllm#57727",
-    mistake="a reset is carried out though blocks are in use, and leaves those in the cache",
+    mistake="a reset is carried out while blocks are in use, and leaves these blocks in the cache",
     replaces=("pool_is_idle", lambda _engine: True),
     breaks=("reset_is_whole",),
     cluster="resetting",

@@ -1,12 +1,13 @@
-"""A preempted request must not run again while a token sampled before the preemption is still to
-come: it would sample the same position, and both tokens would be kept (#48245, review)."""
+"""vllm#48245 (review): a preempted request must not run again while a token that was sampled before
+the preemption is pending. Otherwise it samples the same position twice, and both tokens are
+kept."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="resumes_before_late_output",
     origin="vllm#48245",
-    mistake="a preempted request runs again before the token of its last step has come",
+    mistake="a preempted request runs again before its pending token has arrived",
     replaces=("awaits_output", lambda _flights: False),
     breaks=("placeholders_are_samples_in_flight",),
     cluster="hybrid-async",

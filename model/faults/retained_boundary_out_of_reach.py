@@ -1,6 +1,6 @@
-"""The class of vllm#53945 and vllm#52216: what sparse retention keeps no lookup asks for.
-Here the boundary at the end of a prompt is kept; but a hit leaves a token to compute, so a prompt
-of whole blocks that is sent again may only hit a boundary earlier, and finds nothing."""
+"""Compare vllm#53945 and vllm#52216: sparse retention keeps blocks that no lookup can use. Here it
+keeps the boundary at the end of a prompt. A hit must leave one token to compute, so a repeated
+prompt of full blocks can only hit an earlier boundary, and it finds nothing there."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth
@@ -17,7 +17,7 @@ def at_the_very_end(
     shared_prefix_boundary: Num,
     *drafted: int,
 ) -> Truth:
-    """As if a hit could cover the whole prompt."""
+    """The mask as if a hit could cover the whole prompt."""
     kept = (block, window, block_size, hit_unit, interval)
     return counts.is_retained(*kept, prompt + 1, shared_prefix_boundary, *drafted)
 

@@ -1,13 +1,13 @@
-"""Until vllm#47782 sparse retention kept only the boundary at which the same prompt resumes. The
-state that a prompt left where it parted from another one (vllm#37898) was not cached, so that the
-siblings after it hit nothing, however many came."""
+"""Before vllm#47782, sparse retention kept only the boundary at which the same prompt resumes. It
+dropped the state at a shared prefix boundary (vllm#37898). Later prompts with the same prefix hit
+nothing, however many came."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.fault import Fault
 
 
-def without_junction(
+def without_boundary(
     block: Num,
     window: Num,
     block_size: Num,
@@ -17,15 +17,15 @@ def without_junction(
     shared_prefix_boundary: Num,  # noqa: ARG001
     *drafted: int,
 ) -> Truth:
-    """As if prompts had not been seen to part."""
+    """The mask as if no prompt had a shared prefix."""
     return counts.is_retained(block, window, block_size, hit_unit, interval, prompt, 0, *drafted)
 
 
 FAULT = Fault(
     name="retention_drops_shared_prefix_boundary",
     origin="vllm#47782",
-    mistake="sparse retention does not keep what is cached where two prompts part",
-    replaces=("is_retained", without_junction),
+    mistake="sparse retention does not keep the blocks at a shared prefix boundary",
+    replaces=("is_retained", without_boundary),
     breaks=("repeated_prompt_hits",),
     cluster="sparse-window",
     trace_events=8,

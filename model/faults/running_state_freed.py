@@ -1,5 +1,5 @@
-"""The same as vllm#47728 for a Mamba group: the last computed token counts among those whose state
-is no longer needed, and at a block's end the running state goes with its block."""
+"""The mistake of vllm#47728 in a Mamba group: the last computed token counts as a token whose state
+is no longer needed. At the end of a block, the block of the running state is freed."""
 
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.claims import claims
@@ -7,14 +7,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def all_of_them(computed: Num) -> Num:
-    """The last computed token too."""
+    """All computed tokens, the last one included."""
     return computed
 
 
 FAULT = Fault(
     name="running_state_freed",
     origin="vllm#47728",
-    mistake="the block of the running state is let go with those before it",
+    mistake="the block of the running state is freed with the blocks before it",
     replaces=("tokens_skipped_by_state", all_of_them),
     breaks=("null_block_is_nobody",),
     cluster="hybrid",

@@ -1,5 +1,5 @@
-"""Before #42554 the two lists of a Mamba group had to be equal as they came: P's had a placeholder
-for each block before the state, D's one slot."""
+"""Before vllm#42554, the two lists of a Mamba group had to have equal length without trimming. P's
+list had a placeholder for each block before the state, and D's list had one entry."""
 
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
@@ -7,7 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="ssm_placeholders_not_trimmed",
     origin="vllm#42554",
-    mistake="P's placeholders before the Mamba state are left in the list",
+    mistake="P's placeholders before the Mamba state are not trimmed",
     replaces=("state_slots_moved", lambda slots: slots),
     breaks=("paired_lists_are_equal", "null_block_is_nobody"),
     cluster="pd",

@@ -1,5 +1,5 @@
-"""A drafter makes a prompt that comes again resume a block earlier, and no state was kept there
-(vllm#53945): the hit rate of hybrid models with EAGLE was 0."""
+"""With a drafter, a repeated prompt resumes one block earlier, and no state was kept there
+(vllm#53945). The hit rate of hybrid models with EAGLE was 0 %."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num
@@ -16,7 +16,7 @@ def at_the_last_boundary(
     shared_prefix_boundary: Num,
     eagle_drop_tokens: int = 0,  # noqa: ARG001
 ) -> Num:
-    """As if there were no drafter."""
+    """The align split as if there were no drafter."""
     return counts.align_chunk(
         start, tokens, prefill_end, known, block_size, chunk_limit, shared_prefix_boundary
     )
@@ -25,7 +25,10 @@ def at_the_last_boundary(
 FAULT = Fault(
     name="state_past_the_resume",
     origin="vllm#53945",
-    mistake="the last state of a prompt is kept behind where a drafter lets it resume",
+    mistake=(
+        "the last state of a prompt is kept after the boundary at which a drafter lets the "
+        "prompt resume"
+    ),
     replaces=("align_chunk", at_the_last_boundary),
     breaks=("repeated_prompt_hits",),
     cluster="hybrid-drafts",

@@ -1,23 +1,24 @@
-"""What vLLM 0.32.0's scheduler does (#46240, #43226). It takes for granted that it waits for every
-report a connector's worker makes: one that comes twice, or for a request that is gone, fails an
-assertion and the engine dies."""
+"""vLLM 0.32.0's scheduler (vllm#46240, vllm#43226) assumes that it waits for every report of a
+connector's worker. A report that arrives twice, or for a request that is gone, fails an assertion,
+and the engine dies."""
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.state import FAILED, LOADED, Engine
 
 
 def asserts_that_it_waits(engine: Engine, name: str) -> Engine:
-    """Dead, unless the next step has yet to take over the load that was reported first."""
+    """Stop the engine, except if the next step has not yet processed the first report of this
+    load."""
     request = engine.find(name)
     if request is not None and request.status in (LOADED, FAILED):
         return engine
-    return engine._replace(dead=f"nobody waits for a report on {name}")
+    return engine._replace(dead=f"no request waits for a report on {name}")
 
 
 FAULT = Fault(
     name="stray_report_dies",
     origin="vllm#46240",
-    mistake="a report that nobody waits for fails an assertion",
+    mistake="a report that no request waits for fails an assertion",
     replaces=("take_repeated_report", asserts_that_it_waits),
     breaks=("engine_survives",),
     cluster="pd-stray",

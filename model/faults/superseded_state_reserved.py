@@ -1,14 +1,14 @@
-"""What vLLM 0.32.0 does, found by kvproof on the live connector; of the class of #46892. D has
-cached a state at a boundary and full attention hits further; P brings the state for the end. The
-cached state is not used, not referenced, not taken. It is counted all the same among the blocks the
-request will take from the free queue: a request that fits exactly has to wait."""
+"""vLLM 0.32.0, found by kvproof on the live connector (compare vllm#46892). D has cached a state at
+a boundary, full attention hits further, and P sends the state at the end. D does not use, reference
+or take the cached state. The prediction still counts it among the blocks taken from the free queue,
+so a request that fits exactly must wait."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="superseded_state_reserved",
     origin="kvproof, vLLM 0.32.0",
-    mistake="a cached state that a load makes superfluous is counted among the blocks to be taken",
+    mistake="the prediction includes a cached state that the load makes superfluous",
     replaces=("states_superseded", lambda _left_behind: 0),
     breaks=("predicted_is_taken",),
     cluster="pd-superseding",

@@ -1,5 +1,5 @@
-"""The review of #37310: the connector is asked about a request again after every preemption, and
-without `_p_side_truncated` it drops a token each time."""
+"""vllm#37310 (review): the scheduler asks the connector about a request again after every
+preemption. Without `_p_side_truncated`, the connector drops one token each time."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, if_
 from kvproof.model.faults.claims import TABLES, claims
@@ -7,14 +7,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def always_shorter(prompt: Num, backoff: Num, truncated: Truth) -> Num:  # noqa: ARG001
-    """One token less, asked once or twice."""
+    """One token less, on the first call and on later calls."""
     return if_(prompt > backoff, prompt - backoff, prompt)
 
 
 FAULT = Fault(
     name="truncation_without_guard",
     origin="vllm#37310",
-    mistake="P truncates again each time a preempted request is scheduled",
+    mistake="P truncates the prompt again each time it schedules a preempted request",
     replaces=("prompt_after_truncation", always_shorter),
     breaks=(
         "truncated_at_most_once",

@@ -1,13 +1,16 @@
-"""#57580: by priority, a request may be preempted in the very step that was to compute its tokens.
-The blocks it was to fill were cached when they were allocated, and stayed so. Whoever hits them
-reads what was never written."""
+"""vllm#57580: with priority scheduling, a request may be preempted in the step that was to compute
+its tokens. Its blocks were cached when they were allocated, and stay cached. A request that hits
+them reads KV that was never written."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="uncomputed_stays_cached",
     origin="vllm#57580",
-    mistake="blocks of a request that is taken out of a step stay cached, though never filled",
+    mistake=(
+        "blocks of a request that is removed from a step stay cached, although they were never "
+        "filled"
+    ),
     replaces=("forget_uncomputed", lambda _begun, engine, *_: engine),
     breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="priority-hybrid",

@@ -1,12 +1,12 @@
-"""The window of #44409 (#33775): a hit block is still in the free queue when another group takes
-blocks, and is given away."""
+"""vllm#44409 (vllm#33775): a hit block is still in the free queue when another group allocates
+blocks. The allocation takes the hit block."""
 
 from kvproof.model.faults.fault import Fault
 
 FAULT = Fault(
     name="untouched_hits",
     origin="vllm#44409",
-    mistake="hit blocks are put into the table and not referenced",
+    mistake="hit blocks are put into the block table without a reference",
     replaces=("touch_hits", lambda engine, _blocks: engine),
     breaks=(
         "references_are_exact",

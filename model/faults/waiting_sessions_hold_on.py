@@ -1,5 +1,6 @@
-"""#49439: sessions keep their blocks while they wait, and a session that waits cannot be preempted.
-Two that need more than is free wait for each other; nobody runs, and nothing ever changes."""
+"""vllm#49439: sessions keep their blocks while they wait, and vLLM does not preempt a waiting
+session. Two sessions that need more blocks than are free wait for each other. No request runs, and
+nothing ever changes."""
 
 from collections.abc import Sequence
 
@@ -10,9 +11,12 @@ from kvproof.model.state import Request
 
 
 def holding_on(work: Greedy, waiting: Sequence[Request]) -> None:
-    """Sessions that wait keep their blocks, also where nobody runs. vLLM's order is that of
-    pausing, which a state does not tell: the worst one is taken. A chunk of a session might fit;
-    vLLM asks for room for all of it before it goes on."""
+    """Waiting sessions keep their blocks, also if no request runs.
+
+    vLLM serves sessions in the order of their pauses, which the state does not record; this rule
+    uses the worst order. A chunk of a session might fit, but vLLM asks for room for the whole
+    session before it continues.
+    """
     if not work.cluster.sessions:
         serve_waiting(work, waiting)
         return
@@ -23,7 +27,7 @@ def holding_on(work: Greedy, waiting: Sequence[Request]) -> None:
 
 
 def lacks(work: Greedy, request: Request) -> int:
-    """Blocks that a session needs for all its tokens and does not hold."""
+    """Number of blocks that a session needs for all its tokens and does not hold."""
     if not request.tables:
         return 0
     tokens = len(request.tokens)
@@ -37,7 +41,7 @@ def _priority(work: Greedy, request: Request) -> int:
 FAULT = Fault(
     name="waiting_sessions_hold_on",
     origin="vllm#49439",
-    mistake="a session that waits to be served never gives up its blocks, though nobody runs",
+    mistake="a waiting session never gives up its blocks, although no request runs",
     replaces=("serve_waiting", holding_on),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",

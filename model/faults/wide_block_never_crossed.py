@@ -1,5 +1,6 @@
-"""The align split waits for a budget that reaches the next boundary (vllm#36734): a block wider
-than the budget of a whole step is never crossed, and its request waits for ever."""
+"""The align split waits for a token budget that reaches the next block boundary (vllm#36734). If a
+block is wider than the budget of a whole step, no step has such a budget, and the request waits for
+ever."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, max_
@@ -16,7 +17,7 @@ def waiting_for_a_boundary(
     shared_prefix_boundary: Num,
     eagle_drop_tokens: int = 0,
 ) -> Num:
-    """As if every block fitted into a step."""
+    """The align split as if every block fitted into one step."""
     limit = max_(chunk_limit, block_size)
     return counts.align_chunk(
         start,
@@ -33,7 +34,7 @@ def waiting_for_a_boundary(
 FAULT = Fault(
     name="wide_block_never_crossed",
     origin="vllm#36734",
-    mistake="a block wider than the budget of a step is waited for, and never crossed",
+    mistake="the align split waits for a budget as wide as the block, which no step has",
     replaces=("align_chunk", waiting_for_a_boundary),
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-narrow",

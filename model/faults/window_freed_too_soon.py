@@ -1,5 +1,5 @@
-"""Blocks were let go by the tokens that were scheduled, not by those that were processed
-(vllm#47728). Here the window moves on one token early."""
+"""vLLM freed blocks according to the scheduled tokens, not the processed tokens (vllm#47728). Here
+the window moves one token too early."""
 
 from kvproof.model.arithmetic.algebra import Num, max_
 from kvproof.model.faults.claims import claims
@@ -7,14 +7,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def one_more(computed: Num, window: Num) -> Num:
-    """As if one more token had been computed."""
+    """The skipped tokens as if one more token were computed."""
     return max_(computed - window + 2, 0)
 
 
 FAULT = Fault(
     name="window_freed_too_soon",
     origin="vllm#47728",
-    mistake="blocks behind the window are let go one token early",
+    mistake="blocks behind the window are freed one token too early",
     replaces=("tokens_skipped_by_window", one_more),
     breaks=("null_block_is_nobody",),
     cluster="window",

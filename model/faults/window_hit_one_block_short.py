@@ -1,5 +1,5 @@
-"""A bound on the blocks of a window was off by one (vllm#56709, in the offload connector). Here a
-hit is served though the first block the next token looks at is not there."""
+"""A bound on the blocks of a window was wrong by one block (vllm#56709, in the offload connector).
+Here a hit is served although the first block that the next token reads is missing."""
 
 from kvproof.model.arithmetic.algebra import Num, div
 from kvproof.model.faults.claims import claims
@@ -7,14 +7,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def rounded_down(window: Num, block_size: Num) -> Num:
-    """Whole blocks of the window only."""
+    """Full blocks of the window only."""
     return div(window - 1, block_size)
 
 
 FAULT = Fault(
     name="window_hit_one_block_short",
     origin="vllm#56709",
-    mistake="a hit needs one block of the window too few",
+    mistake="a hit needs one window block fewer than the next token reads",
     replaces=("window_blocks_for_hit", rounded_down),
     breaks=("null_block_is_nobody",),
     cluster="window-wide",

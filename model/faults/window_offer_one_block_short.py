@@ -1,5 +1,5 @@
-"""A bound on the blocks of a window was off by one (vllm#56709, in the offload connector). Here P
-offers, and D loads, no block for the unaligned start of the window."""
+"""A bound on the blocks of a window was wrong by one block (vllm#56709, in the offload connector).
+Here P offers no block for the unaligned start of the window, and D does not load it."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num
@@ -8,14 +8,14 @@ from kvproof.model.faults.fault import Fault
 
 
 def aligned(window: Num, block_size: Num) -> Num:
-    """As if a window began at a block's start."""
+    """The number of blocks of a window that begins at a block boundary."""
     return counts.blocks_for_tokens(window, block_size)
 
 
 FAULT = Fault(
     name="window_offer_one_block_short",
     origin="vllm#56709",
-    mistake="of a window P offers one block too few, where it begins inside a block",
+    mistake="P offers one window block too few if the window begins inside a block",
     replaces=("window_blocks_offered", aligned),
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-window-narrow",

@@ -1,5 +1,5 @@
-"""A request that is admitted while it holds blocks loses them, and one whose earlier token is still
-on its way gets that token in the wrong place (vllm#48245)."""
+"""If a request is admitted while it holds blocks, it loses these blocks. If it is admitted while an
+earlier token is pending, this token gets a wrong position (vllm#48245)."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,8 @@ from kvproof.model.step import Step
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """A request that is admitted waits without blocks, and a load that is taken over has ended."""
+    """An admitted request waits without blocks and without a pending token, and a finished load has
+    ended."""
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
@@ -23,22 +24,25 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
         request = before.find(choice.request)
         if request is None or not isinstance(choice, Admit | FinishLoad):
             continue
-        said = f"{request.id} on {before.name} is {request.status}"
+        status = f"{request.id} on {before.name} is {request.status}"
         late = any(f.fate == LATE for f in before.flights(request.id))
         wrong = ""
         if isinstance(choice, FinishLoad) and request.status not in (LOADED, FAILED):
-            wrong = "its load is taken over"
+            wrong = "the step finishes its load"
         if isinstance(choice, Admit) and request.status not in (WAITING, PREEMPTED, FAILED):
             wrong = "it is admitted"
         if isinstance(choice, Admit) and late:
-            said, wrong = f"a token of {request.id} from before is still to come", "it is admitted"
+            status, wrong = f"an earlier token of {request.id} is pending", "it is admitted"
         if wrong:
-            yield because(said, wrong, engine=before.name, request=request.id)
+            yield because(status, wrong, engine=before.name, request=request.id)
 
 
 GUARD = Guard(
     id="admitted_request_was_waiting",
-    name="a request is admitted only while it waits, and a load is taken over only when it ended",
+    name=(
+        "a request is admitted only while it waits, and its load is finished only after the load "
+        "has ended"
+    ),
     part="scheduler",
     severity=Severity.WRONG_TOKENS,
     check=check,

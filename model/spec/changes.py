@@ -1,4 +1,4 @@
-"""What a step changed: the engines and requests before it and after it, side by side."""
+"""What a step changed: engines and requests before and after the step."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Engines(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """One request on one engine; None where the engine does not hold it."""
+    """One request of one engine; None if the engine does not have it."""
 
     name: str
     before: Request | None
@@ -24,14 +24,14 @@ class Requests(NamedTuple):
 
 
 def alive(step: Step) -> Iterator[Engines]:
-    """The engines that lived through the step. How an engine dies is `engine_survives`'s affair."""
+    """The engines that are alive before and after the step. `engine_survives` judges the others."""
     for before, after in zip(step.before.engines, step.after.engines, strict=True):
         if not before.dead and not after.dead:
             yield Engines(before, after)
 
 
 def requests(engines: Engines) -> Iterator[Requests]:
-    """The requests that the engine held before or after, each once."""
+    """The requests that the engine had before or after the step, each once."""
     names = [r.id for r in engines.before.requests]
     names += [r.id for r in engines.after.requests if r.id not in names]
     for name in names:
@@ -39,7 +39,7 @@ def requests(engines: Engines) -> Iterator[Requests]:
 
 
 def scheduled(step: Step) -> Engines | None:
-    """The engine that scheduled, if this step is a `Schedule` and its engine lives."""
+    """The engine of a `Schedule` step; None if the step is another event or its engine died."""
     if not isinstance(step.event, Schedule):
         return None
     name = step.event.engine

@@ -1,10 +1,10 @@
-"""A count of computed tokens that runs ahead makes the next step skip tokens, and one that lags
-computes tokens twice and advances a Mamba state twice (vllm#37310, vllm#44526).
+"""If the number of computed tokens is too high, the next step skips tokens. If it is too low, the
+next step computes tokens twice and advances a Mamba state twice (vllm#37310, vllm#44526).
 
-A step adds what it schedules. Its output takes back what it says was wrong: drafts that were not
-accepted. A preemption, a failed load and a reset set a request back to 0. A request that has loaded
-its whole prompt computes the last token again, to sample from it. Left open: whether a request that
-ends among accepted drafts keeps those beyond its end in the count.
+A step adds the tokens that it schedules. Its output subtracts the drafts that were not accepted. A
+preemption, a failed load and a reset set the number to 0. A request that has loaded its whole
+prompt computes the last token again, to sample from it. If a request ends among accepted drafts,
+the spec permits both numbers: with and without the drafts after the end.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from kvproof.model.step import Step
 
 
 def _after_schedule(event: Schedule, request: Request) -> set[int]:
-    """The counts that the choices of a step leave, from the one before it."""
+    """The permitted numbers of computed tokens after the choices of a step."""
     counts = {request.computed}
     for choice in event.chose or ():
         if choice.request != request.id:
@@ -38,7 +38,7 @@ def _after_schedule(event: Schedule, request: Request) -> set[int]:
 
 
 def _after_output(before: Engine, event: Complete, was: Request, now: Request) -> set[int]:
-    """The counts that the output of the oldest step leaves."""
+    """The permitted numbers of computed tokens after the output of the oldest step."""
     if event.failed == was.id:
         return {was.hit}
     accepted, end = dict(event.accepted).get(was.id, 0), len(now.tokens) - 1
@@ -61,21 +61,21 @@ def _allowed(before: Engine, step: Step, was: Request, now: Request) -> set[int]
     return {0} if begins_anew else {was.computed}
 
 
-def _said(request: Requests, engine: Engine, allowed: set[int]) -> Because:
+def _difference(request: Requests, engine: Engine, allowed: set[int]) -> Because:
     assert request.before is not None
     assert request.after is not None
     right = " or ".join(str(count) for count in sorted(allowed))
     return because(
-        f"{request.name} on {engine.name} had {request.before.computed} computed tokens, and after "
-        f"this event it has {right}",
-        f"it counts {request.after.computed}",
+        f"{request.name} on {engine.name} had {request.before.computed} computed tokens, and "
+        f"must have {right} after this event",
+        f"it has {request.after.computed}",
         engine=engine.name,
         request=request.name,
     )
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """The computed tokens of each request are what the event makes of them."""
+    """The number of computed tokens of each request is a permitted one."""
     for engines in alive(step):
         for request in requests(engines):
             was, now = request.before, request.after
@@ -83,12 +83,12 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                 continue
             allowed = _allowed(engines.before, step, was, now)
             if now.computed not in allowed:
-                yield _said(request, engines.after, allowed)
+                yield _difference(request, engines.after, allowed)
 
 
 GUARD = Guard(
     id="computed_tokens_are_those_scheduled",
-    name="a request counts as computed what was scheduled, loaded or hit, and nothing else",
+    name="a request counts exactly its scheduled, loaded and hit tokens as computed",
     part="scheduler",
     severity=Severity.WRONG_TOKENS,
     check=check,

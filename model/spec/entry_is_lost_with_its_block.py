@@ -1,9 +1,9 @@
-"""A cache entry that is dropped though its block still has the content is a prefix hit given away
-(vllm#44409, and prefix hits at 0 %).
+"""If vLLM drops a cache entry although the block still holds the content, later prompts miss a
+possible prefix hit (vllm#44409: the hit rate fell to 0 %).
 
-An entry goes when its block is given out again, when it is evicted by name, with a reset, where a
-load failed, where what it was to hold is not computed after all, or when another entry takes its
-place: a longer prefix in the same block, or a copy of the block.
+The spec permits the loss of an entry when its block is allocated again, when an `Evict` event names
+its block, at a reset, after a failed load, when the tokens of the block are not computed after all,
+and when another entry replaces it: a longer prefix in the same block, or a copy of the block.
 """
 
 from collections.abc import Iterator
@@ -45,8 +45,8 @@ def _given_up(step: Step, engines: Engines) -> set[int]:
 
 
 def _replaced(step: Step, engines: Engines, key: Key, block: int) -> bool:
-    """Whether another entry has taken the place of this one. A block that is copied to may have
-    had the very same entry before."""
+    """Whether another entry replaces this entry. The target of a copy may have had the same entry
+    before."""
     group, prefix = key
     longer = any(
         k[0] == group and k[1].startswith(prefix) for k in engines.after.blocks[block].keys
@@ -57,7 +57,7 @@ def _replaced(step: Step, engines: Engines, key: Key, block: int) -> bool:
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """No entry is lost but for one of these reasons."""
+    """No entry is lost without one of the permitted reasons."""
     for engines in alive(step):
         before, after = engines
         if before.cached == after.cached:
@@ -74,8 +74,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                     continue
                 yield because(
                     f"block {block} of {after.name} is cached as prefix {key[1]!r} of group "
-                    f"{key[0]}, and {describe(step.event)} neither takes nor evicts it",
-                    "it is cached no more",
+                    f"{key[0]}, and {describe(step.event)} neither allocates nor evicts it",
+                    "the cache has lost this entry",
                     engine=after.name,
                     group=key[0],
                     block=block,
@@ -84,7 +84,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="entry_is_lost_with_its_block",
-    name="a cache entry is lost only when its block is given out, evicted, reset or replaced",
+    name="a cache entry is lost only if its block is allocated, evicted, reset or replaced",
     part="block pool",
     severity=Severity.LOST_PERFORMANCE,
     check=check,

@@ -1,5 +1,5 @@
-"""P and D share nothing but what a transfer moves. What happens on one does not show on
-the other."""
+"""P and D share no state except through a KV transfer. An event of one engine must not change the
+other engine."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def _accounts(engine: Engine) -> tuple[object, ...]:
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """An event of one engine changes nothing on another."""
+    """An event of one engine changes no request and no block of another engine."""
     if isinstance(step.event, TransferDone | TransferFail | TransferLost | LeaseExpire):
         return
     for before, after in alive(step):
@@ -32,7 +32,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="event_stays_on_its_engine",
-    name="an event of one engine changes no request and no block of another",
+    name="an event of one engine changes no request and no block of another engine",
     part="connector",
     severity=Severity.WRONG_TOKENS,
     check=check,

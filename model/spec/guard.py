@@ -1,4 +1,4 @@
-"""What a guard is."""
+"""The type of a guard."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from kvproof.model.step import Step
 
 @dataclass(frozen=True)
 class Guard:
-    """Something that every step of a machine must keep.
+    """A rule that every step of a machine must keep.
 
-    `name` is a sentence that must be true. `part` is the part of vLLM that sees to it. `check`
-    yields the reasons for each way in which a step does not keep it.
+    `name` is a sentence that must be true. `part` is the part of vLLM that is responsible. `check`
+    yields the reasons for each violation by a step.
     """
 
     id: str

@@ -1,8 +1,8 @@
-"""A hit gives a request the very blocks that are cached under its prefixes. A block that is cached
-under another prefix, or not at all, is another prompt's (vllm#53142).
+"""A hit gives a request the blocks that are cached under the request's own prefixes. A block that
+is cached under another prefix, or not cached, belongs to another prompt (vllm#53142).
 
-A hit that ends inside a block may take one that is cached under a longer prefix, where attention is
-concerned; a state is that of the hit's end and of nothing else.
+A hit that ends inside an attention block may use a block cached under a longer prefix. A Mamba
+state is valid only at the end of the hit.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from kvproof.model.step import Admission, Step
 
 
 def _serves(cfg: Engine, group: Group, key: str, position: int, admission: Admission) -> bool:
-    """Whether a block cached under this prefix can stand at this position of a table. The tokens
-    after the block that its hash covers must be the request's too."""
+    """Whether a block cached under this prefix may be at this position of the block table. The
+    tokens after the block that its hash covers must be the request's tokens too."""
     tokens, first = admission.tokens, position * group.block_size
     if not tokens.startswith(key):
         return False
@@ -32,7 +32,7 @@ def _serves(cfg: Engine, group: Group, key: str, position: int, admission: Admis
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each block that a hit gives is cached under a prefix of the request at its look-up."""
+    """Each block of a hit is cached under a prefix of the request at the time of the lookup."""
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
@@ -50,9 +50,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 ):
                     continue
                 yield because(
-                    f"{choice.request} on {engines.after.name} hits {choice.local_hit} tokens, and "
-                    f"gets block {block} at position {position} of group {index}",
-                    f"it is cached as {' and '.join(map(repr, prefixes)) or 'nothing'}",
+                    f"{choice.request} on {engines.after.name} hits {choice.local_hit} "
+                    f"tokens and gets block {block} at position {position} of group {index}",
+                    f"block {block} is cached as {' and '.join(map(repr, prefixes)) or 'nothing'}",
                     engine=engines.after.name,
                     request=choice.request,
                     group=index,
@@ -62,7 +62,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="hit_blocks_are_cached",
-    name="a hit gives a request blocks that are cached under its own prefixes",
+    name="every block of a hit is cached under a prefix of the request",
     part="coordinator",
     severity=Severity.WRONG_TOKENS,
     check=check,

@@ -1,5 +1,5 @@
-"""Tokens that nothing brings are counted as computed, and a request then reads in their place what
-the blocks held before (vllm#37310, vllm#44526)."""
+"""If a request counts tokens as loaded that nothing loads, it reads the old content of the blocks
+at these positions (vllm#37310, vllm#44526)."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ from kvproof.model.spec.guard import Guard
 from kvproof.model.step import Admission, Step
 
 OPEN = before(Schedule)
-"""Phases of a transfer in which its receiver may begin to load."""
+"""Phases of a transfer in which the receiver may begin to load."""
 
 
 def _offered(cluster: Cluster, step: Step, admission: Admission) -> int:
-    """Tokens that can be brought to a request, from its first one on."""
+    """Number of tokens that the request can load, counted from its first token."""
     cfg, tokens = cluster.engine(admission.engine), admission.tokens
     if cfg.store:
         stored = step.before.engine(cfg.name).stored
@@ -31,7 +31,7 @@ def _offered(cluster: Cluster, step: Step, admission: Admission) -> int:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """A request loads no more than the other side, or its store, has for it."""
+    """A request loads no more tokens than the other engine, or its store, offers."""
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
@@ -41,8 +41,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         offered = _offered(cluster, step, admission)
         if admission.hit + admission.external > offered:
             yield because(
-                f"{offered} tokens of {admission.request} can be brought to {admission.engine}",
-                f"it hits {admission.hit} and loads {admission.external} after them",
+                f"{offered} tokens of {admission.request} are offered to {admission.engine}",
+                f"it hits {admission.hit} tokens and loads {admission.external} more",
                 engine=admission.engine,
                 request=admission.request,
             )
@@ -50,7 +50,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="load_is_offered",
-    name="a request loads only tokens that the other side, or its store, offers",
+    name="a request loads only tokens that the other engine, or its store, offers",
     part="connector",
     severity=Severity.WRONG_TOKENS,
     check=check,

@@ -1,5 +1,5 @@
-"""Blocks are given out by the scheduler, within a step. Whatever else happens may only give blocks
-back: what is taken elsewhere is in no block table that the worker is sent (vllm#48481)."""
+"""Only the scheduler allocates blocks, in a scheduler step. Every other event may only free blocks.
+A block that is allocated elsewhere is in no block table that the worker receives (vllm#48481)."""
 
 from collections.abc import Iterator
 
@@ -14,15 +14,15 @@ from kvproof.model.step import Step
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Outside a step no block gains a reference."""
+    """No block gains a reference outside a scheduler step."""
     if isinstance(step.event, Schedule):
         return
     for before, after in alive(step):
         for number, (was, now) in enumerate(zip(before.blocks, after.blocks, strict=True)):
             if number != NULL and now.refs > was.refs:
                 yield because(
-                    f"{describe(step.event)} gives out no blocks",
-                    f"block {number} of {after.name} has {now.refs} references, and had {was.refs}",
+                    f"{describe(step.event)} may not allocate blocks",
+                    f"block {number} of {after.name} has {now.refs} references, {was.refs} before",
                     engine=after.name,
                     block=number,
                 )
@@ -30,7 +30,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="only_a_step_takes_blocks",
-    name="no event but a scheduler step gives out blocks",
+    name="only a scheduler step allocates blocks",
     part="block pool",
     severity=Severity.LEAK,
     check=check,

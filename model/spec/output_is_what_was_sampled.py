@@ -1,9 +1,9 @@
-"""A token that is sampled and not kept, or kept twice, shifts all that come after it; a prompt that
-changes under way is another prompt (vllm#48245, vllm#45138).
+"""If a sampled token is lost or kept twice, all later tokens are at wrong positions. If the prompt
+of a request changes, the request computes another prompt (vllm#48245, vllm#45138).
 
-The output of a step gives each request that sampled a token this one, after its accepted drafts, up
-to the tokens it asked for. Nothing else gives a token. The output of a request that has ended, or
-begun anew after a reset, is thrown away.
+The output of a step gives each request its sampled token and its accepted drafts before it, up to
+the number of tokens that the request asked for. No other event gives tokens. The output of a
+request that has ended, or that started again after a reset, is dropped.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from kvproof.model.step import Step
 
 
 def sampled(before: Engine, event: Complete, request: Request) -> int:
-    """Tokens that the output of the oldest step brings to a request."""
+    """Number of tokens that the output of the oldest step gives to a request."""
     if event.failed == request.id:
         return 0
     tokens = dict(event.accepted).get(request.id, 0) + 1
@@ -30,7 +30,7 @@ def sampled(before: Engine, event: Complete, request: Request) -> int:
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Outputs grow by what was sampled; prompts stay."""
+    """Outputs grow only by sampled tokens, and prompts do not change."""
     event = step.event
     for engines in alive(step):
         before, after = engines
@@ -38,22 +38,22 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             goes_on = isinstance(event, Continue) and event.request == name
             if was is None or now is None or goes_on:
                 continue
-            brought = 0
+            added = 0
             if isinstance(event, Complete) and event.engine == before.name:
-                brought = sampled(before, event, was)
-            expected = min(len(was.output) + brought, was.max_tokens)
+                added = sampled(before, event, was)
+            expected = min(len(was.output) + added, was.max_tokens)
             if len(now.output) != expected:
                 yield because(
-                    f"{name} on {after.name} had {len(was.output)} output tokens and the event "
-                    f"brings {brought}",
-                    f"it has {len(now.output)}",
+                    f"{name} on {after.name} had {len(was.output)} output tokens, and the "
+                    f"event adds {added}",
+                    f"it has {len(now.output)} output tokens",
                     engine=after.name,
                     request=name,
                 )
             if not was.prompt.startswith(now.prompt):
                 yield because(
-                    f"{name} on {after.name} was sent with the prompt {was.prompt!r}",
-                    f"it is {now.prompt!r} now",
+                    f"{name} on {after.name} had the prompt {was.prompt!r}",
+                    f"its prompt is now {now.prompt!r}",
                     engine=after.name,
                     request=name,
                 )
@@ -61,7 +61,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="output_is_what_was_sampled",
-    name="a request gets the tokens that were sampled for it, each once, and keeps its prompt",
+    name="a request gets each token that is sampled for it exactly once, and keeps its prompt",
     part="scheduler",
     severity=Severity.WRONG_TOKENS,
     check=check,

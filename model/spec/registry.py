@@ -1,4 +1,4 @@
-"""All guards. A new one is a file in this folder that has a `GUARD`."""
+"""All guards. A new guard is a file in this folder with a `GUARD`."""
 
 import kvproof.model.spec as room
 from kvproof.model.discovery import declared

@@ -1,5 +1,5 @@
-"""A request that has all its tokens and goes on computes for nobody and keeps its blocks; one that
-ends before has a cut answer (vllm#53130)."""
+"""A request that continues after its last token wastes steps and keeps its blocks. A request that
+ends earlier has an incomplete answer (vllm#53130)."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """With a step's output those end that have all their tokens, and no others."""
+    """The output of a step ends exactly the requests that have all their tokens."""
     event = step.event
     if not isinstance(event, Complete):
         return
@@ -29,8 +29,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             going = now is not None and now.status in (WAITING, RUNNING, PREEMPTED)
             if going == (tokens >= was.max_tokens) and was.status in (RUNNING, PREEMPTED):
                 yield because(
-                    f"{name} on {engines.after.name} has {tokens} of its {was.max_tokens} tokens",
-                    f"it is {now.status if now else 'gone'}",
+                    f"{name} on {engines.after.name} has {tokens} of its {was.max_tokens} "
+                    "output tokens",
+                    f"its status is {now.status if now else 'gone'}",
                     engine=engines.after.name,
                     request=name,
                 )
@@ -38,7 +39,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="request_ends_with_its_last_token",
-    name="a request ends with the last token it asked for, and not before",
+    name="a request ends with the last token that it asked for, and not before",
     part="scheduler",
     severity=Severity.WRONG_TOKENS,
     check=check,

@@ -1,7 +1,7 @@
-"""A request that is in a state it cannot have come to is served twice, or never (vllm#49439).
+"""A request with a wrong status is scheduled twice, or never (vllm#49439).
 
-The table has, for each kind of event, the changes of status that it may bring. GONE is a request
-that its engine no longer holds, and NEW one that it did not hold before.
+The table has the permitted changes of status for each kind of event. GONE is a request that its
+engine no longer has, and NEW is a request that the engine did not have before.
 """
 
 from collections.abc import Iterator
@@ -62,17 +62,19 @@ ALLOWED: dict[type, dict[str, tuple[str, ...]]] = {
 
 
 def _concerned(step: Step, name: str) -> bool:
-    """Whether the event names the request, or speaks of all of an engine."""
+    """Whether the event names the request, or is about all requests of an engine."""
     event = step.event
     if isinstance(event, Schedule):
         return any(name in (c.request, getattr(c, "needy", "")) for c in event.chose or ())
     if isinstance(event, Submit | Continue | Abort):
         return name == event.request
-    return True  # an output is of many requests; a transfer's end is another one's on each engine
+    return (
+        True  # an output is about many requests; a transfer has a different request on each engine
+    )
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each change of status is one that the event may bring."""
+    """Each change of status is permitted for the event."""
     table = ALLOWED.get(type(step.event), {})
     for engines in alive(step):
         for name, was, now in requests(engines):
@@ -80,7 +82,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             if old == new or (new in table.get(old, ()) and _concerned(step, name)):
                 continue
             yield because(
-                f"{name} on {engines.after.name} was {old}",
+                f"the status of {name} on {engines.after.name} was {old}",
                 f"after {describe(step.event)} it is {new}",
                 engine=engines.after.name,
                 request=name,
@@ -89,7 +91,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="status_follows_the_event",
-    name="a request changes its status only as the event allows",
+    name="a request changes its status only as the event permits",
     part="scheduler",
     severity=Severity.HANG,
     check=check,

@@ -1,6 +1,6 @@
-"""A step is a batch of bounded size: `max_num_batched_tokens` tokens, `max_num_seqs` requests. The
-buffers of the worker have room for no more. A request is in it once, with tokens that are known, or
-that steps in flight sample, or that a drafter proposes (vllm#46974, vllm#53130)."""
+"""A step is a batch of at most `max_num_batched_tokens` tokens and `max_num_seqs` requests, and the
+buffers of the worker have no room for more. A request is in the batch once. Its tokens are known,
+or steps in flight sample them, or a drafter proposes them (vllm#46974, vllm#53130)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from kvproof.model.step import Step
 
 
 def batch(event: Schedule) -> Counter[str]:
-    """The tokens of each request of a step. One that is preempted in the step is taken out."""
+    """The tokens of each request of a step, without requests that the step preempts."""
     tokens: Counter[str] = Counter()
     for choice in event.chose or ():
         if isinstance(choice, Compute):
@@ -27,7 +27,8 @@ def batch(event: Schedule) -> Counter[str]:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """The batch is no larger than the engine allows, and no request gets more than it has."""
+    """The batch is not larger than the engine permits, and no request gets more tokens than it
+    has."""
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
@@ -35,14 +36,14 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     cfg, tokens = cluster.engine(after.name), batch(step.event)
     if tokens.total() > cfg.chunk_tokens:
         yield because(
-            f"a step of {after.name} has at most {cfg.chunk_tokens} tokens",
-            f"{tokens.total()} are scheduled",
+            f"a step of {after.name} may have {cfg.chunk_tokens} tokens",
+            f"{tokens.total()} tokens are scheduled",
             engine=after.name,
         )
     places = [r.id for r in after.requests if r.status in (RUNNING, PAUSED)]
     if len(places) > cfg.max_requests and set(after.running) - set(before.running):
         yield because(
-            f"{after.name} runs at most {cfg.max_requests} requests at a time",
+            f"{after.name} may run {cfg.max_requests} requests at a time",
             f"{', '.join(places)} run, or are sessions that keep their place",
             engine=after.name,
         )
@@ -53,9 +54,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         most = len(request.tokens) + before.placeholders(name) + cfg.drafts
         if count < 1 or request.computed > most:
             yield because(
-                f"{name} on {after.name} has {len(request.tokens)} tokens, "
-                f"{before.placeholders(name)} more are being sampled, and a drafter proposes at "
-                f"most {cfg.drafts}",
+                f"{name} on {after.name} has {len(request.tokens)} tokens, steps in flight "
+                f"sample {before.placeholders(name)} more, and a drafter proposes at most "
+                f"{cfg.drafts}",
                 f"{count} tokens are scheduled, up to token {request.computed}",
                 engine=after.name,
                 request=name,
@@ -64,7 +65,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="step_keeps_its_limits",
-    name="a step has no more tokens and requests than the engine allows, each request once",
+    name="a step has at most the permitted tokens and requests, and each request once",
     part="scheduler",
     severity=Severity.CRASH,
     check=check,

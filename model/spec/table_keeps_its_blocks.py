@@ -1,9 +1,10 @@
-"""The worker keeps its own copy of each block table, and is sent only what is new. A block that
-changes its place, or comes from nowhere, is another one for the worker than for the scheduler.
+"""The worker has its own copy of each block table and receives only the new blocks. If a block
+changes its position, or a block appears without a choice, the scheduler and the worker use
+different blocks.
 
-A table grows by blocks that a choice of the step says it hit or took, and loses those that a choice
-says it freed. In attention groups a block keeps its place until it is freed. Outside a step a table
-loses blocks and gains none.
+A table grows by blocks that a choice of the step hit or took. It loses blocks that a choice freed.
+In attention groups a block keeps its position until it is freed. Outside a step, a table only loses
+blocks.
 """
 
 from collections.abc import Iterator
@@ -20,35 +21,35 @@ from kvproof.model.step import Step
 
 
 def _given(step: Step, engine: Engine, name: str) -> tuple[set[int], set[int], bool]:
-    """The blocks that the choices of a step gave a request and took from it, and whether it began
-    anew."""
-    given, lost, anew = set[int](), set[int](), False
+    """The blocks that the choices of a step gave to a request, the blocks that they freed, and
+    whether the request started again."""
+    given, lost, restarted = set[int](), set[int](), False
     event = step.event
     if not isinstance(event, Schedule) or event.engine != engine.name:
-        return given, lost, anew
+        return given, lost, restarted
     for choice in event.chose or ():
         lost |= set(blocks_of(choice, "freed")) if name in choice else set()
         if choice.request == name:
-            anew |= isinstance(choice, Preempt | FinishLoad)
+            restarted |= isinstance(choice, Preempt | FinishLoad)
             given |= {*blocks_of(choice, "hit"), *blocks_of(choice, "taken")}
-    return given, lost, anew
+    return given, lost, restarted
 
 
 def _wrong(old: Table, new: Table, given: set[int], lost: set[int], copies: set[int]) -> str:
-    """What is wrong with a table, in words; empty where nothing is."""
+    """What is wrong with a table, in words; empty if nothing is wrong."""
     foreign = set(new) - set(old) - given - {NULL}
     if foreign:
-        return f"blocks {sorted(foreign)} came into it, which no choice gave it"
+        return f"no choice gave it blocks {sorted(foreign)}"
     gone = set(old) - set(new) - lost - copies - {NULL}
     if gone and (given or lost or len(new) >= len(old)):
-        return f"blocks {sorted(gone)} left it, which no choice freed"
+        return f"no choice freed its blocks {sorted(gone)}"
     return ""
 
 
 def _moved(old: Table, new: Table, copies: set[int]) -> str:
     for position, (was, now) in enumerate(zip(old, new, strict=False)):
         if now not in (was, NULL) and was not in copies:
-            return f"at position {position} it has block {now} where it had block {was}"
+            return f"position {position} changed from block {was} to block {now}"
     return ""
 
 
@@ -61,7 +62,7 @@ def _tables(request: Requests) -> Iterator[tuple[int, Table, Table]]:
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each table is what it was, with what the choices gave and without what they freed."""
+    """Each table changes only by the blocks that the choices gave and freed."""
     in_step = isinstance(step.event, Schedule)
     for engines in alive(step):
         before, after = engines
@@ -69,17 +70,21 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             continue
         copies = {c.source for c in step.effects.copies if c.engine == after.name}
         for request in requests(engines):
-            given, lost, anew = _given(step, after, request.name)
+            given, lost, restarted = _given(step, after, request.name)
             for index, old, new in _tables(request):
                 freed = lost if in_step else set(old)
-                wrong = "" if anew else _wrong(old, new, given, freed, copies)
-                if not wrong and not anew and cluster.engine(after.name).groups[index].attention:
+                wrong = "" if restarted else _wrong(old, new, given, freed, copies)
+                if (
+                    not wrong
+                    and not restarted
+                    and cluster.engine(after.name).groups[index].attention
+                ):
                     wrong = _moved(old, new, copies)
                 if wrong:
                     yield because(
-                        f"the table of {request.name} in group {index} of {after.name} was "
-                        f"{list(old)}",
-                        f"{wrong}: it is {list(new)}",
+                        f"the block table of {request.name} in group {index} of {after.name} "
+                        f"was {list(old)}",
+                        f"{wrong}, and it is now {list(new)}",
                         engine=after.name,
                         request=request.name,
                         group=index,
@@ -88,7 +93,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="table_keeps_its_blocks",
-    name="a block table changes only by the blocks that the step's choices took and freed",
+    name="a block table changes only by the blocks that the choices of the step took and freed",
     part="coordinator",
     severity=Severity.WRONG_TOKENS,
     check=check,

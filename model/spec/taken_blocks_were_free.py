@@ -1,10 +1,9 @@
-"""A block that is given to a request while another one holds it, or that is given back once too
-often, is written by two (vllm#44409, vllm#46240).
+"""If a block is allocated while another request holds it, or is freed once too often, two requests
+write it (vllm#44409, vllm#46240).
 
-The choices of a step are followed in order, with the blocks that each says it took and freed. Which
-of the free blocks is taken is left open, and whether a block that is freed waits for the steps in
-flight to end. Blocks of copies are held until these are made, at the end of the step, and are left
-out here.
+The check follows the choices of a step in order, with the blocks that each choice took and freed.
+The spec permits any free block, and permits a freed block to wait for steps in flight. The blocks
+of copies are not checked here: they are held until the copies are made at the end of the step.
 """
 
 from collections import Counter
@@ -21,29 +20,31 @@ from kvproof.model.step import Step
 
 
 def blocks_of(choice: Choice, what: str) -> list[int]:
-    """The blocks that a choice hit, took or freed, of all groups; the null block is nobody's."""
+    """The blocks of all groups that a choice hit, took or freed, without the null block."""
     lists = getattr(choice, what, ())
     return [block for blocks in lists for block in blocks if block != NULL]
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each block taken was free when it was taken, and each block freed had a reference to lose."""
+    """Each block was free when it was taken, and each freed block had a reference."""
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
     before, after = engines
     held = Counter({number: block.refs for number, block in enumerate(before.blocks)})
     for choice in step.event.chose or ():
-        said = describe(choice)
+        chosen = describe(choice)
         for block in blocks_of(choice, "hit"):
             held[block] += 1
         for block in blocks_of(choice, "freed"):
             if held[block] < 1:
-                yield _because(after.name, choice, block, f"{said} frees it, and nobody holds it")
+                yield _because(
+                    after.name, choice, block, f"{chosen} frees it, and no request holds it"
+                )
             held[block] -= 1
         for block in blocks_of(choice, "taken"):
             if held[block] > 0:
-                yield _because(after.name, choice, block, f"{said} takes it, and it is in use")
+                yield _because(after.name, choice, block, f"{chosen} takes it, and it is in use")
             held[block] += 1
     held += _deferred(after)
     held.subtract(_deferred(before))
@@ -51,27 +52,27 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for number, now in enumerate(after.blocks):
         if number not in copied and number != NULL and now.refs != held[number]:
             yield because(
-                f"by what the step took and freed, block {number} of {after.name} has "
+                f"after the choices of the step, block {number} of {after.name} has "
                 f"{held[number]} references",
-                f"it has {now.refs}",
+                f"its reference count is {now.refs}",
                 engine=after.name,
                 block=number,
             )
 
 
 def _deferred(engine: Engine) -> Counter[int]:
-    """The blocks that wait for steps to end, each as often as it does."""
+    """The blocks that wait for steps to end, each counted as often as it waits."""
     return Counter(block for _, blocks in engine.deferred for block in blocks)
 
 
 def _because(engine: str, choice: Choice, block: int, how: str) -> Because:
-    said = f"block {block} of {engine}"
-    return because(said, how, engine=engine, request=choice.request, block=block)
+    blocks = f"block {block} of {engine}"
+    return because(blocks, how, engine=engine, request=choice.request, block=block)
 
 
 GUARD = Guard(
     id="taken_blocks_were_free",
-    name="a block is taken only while it is free, and freed once by each request that holds it",
+    name="a block is taken only while it is free, and each holder frees it once",
     part="block pool",
     severity=Severity.WRONG_TOKENS,
     check=check,

@@ -1,8 +1,5 @@
-"""A transfer in a phase that it cannot have come to keeps its receiver waiting for blocks that do
-not come, or its sender for a message that nobody sends.
-
-The transitions that there are, are those of `model.phases`.
-"""
+"""A transfer in a wrong phase makes its receiver wait for blocks that never arrive, or its sender
+for a report that is never sent. The permitted changes of phase are in `model.phases`."""
 
 from collections.abc import Iterator
 
@@ -16,7 +13,7 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Each change of phase is one that the event may bring."""
+    """Each change of phase is one that the event permits."""
     if any(engine.dead for engine in step.after.engines):
         return
     for name in dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers)):
@@ -32,7 +29,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 
 GUARD = Guard(
     id="transfer_follows_the_table",
-    name="a KV transfer changes its phase only as the table of transitions allows",
+    name="a KV transfer changes its phase only as the table of transitions permits",
     part="connector",
     severity=Severity.HANG,
     check=check,

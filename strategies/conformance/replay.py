@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.model import termination
+from kvproof.model.because import About
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     BLOCKS,
@@ -153,9 +154,9 @@ class _Following:
         if (self.differs is None and not last) or asked[0].kind == "eventually":
             return
         findings = list(broken(self.machine.cluster, step, asked))
-        if findings:
-            self.shown = wanted if wanted in findings else findings[0]
-        if self.shown != wanted and self.differs is None:
+        same = next((f for f in findings if _same(wanted, f)), None)
+        self.shown = same or next(iter(findings), None)
+        if same is None and self.differs is None:
             now = findings[0].sentence if findings else "none"
             self.differs = Difference(*at, "finding", wanted.sentence, now)
 
@@ -198,6 +199,14 @@ class _Following:
         traffic = not any(isinstance(event, Submit) for event in self.missed)
         most = 2 * len(self.missed) < len(self.trace.events)
         return traffic and most and termination.over(self.machine.state)
+
+
+def _same(recorded: Finding, found: Finding) -> bool:
+    """Whether two findings are the same: the same check fails, about the same things. Their
+    sentences may differ, because another release of kvproof may use other words. Findings of older
+    traces do not record what they are about; for these the check alone decides."""
+    about = recorded.about in (About(), found.about)
+    return recorded.invariant == found.invariant and about
 
 
 def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:
