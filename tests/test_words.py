@@ -62,6 +62,8 @@ ALLOWED = (
 that has it."""
 
 DONE = (
+    "README.md",
+    "docs",
     "cli",
     "findings",
     "gate",
