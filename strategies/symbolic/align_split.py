@@ -108,7 +108,7 @@ def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     killed_by="wide_block_never_crossed",
 )
 def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
-    """This holds for every block size, also for blocks wider than the budget: the first request of
+    """The claim holds for every block size, also for blocks wider than the budget: the first request of
     a step is never stuck. The only precondition is a budget of at least one token."""
     v = {**v, "tokens": min_(v["known"] - v["start"], v["chunk_limit"])}
     chunk = Chunk(rules, v)
@@ -147,7 +147,7 @@ def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
 
 
 @obligation(
-    "no chunk passes the last boundary where a later request can resume or a shared prefix boundary",
+    "no chunk passes a shared prefix boundary or the last boundary where a request can resume",
     for_all=CHUNK,
     origin="vllm#37898",
     killed_by="no_align_split",

@@ -70,7 +70,7 @@ def every_full_block_cached_once(
 
 
 @obligation(
-    "the longest hit is the longest one of whole units that leaves a token to compute",
+    "the longest hit has as many whole units as leave a token to compute",
     for_all={"known": at_least(1), "hit_unit": at_least(1)},
     origin="KVCacheManager.get_computed_blocks",
     killed_by="hit_covers_whole_prompt",

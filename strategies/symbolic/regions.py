@@ -43,7 +43,7 @@ def end_trim_is_right_where(
 
 @obligation(
     "the number of hit blocks before slicing is the table's length for full attention, and for a "
-    "window exactly where no more than block size + window - 2 tokens come from the connector",
+    "window if and only if at most block size + window - 2 tokens come from the connector",
     for_all={
         "hit_blocks": at_least(0),
         "external": at_least(0),
@@ -67,7 +67,7 @@ def counting_before_slicing_is_no_change_where(
 
 
 @obligation(
-    "without a connector a window's hit has null entries exactly where its tokens are left behind",
+    "without a connector a window's hit has as many null entries as blocks behind the window",
     for_all={"hit_blocks": at_least(0), "block_size": at_least(1), "window": at_least(1)},
     origin="vllm#42547",
     killed_by="window_hit_one_block_short",
@@ -78,7 +78,7 @@ def null_in_a_hit_is_what_is_skipped(
     block_size: Num,
     window: Num,
 ) -> Claim:
-    """This is the second statement of the pull request, and it is true."""
+    """The pull request also states this, and it is true."""
     need = rules.window_blocks_for_hit(window, block_size)
     skipped = rules.tokens_skipped_by_window(hit_blocks * block_size, window)
     return Claim(max_(hit_blocks - need, 0) == counts.full_blocks(skipped, block_size))

@@ -23,7 +23,7 @@ def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
 
 
 @obligation(
-    "P leaves at most the backoff to D and keeps a token, even if the rule is applied several times",
+    "P leaves at most the backoff to D and keeps a token, also if the rule is applied repeatedly",
     for_all={"asked": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
