@@ -2,8 +2,9 @@
 
     python benchmarks/explorer_speed.py --config pd-evicting
 
-Both visit the same states with all invariants on, in turns, in one process; the ratio is to the
-plain search of the same round, and medians over the rounds are printed.
+Both searches visit the same states and check all invariants. They run alternately in one process.
+The ratio is relative to the plain search of the same round; the output has the medians over all
+rounds.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def plain(cluster: Cluster) -> int:
 
 
 def packed(cluster: Cluster) -> int:
-    """The same, packed."""
+    """Search with packed states, and return the number of states."""
     run = PackedSearch(cluster, REFERENCE, ALL)
     while not run.over:
         run.expand()
@@ -39,7 +40,7 @@ LOOPS: dict[str, Callable[[Cluster], int]] = {"plain": plain, "packed": packed}
 
 
 def main() -> None:
-    """Run the rounds and print one line for each search."""
+    """Run all rounds and print one line for each search."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="pd-default", choices=sorted(CLUSTERS))
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,9 +1,10 @@
-"""Steps per second on real vLLM: with all checks, watched with its known deviations, and with none.
+"""Steps per second on real vLLM: with all checks, with all checks and known deviations, and without
+checks.
 
     python benchmarks/live_speed.py --config pd
 
-The loops take turns on the same seeded episodes in one process; the ratios are to the bare loop of
-the same round, and the median over the rounds is printed.
+The loops run alternately on the same seeded episodes in one process. The ratios are relative to the
+loop without checks of the same round; the output has the medians over all rounds.
 """
 
 import argparse
@@ -28,14 +29,14 @@ from kvproof.strategies.run import Run, Violated
 
 EPISODES = 40
 EVENTS = 60
-"""Events in an episode, at most."""
+"""The maximum number of events in an episode."""
 
 
 class Watching(Run):
-    """A run that goes on after a finding: the known ones are found again here."""
+    """A run that continues after a finding, because known deviations occur here again."""
 
     def fail(self, *findings: Finding) -> None:
-        """Ask the machine what it explains, and go on."""
+        """Let the machine explain the findings, and continue."""
         with contextlib.suppress(Violated):
             super().fail(*findings)
 

@@ -1,1 +1,1 @@
-"""Verdicts and traces as what a person or a CI system reads."""
+"""Verdicts and traces as text and files for users and CI systems."""

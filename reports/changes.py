@@ -1,4 +1,4 @@
-"""What one event changed, in lines a person can read: one line per request, block or transfer."""
+"""The changes by one event in readable lines: one line per request, block or transfer."""
 
 from typing import Any, TypeAlias
 
@@ -8,11 +8,11 @@ from kvproof.model.traces.state_diff import Change, Flat, parts
 Subject: TypeAlias = tuple[str, ...]
 
 HIDDEN = ("cached", "id", "name", "request")
-"""Fields that repeat what another line says: the cache is seen in the keys of the blocks."""
+"""Fields that would repeat another line: the keys of the blocks already show the cache."""
 
 
 def lines(before: Flat, change: Change, after: Flat) -> list[str]:
-    """One line per thing that changed, in the order of the state."""
+    """One line for each request, block or transfer that changed, in the order of the state."""
     fields: dict[Subject, dict[str, tuple[Any, Any]]] = {}
     for pointer in [*change.removed, *change.changed]:
         subject, name = _split(pointer)
@@ -27,7 +27,7 @@ def lines(before: Flat, change: Change, after: Flat) -> list[str]:
 
 
 def _split(pointer: str) -> tuple[Subject, str]:
-    """The thing a pointer is about, and which field of it."""
+    """The subject of a JSON pointer (a request, block or transfer), and the field of it."""
     path = parts(pointer)
     if path[0] == "engines" and path[2] in ("blocks", "memory"):
         return (path[0], path[1], "block", path[3]), " ".join(path[4:] or ["holds"])
@@ -41,7 +41,8 @@ def _split(pointer: str) -> tuple[Subject, str]:
 
 
 def _split_ghost(path: Subject) -> tuple[Subject, str]:
-    """What history has of a request is told with that request, the rest with the engine."""
+    """History about a request belongs to the line of that request, other history to the line of its
+    engine."""
     if path[3] == "shared":
         return (*path[:2], "requests", path[4]), "shared"
     return path[:2], path[3]
@@ -92,7 +93,8 @@ def key(cached_as: Any) -> str:
 
 
 def content(engine: str, block: str, state: Flat) -> str:
-    """What a block holds: the prefix of each slot or Mamba state and, in brackets, the group."""
+    """The content of a block: the prefix of each slot or Mamba state and, in brackets, the
+    group."""
     base = f"/engines/{engine.replace('~', '~0').replace('/', '~1')}/memory/{block}"
     slots = state.get(f"{base}/slots")
     if slots is None or not any(slots):
@@ -118,7 +120,7 @@ def _inner(v: Any) -> str:
 
 
 def owners(engine: dict[str, Any]) -> dict[int, list[str]]:
-    """Who has each block in a block table."""
+    """The requests that have each block in a block table."""
     held: dict[int, list[str]] = {}
     for name, request in engine.get("requests", {}).items():
         for table in request["tables"]:

@@ -1,4 +1,5 @@
-"""README's table of features: what is driven, how it is switched on, and what it excludes."""
+"""README's table of features: the supported features, their options, and the features that they
+exclude."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,12 +14,12 @@ HEAD = ("| feature | option | needs | not with |", "|---|---|---|---|")
 
 
 def feature_table() -> str:
-    """The table in Markdown: a line for each feature, section by section."""
+    """The table in Markdown: one line for each feature, section by section."""
     return "\n".join([*HEAD, *map(_line, FEATURES.values())])
 
 
 def with_feature_table(text: str) -> str:
-    """A text with the table between its markers. Raises UsageError where they are missing."""
+    """The text with the table between its markers. Raises UsageError if the markers are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -33,7 +34,8 @@ def _line(feature: Feature[Any]) -> str:
 
 
 def _excluded(feature: str) -> Iterator[str]:
-    """What a feature does not go with, by its own exclusions and by those of others."""
+    """The features that a feature cannot be combined with, by its own exclusions and those of
+    others."""
     for together, exclusion in exclusions():
         if feature in together:
             first, *rest = (f.name for f in FEATURES.values() if f.id in together - {feature})

@@ -1,8 +1,8 @@
-"""The explored graph as text and numbers, for the files and pictures that are made of it.
+"""The explored graph as text and numbers, for graph files and pictures.
 
-A node is a state, an edge an event that leads from one to another; two events between the same
-states are two edges. The step that breaks an invariant leads to a node of its own, since the search
-does not follow it.
+A node is a state, an edge is an event from one state to another; two events between the same states
+are two edges. The step that breaks an invariant leads to a separate node, because the search does
+not continue from it.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ from kvproof.strategies.explorer.exhaustive import StateGraph
 
 
 class Node(NamedTuple):
-    """One state. `label` says in a few words who is where; `over` is never said of a broken one."""
+    """One state. `label` lists the requests and transfers with their status; `over` is False for a
+    broken state."""
 
     label: str
     depth: int
@@ -35,7 +36,7 @@ class Edge(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """What was reached, as text and numbers. Node 0 is the initial state."""
+    """The graph as text and numbers. Node 0 is the initial state."""
 
     nodes: list[Node]
     edges: list[Edge]
@@ -55,7 +56,7 @@ def graph_of(reached: StateGraph) -> Graph:
     for number, event in enumerate(reached.events, 1):
         target = leads.get((at, event))
         if target is None and number < last:
-            continue  # It changes nothing, and is no edge.
+            continue  # The last event changes nothing, so it is not an edge.
         if target is None:
             target = len(nodes)
             nodes.append(Node(str(target), number, False, False, False))
@@ -70,7 +71,7 @@ def graph_of(reached: StateGraph) -> Graph:
 
 
 def _label(number: str, state: State) -> str:
-    """The number of a state, and who is where."""
+    """The number of a state, and its requests and transfers."""
     return "\n".join((number, *_who(state)))
 
 

@@ -1,4 +1,5 @@
-"""The explored graph as a file: GraphML for programs, DOT for pictures; small ones drawn."""
+"""The explored graph as a file: GraphML for programs, DOT for Graphviz, SVG and PNG for small
+graphs."""
 
 import importlib.util
 import re
@@ -13,10 +14,10 @@ from kvproof.reports.graph import Graph, graph_of
 from kvproof.strategies.explorer.exhaustive import StateGraph
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters an XML file cannot hold; a name in a cluster may."""
+"""Characters that XML does not allow; the names in a cluster may contain them."""
 
 RED = ", color=red, fontcolor=red, penwidth=2"
-"""What DOT gives the violation."""
+"""The DOT attributes of the violation."""
 
 
 def graphml(graph: Graph) -> str:
@@ -25,14 +26,14 @@ def graphml(graph: Graph) -> str:
     for number, node in enumerate(graph.nodes):
         made.add_node(number, **node._replace(label=_xml(node.label))._asdict())
     for number, edge in enumerate(graph.edges):
-        # The key becomes the id of the edge, which must be its own in the whole file.
+        # The key becomes the id of the edge, which must be unique in the file.
         made.add_edge(edge.origin, edge.target, key=f"e{number}", event=_xml(edge.event))
     return "\n".join(nx.generate_graphml(made, named_key_ids=True)) + "\n"
 
 
 def dot(graph: Graph) -> str:
-    """The graph as DOT: the initial state bold, states that are over framed twice, the trace of the
-    finding in red."""
+    """The graph as DOT: the initial state is bold, states in which all is over have a double frame,
+    the trace of the finding is red."""
     lines = [
         "digraph kvproof {",
         '  node [shape=box, style=rounded, fontname="Helvetica"];',
@@ -50,14 +51,14 @@ def dot(graph: Graph) -> str:
 
 
 def svg(graph: Graph) -> str:
-    """A small graph drawn, as SVG. Needs matplotlib, as `png` does."""
+    """The picture of a small graph as SVG. Needs matplotlib, as `png` does."""
     from kvproof.reports import picture
 
     return picture.svg(graph)
 
 
 def png(graph: Graph) -> bytes:
-    """A small graph drawn, as PNG."""
+    """The picture of a small graph as PNG."""
     from kvproof.reports import picture
 
     return picture.png(graph)
@@ -69,7 +70,7 @@ FORMATS: dict[str, Callable[[Graph], str | bytes]] = {
     ".svg": svg,
     ".png": png,
 }
-"""How a graph is written, by the end of the file's name."""
+"""The writer of each file format, by the suffix of the file name."""
 
 DRAWN = (".svg", ".png")
 """The formats for small graphs only."""
@@ -77,11 +78,11 @@ DRAWN = (".svg", ".png")
 UNDRAWN = " or ".join(suffix for suffix in FORMATS if suffix not in DRAWN)
 
 DRAWN_MAX = 150
-"""States of a graph that is drawn, at most: with more nobody can follow a line."""
+"""The maximum number of states of a picture: in a larger one no line can be followed."""
 
 
 def check(path: Path) -> None:
-    """Raise UsageError where a graph cannot be written there: ask before a long search."""
+    """Raise UsageError if a graph cannot be written to this path. Call it before a long search."""
     if path.suffix not in FORMATS:
         *most, last = FORMATS
         raise UsageError(
@@ -100,7 +101,7 @@ def check(path: Path) -> None:
 
 
 def check_size(path: Path, states: int) -> None:
-    """Raise UsageError where a graph with so many states is not drawn."""
+    """Raise UsageError if the path is a picture and the graph has too many states for one."""
     if path.suffix in DRAWN and states > DRAWN_MAX:
         raise UsageError(
             f"The graph has more than {DRAWN_MAX} states, too many for the picture {path}. "
@@ -109,8 +110,9 @@ def check_size(path: Path, states: int) -> None:
 
 
 def write(path: Path, reached: StateGraph) -> None:
-    """Write the graph to a new file, as its suffix says. Raises UsageError where it exists, cannot
-    be written, has another suffix, or is a picture of too many states."""
+    """Write the graph to a new file in the format of its suffix. Raises UsageError if the file
+    exists or cannot be written, if the suffix is unknown, or if a picture would have too many
+    states."""
     check(path)
     check_size(path, len(reached.states))
     made = FORMATS[path.suffix](graph_of(reached))
@@ -118,7 +120,7 @@ def write(path: Path, reached: StateGraph) -> None:
 
 
 def quoted(text: str) -> str:
-    """A text as a DOT string that shows it as it is."""
+    """A text as a DOT string that shows it unchanged."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

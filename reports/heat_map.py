@@ -1,8 +1,8 @@
-"""What the surveys of several releases say of each invariant and of each fault: the heat map.
+"""The heat map: the results of the surveys of several releases for each invariant and each fault.
 
-A cell is VIOLATED where something breaks the invariant (shows the fault). It is SAMPLED only where
-the runs that would show it, one of each fault that breaks it, were taken to their end and did not:
-an engine that died before, or a release that cannot be driven there, makes the cell UNKNOWN.
+A cell is VIOLATED if some run breaks the invariant (shows the fault). It is SAMPLED only if the
+runs that would show it, one for each fault that breaks it, were driven to their end and did not
+show it. If an engine died before that, or if the release cannot take the run, the cell is UNKNOWN.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Release:
-    """A release and the records of its survey; `reason` says why there are none."""
+    """A release and the records of its survey; `reason` says why it has none."""
 
     version: str
     records: tuple[Record, ...] = ()
@@ -29,7 +29,7 @@ class Release:
 
 
 class Cell(NamedTuple):
-    """A verdict, why, and the trace that shows it (a file of that release's traces)."""
+    """A verdict, its reason, and the trace that shows it (a file of that release's traces)."""
 
     verdict: Verdict
     why: str
@@ -44,18 +44,19 @@ class Row(NamedTuple):
     cells: tuple[Cell, ...]
 
     def told(self, versions: Sequence[str]) -> str:
-        """First bad, and first good after it, in words."""
+        """The first bad release, and the first good release after it, in words."""
         verdicts = [cell.verdict for cell in self.cells]
         if Verdict.VIOLATED not in verdicts:
-            return "never seen bad" if Verdict.SAMPLED in verdicts else "unknown"
+            return "no bad release found" if Verdict.SAMPLED in verdicts else "unknown"
         bad, good = first_bad_and_good(self, versions)
         before = verdicts[: versions.index(bad or "")]
-        since = bad if Verdict.SAMPLED in before else f"{bad} or before"
+        since = bad if Verdict.SAMPLED in before else f"{bad} or earlier"
         return f"bad from {since}, " + (f"good from {good}" if good else "not good since")
 
 
 def first_bad_and_good(row: Row, versions: Sequence[str]) -> tuple[str | None, str | None]:
-    """The first release that shows it, and the first good one after the last that does."""
+    """The first release that shows the violation, and the first good one after the last release
+    that shows it."""
     verdicts = [cell.verdict for cell in row.cells]
     bad = [i for i, verdict in enumerate(verdicts) if verdict is Verdict.VIOLATED]
     if not bad:
@@ -81,7 +82,7 @@ def fault_rows(releases: Sequence[Release], names: Iterable[str]) -> list[Row]:
 
 
 def story_rows(releases: Sequence[Release]) -> list[Row]:
-    """A row for each seed story: bad where one of its faults is, good where all are."""
+    """A row for each seed story: bad if one of its faults is bad, good if all are good."""
     rows = []
     for name, story in STORIES.items():
         cells = (
@@ -119,7 +120,7 @@ def _invariant(release: Release, invariant: Invariant) -> Cell:
 
 
 def trace_row(releases: Sequence[Release], name: str) -> Row:
-    """The row of one trace, from releases whose only record is that of following it."""
+    """The row of one trace, from releases whose only record is the replay of this trace."""
     return Row(name, name, tuple(_trace(release) for release in releases))
 
 
@@ -131,7 +132,8 @@ def _trace(release: Release) -> Cell:
 
 
 def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
-    """Whether a run of this fault breaks what the fault breaks, or one of the symptoms."""
+    """Whether a run of this fault breaks an invariant that the fault breaks, or one of the
+    symptoms."""
     followed = _followed(release, name)
     tells = {*broken_by(FAULTS[name]), *symptoms}
     for record in followed:
@@ -142,7 +144,8 @@ def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
 
 
 def _dies_of(fault: str, broken: Mapping[str, Any]) -> bool:
-    """Whether an engine's death, if it is one, is in a function where this fault kills."""
+    """Whether the engine died in a function in which this fault kills it; True if no engine
+    died."""
     if broken["invariant"] != "engine_survives":
         return True
     return any(f" in {place}" in broken["reasons"][-1] for place in FAULTS[fault].dies_in)
@@ -158,19 +161,19 @@ def _followed(release: Release, fault: str) -> list[Record]:
 
 
 def _not_shown(release: Release, followed: Sequence[Record]) -> Cell:
-    """SAMPLED where one of the runs was taken to its end, otherwise UNKNOWN."""
+    """SAMPLED if one of the runs was driven to its end, otherwise UNKNOWN."""
     if release.reason:
         return Cell(Verdict.UNKNOWN, release.reason)
     if any("reason" not in r and not r["died"] for r in followed):
         sampled = [r for r in release.records if r["kind"] == "sampled" and "reason" not in r]
         whole = sum(r["runs"] - r["died"] for r in sampled)
         return Cell(
-            Verdict.SAMPLED, f"followed to its end and not shown; {whole} episodes beside it"
+            Verdict.SAMPLED, f"driven to its end and not shown, nor in {whole} random episodes"
         )
     if not followed:
-        return Cell(Verdict.UNKNOWN, "no run that would show it was taken")
+        return Cell(Verdict.UNKNOWN, "no run that would show it was possible")
     record = followed[0]
-    why = record.get("reason") or f"an engine dies before it could show: {record['death']}"
+    why = record.get("reason") or f"an engine dies before the run could show it: {record['death']}"
     return Cell(Verdict.UNKNOWN, why)
 
 
@@ -179,7 +182,7 @@ def _sentence(reasons: Sequence[str]) -> str:
 
 
 def undriven(releases: Sequence[Release]) -> list[str]:
-    """Lines that say what could not be driven, release by release."""
+    """The clusters and features that could not be driven, one line for each, with the releases."""
     lines: dict[str, list[str]] = {}
     for release in releases:
         if release.reason:
@@ -195,7 +198,7 @@ def undriven(releases: Sequence[Release]) -> list[str]:
 
 
 def to_json(releases: Sequence[Release]) -> dict[str, Any]:
-    """All of it as plain data."""
+    """The whole heat map as plain data."""
     versions = [release.version for release in releases]
 
     def row(one: Row) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The heat map drawn, as SVG or PNG. Needs matplotlib, which is an extra. The same map gives the
-same file."""
+"""The heat map as a picture, SVG or PNG. Needs matplotlib, an optional dependency. The file is
+deterministic."""
 
 import io
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from kvproof.reports.heat_table import MARKS
 from kvproof.strategies.verdict import Verdict
 
 COLOURS = {Verdict.SAMPLED: "#7fbf7b", Verdict.UNKNOWN: "#d9d9d9", Verdict.VIOLATED: "#f4665c"}
-"""Green is for what was seen to hold, and for nothing else."""
+"""Green only means that the check was run and held."""
 
 STYLE = ["default", {"svg.hashsalt": "kvproof", "svg.fonttype": "none"}]
 CELL_WIDE, CELL_TALL = 0.62, 0.26
-"""Of a cell, in inches."""
+"""The size of a cell, in inches."""
 
 
 def drawn(releases: Sequence[Release], suffix: str) -> bytes:

@@ -10,10 +10,10 @@ MARKS = {Verdict.VIOLATED: "BAD", Verdict.SAMPLED: "ok", Verdict.UNKNOWN: "?"}
 """How a cell is shown. A question mark is never green."""
 
 LEGEND = (
-    "`BAD`: the invariant breaks (the fault shows). `ok`: every run that would show it was taken "
-    "to its end and did not, nor did any random episode. `?`: unknown; the JSON says why. A fault "
-    "is told by the invariants it breaks: in another release another mistake may break them on the "
-    "same run."
+    "`BAD`: the invariant breaks (the fault shows). `ok`: every run that would show it was driven "
+    "to its end and did not show it, and no random episode did. `?`: unknown; the JSON gives the "
+    "reason. A fault is recognized by the invariants that it breaks; in another release a different "
+    "mistake may break them on the same run."
 )
 
 

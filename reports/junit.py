@@ -1,6 +1,6 @@
-"""JUnit XML: what CI systems read. A violation is a failure, unless it is less grave than what the
-user takes for one: then the output tells it. Unknown or not run is an error, never a skip and never
-a pass."""
+"""JUnit XML for CI systems. A violation is a failure, unless it is less severe than `fail_on`: then
+the output reports it. A check that is unknown or was not run is an error, never a skip and never a
+pass."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
     @property
     def fails(self) -> bool:
-        """Whether it is shown as a failure."""
+        """Whether the case is a failure in the report."""
         return self.outcome.verdict is Verdict.VIOLATED and not self.outcome.tolerated(self.fail_on)
 
 
@@ -46,7 +46,7 @@ def document(suite: str, cases: Sequence[Case]) -> str:
 
 
 def write(path: Path, suite: str, cases: Sequence[Case]) -> None:
-    """Write a new file. Raises UsageError where it exists or cannot be written."""
+    """Write a new file. Raises UsageError if it exists or cannot be written."""
     write_new(path, document(suite, cases))
 
 
@@ -69,7 +69,7 @@ def _add(root: ET.Element, suite: str, case: Case) -> None:
 
 
 def _beside(outcome: Outcome) -> Iterator[str]:
-    """What must be true and is not, and what that leads to, a line each."""
+    """The sentence that must be true and is not, and its consequence, one line each."""
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is not None:
         yield f"It must be true that {known.name} ({known.origin})."

@@ -1,5 +1,5 @@
-"""The table of all obligations, as Markdown: what is proved, how, for which numbers, and what
-refutes it."""
+"""The table of all obligations, as Markdown: the claim, its verdict, the ranges of its numbers, and
+the fault that refutes it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,14 +13,15 @@ from kvproof.strategies.verdict import Verdict
 
 HEAD = """# What is proved, for all sizes
 
-Made by `kvproof prove --table FILE`; times are CPU times of one run. Z3 is asked for numbers
-that break a claim, and finds none. Every claim is also evaluated on plain ints, and every step that
-the explorer, a sampled run or live vLLM takes is checked to be one that these claims speak of.
+`kvproof prove --table FILE` writes this file; times are CPU times of one run. For each claim, Z3
+searches for numbers that break it and finds none. Every claim is also evaluated on plain ints.
+Every step of the explorer, of a sampled run or of live vLLM is projected to counts and must be a
+transition of these systems.
 """
 
 ARITHMETIC = """## Arithmetic
 
-One question each: the rule, for all numbers in the ranges.
+Each obligation is one query about a rule, for all numbers in the ranges.
 
 | obligation | what is claimed | verdict | ms | for all | refuted by |
 |---|---|---|---|---|---|
@@ -30,8 +31,8 @@ INDUCTION = """## Induction
 
 A request's block table in one cache group, its KV transfer from P to D, and an engine's block pool,
 as transition systems of counts. A claim holds at the start, and each action keeps it if all claims
-about the system hold before it: so it holds in every state that can be reached, for all sizes, any
-number of steps, preemptions and reschedules, and any other requests. `ms` is the slowest step.
+about the system hold before it. So it holds in every reachable state, for all sizes, any number of
+steps, preemptions and reschedules, and any other requests. `ms` is the slowest step.
 
 | claim | what is claimed | of | verdict | steps | ms | refuted by |
 |---|---|---|---|---|---|---|
@@ -79,7 +80,7 @@ def _induction(claim: str, proofs: Sequence[Proof]) -> str:
 
 
 def _sizes() -> str:
-    """What the inductions are parametric in."""
+    """The parameters of the inductions."""
     lines = ["", "The sizes are numbers of any value, except:", ""]
     families = {"table": "full", "transfer": "transfer of full", "pool": "pool"}
     for family, name in families.items():
@@ -92,7 +93,7 @@ def _sizes() -> str:
 
 
 def _regions() -> str:
-    """Where a released or proposed rule is right, in words."""
+    """The regions in which a released or proposed rule is right, in words."""
     lines = ["", "## Where a rule is right, exactly", ""]
     for each in OBLIGATIONS.values():
         if each.claim.__module__.endswith("regions"):
@@ -102,7 +103,7 @@ def _regions() -> str:
 
 
 def table(proofs: Sequence[Proof]) -> str:
-    """The table of these proofs: all of them, or it would say less than there is."""
+    """The table of these proofs. Pass all proofs, or the table is incomplete."""
     by_claim: dict[str, list[Proof]] = {}
     for proof in proofs:
         if proof.id in claimed():

@@ -1,8 +1,8 @@
-"""The explored graph drawn, for graphs a person can take in: SVG and PNG.
+"""The explored graph as a picture, SVG or PNG, for small graphs.
 
-Time goes from left to right: a state stands in the column of its depth, under its number. An edge
-has the colour of its event's kind, and where there are few states the kind beside it. Needs
-matplotlib, which is an extra. The same graph gives the same file.
+Time goes from left to right: a state is in the column of its depth, with its number above it. An
+edge has the colour of its kind of event; in small graphs it also has the name of the kind. Needs
+matplotlib, an optional dependency. The file is deterministic.
 """
 
 import io
@@ -36,50 +36,51 @@ COLOURS = {
 """The colour of each kind of event."""
 
 LEGEND_WIDE = 1.8
-"""Room for one word of the legend, in inches."""
+"""The space for one entry of the legend, in inches."""
 
 SEVERAL = "#999999"
 """The colour of an edge that stands for events of several kinds."""
 
 RED = "#f4665c"
-"""The colour of the violation and of the way to it; no kind of event has it."""
+"""The colour of the violation and of the path to it; no kind of event has this colour."""
 
 SIZE = 300
 """Area of a state's mark, in square points."""
 
 NAMED_MAX = 60
-"""States up to which edges carry the names of their events; beyond, the colours must do."""
+"""The maximum number of states with names of events at the edges; larger pictures have only
+colours."""
 
 STYLE: list[Any] = ["default", {"svg.hashsalt": "kvproof", "svg.fonttype": "none"}]
-"""No setting of the user's, no random ids, and text that is text."""
+"""Settings that ignore the user's configuration, avoid random ids, and keep text as text."""
 
 
 class Room(NamedTuple):
-    """What something is given, in inches."""
+    """The space of an element, in inches."""
 
     wide: float
     tall: float
 
 
 NAMED, UNNAMED = Room(1.35, 0.5), Room(0.95, 0.4)
-"""Of each state, with the names of events between states and without."""
+"""The space of each state, with and without the names of events."""
 
 LETTER = Room(0.058, 0.14)
-"""Of each letter of such a name."""
+"""The space of each letter of a name."""
 
 BEND = -0.3
-"""How far a bent line leaves the straight one: twice that part of its length, to its left (a line
-to the left is bent down)."""
+"""The bend of a curved line: its middle is twice this fraction of its length to the left of the
+straight line (a line to the left bends down)."""
 
 NAME_AT = (0.55, 0.48, 0.62, 0.41, 0.69, 0.34, 0.76, 0.27)
-"""Where the name of a line may stand, as parts of the line, the best first."""
+"""The possible positions of the name on a line, as fractions of the line, the best first."""
 
 Point = tuple[float, float]
-"""Inches from the left and from the top."""
+"""Coordinates in inches from the left and from the top."""
 
 
 class Mark(NamedTuple):
-    """How a state is shown, and what it means."""
+    """The marker of a state, and its meaning."""
 
     says: str
     shape: str
@@ -88,13 +89,13 @@ class Mark(NamedTuple):
 
 STATE = Mark("state", "o", "white")
 INITIAL = Mark("initial state", "o", "#ffe08a")
-OVER = Mark("all is over", "s", "#dcdcdc")
+OVER = Mark("all requests ended", "s", "#dcdcdc")
 BROKEN = Mark("violation", "o", RED)
 
 
 class Line(NamedTuple):
-    """All edges from one state to another: the kinds of their events, sorted. `violating` where one
-    of them is on the way to the violation."""
+    """All edges from one state to another: the kinds of their events, sorted. `violating` is True
+    if one of them is on the path to the violation."""
 
     origin: int
     target: int
@@ -108,7 +109,7 @@ class Line(NamedTuple):
 
 
 def svg(graph: Graph) -> str:
-    """The graph as SVG, with text one can search."""
+    """The graph as SVG with searchable text."""
     return _rendered(graph, "svg", metadata={"Date": None}).decode("utf-8")
 
 
@@ -118,7 +119,7 @@ def png(graph: Graph) -> bytes:
 
 
 def lines(graph: Graph) -> list[Line]:
-    """What is drawn of the edges: one line from a state to another."""
+    """The lines of the picture: one line for all edges from one state to another."""
     kinds: dict[tuple[int, int], set[str]] = defaultdict(set)
     for edge in graph.edges:
         kinds[edge.origin, edge.target].add(edge.event.partition("(")[0])
@@ -133,7 +134,7 @@ def _rendered(graph: Graph, kind: str, **options: Any) -> bytes:
 
 
 def figure(graph: Graph) -> Figure:
-    """The graph on a figure that is as large as it needs."""
+    """A figure of the graph, in the size that the graph needs."""
     at = places(graph)
     named = len(graph.nodes) <= NAMED_MAX
     columns = 1 + max(x for x, _ in at)
@@ -170,7 +171,8 @@ def _draw_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
 
 
 def _bend(line: Line, at: list[Place]) -> float:
-    """A line that does not lead to the right is bent, since it may meet others head on."""
+    """The bend of a line: a line that does not lead to the right is curved, because it may overlap
+    others."""
     return 0.0 if at[line.target][0] > at[line.origin][0] else BEND
 
 
@@ -202,8 +204,8 @@ def _name_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
 
 
 def _name_places(drawn: list[Line], at: list[Place]) -> list[Point]:
-    """Where the names of the lines stand, in inches: on their line, where no other name is. The
-    first place that is tried will do where none is free."""
+    """The positions of the names of the lines, in inches: on the line, where no other name is. If
+    no position is free, the first one is used."""
     found: list[Point] = []
     for line in drawn:
         tried = [_on(line, at, part) for part in NAME_AT]
@@ -225,8 +227,7 @@ def _wide(line: Line) -> float:
 
 
 def _on(line: Line, at: list[Place], part: float) -> Point:
-    """The point that ends a part of a line, in inches. A bent line is the curve that matplotlib
-    calls arc3."""
+    """The point at a fraction of a line, in inches. A curved line is matplotlib's arc3."""
     (x, y), (u, v) = (
         (across * NAMED.wide, down * NAMED.tall)
         for across, down in (at[line.origin], at[line.target])
@@ -236,7 +237,7 @@ def _on(line: Line, at: list[Place], part: float) -> Point:
 
 
 def _draw_states(axes: Any, graph: Graph, at: list[Place]) -> Iterator[Any]:
-    """Draw the states, and yield what the legend says of them."""
+    """Draw the states, and yield their entries of the legend."""
     marks = [_mark(node) for node in graph.nodes]
     for mark in (STATE, INITIAL, OVER, BROKEN):
         there = [place for place, its in zip(at, marks, strict=True) if its == mark]
@@ -271,12 +272,12 @@ def _title(graph: Graph) -> str:
 
 
 def _legend(drawn: list[Line]) -> Iterator[Line2D]:
-    """What the lines mean that are there."""
+    """The entries of the legend for the lines."""
     kinds = {kind for line in drawn for kind in line.kinds}
     for kind, colour in COLOURS.items():
         if kind in kinds:
             yield Line2D([], [], color=colour, label=kind)
     if any(len(line.kinds) > 1 for line in drawn):
-        yield Line2D([], [], color=SEVERAL, label="several of these")
+        yield Line2D([], [], color=SEVERAL, label="several kinds")
     if any(line.violating for line in drawn):
-        yield Line2D([], [], color=RED, linewidth=7, label="way to the violation")
+        yield Line2D([], [], color=RED, linewidth=7, label="path to the violation")

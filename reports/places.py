@@ -1,19 +1,19 @@
-"""Where the states of a drawn graph stand, so that few lines cross."""
+"""The positions of the states in a picture, chosen so that few lines cross."""
 
 from collections import defaultdict
 
 from kvproof.reports.graph import Graph
 
 SWEEPS = 40
-"""Times all columns are put in order: with more of them hardly a line less crosses another."""
+"""The number of passes that reorder all columns. More passes hardly reduce the crossings."""
 
 Place = tuple[int, float]
 """The depth of a state, from the left, and its height, from the top."""
 
 
 def places(graph: Graph) -> list[Place]:
-    """Where each state stands: its depth, and a height at least 1 from the others of that depth.
-    States are near those they follow, so that few lines cross."""
+    """The position of each state: its depth, and a height at least 1 from the other states of that
+    depth. States are near their predecessors, so that few lines cross."""
     columns: dict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(graph.nodes):
         columns[node.depth].append(number)
@@ -24,7 +24,8 @@ def places(graph: Graph) -> list[Place]:
     height = {n: float(place) for column in columns.values() for place, n in enumerate(column)}
     depths = sorted(columns)
     for sweep in range(SWEEPS):
-        # First each column after the one on its left, then after the right one, at last after both.
+        # Each column is ordered first by its left neighbour, then by the right one, at last by
+        # both.
         beside = (-1, 1) if sweep >= SWEEPS // 2 else (-1,) if sweep % 2 == 0 else (1,)
         for depth in depths if sweep % 2 == 0 else reversed(depths):
             wanted = {}
@@ -41,8 +42,8 @@ def places(graph: Graph) -> list[Place]:
 
 
 def spaced(wanted: list[float]) -> list[float]:
-    """The heights nearest to the wanted ones (rising) that are at least 1 apart."""
-    # A run of heights that stand 1 apart moves as one; runs that meet are joined.
+    """The heights that are at least 1 apart and nearest to the wanted ones (ascending)."""
+    # A group of heights that are 1 apart moves together; groups that meet are merged.
     runs: list[tuple[float, int]] = []
     for index, height in enumerate(wanted):
         base, size = height - index, 1

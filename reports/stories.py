@@ -1,11 +1,12 @@
-"""The defects kvproof was started for."""
+"""The seed stories: the defects for which kvproof was started."""
 
 from typing import NamedTuple
 
 
 class Story(NamedTuple):
-    """The faults that embody a defect. `symptoms` are invariants that tell of it as well, where a
-    run of one of its faults breaks them: a release may have it in another form than the fault."""
+    """The faults that reproduce a defect. `symptoms` are further invariants that show the defect if
+    a run of one of its faults breaks them, because a release may have the defect in a different
+    form."""
 
     faults: tuple[str, ...]
     symptoms: tuple[str, ...] = ()
@@ -38,5 +39,5 @@ STORIES: dict[str, Story] = {
     ),
     "vllm#43628": Story(("state_only_at_last_boundary",)),
 }
-"""By pull request: what it says of transfers with a Mamba state, of the counter that made D hit
-nothing, of align mode with a connector, and of prompts that part (its issue is #43587)."""
+"""By pull request: transfers with a Mamba state; the counter because of which D hit no blocks;
+align mode with a connector; and prompts that differ after a shared prefix (issue #43587)."""

@@ -1,5 +1,5 @@
-"""A trace as a terminal shows it: per event only what changed, then the step that breaks it, the
-block tables of every engine side by side, why it is wrong, and the command that replays it."""
+"""A trace as text for a terminal: the changes by each event, the step that breaks the invariant,
+the blocks of all engines side by side, the reasons, and the command that replays the trace."""
 
 import io
 import shlex
@@ -23,12 +23,12 @@ from kvproof.strategies.verdict import Consequence
 WIDTH = 100
 
 IDLE = ("0", "free", "", "nothing")
-"""The row of a block that was never used, or was used and forgotten."""
+"""The row of a block that was never used, or whose use has left no record."""
 
 
 def render(trace: Trace, path: Path | None = None, leads_to: Consequence | None = None) -> str:
-    """The trace as text without colour, the same wherever it is rendered. `leads_to` is what its
-    finding leads to, where that was looked for."""
+    """The trace as text without colour; the text does not depend on the terminal. `leads_to` is the
+    consequence of its finding, if it was computed."""
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, color_system=None, highlight=False)
     _print(console, trace, path, leads_to)
@@ -38,7 +38,7 @@ def render(trace: Trace, path: Path | None = None, leads_to: Consequence | None 
 def show(
     file: TextIO, trace: Trace, path: Path | None = None, leads_to: Consequence | None = None
 ) -> None:
-    """Print the trace: in colour on a terminal, else as `render` has it."""
+    """Print the trace: in colour on a terminal, otherwise as `render` gives it."""
     if not file.isatty():
         file.write(render(trace, path, leads_to))
         return
@@ -146,7 +146,7 @@ def _engine(name: str, engine: dict[str, Any], before: dict[str, Any], state: Fl
 
 
 def _flush(table: Table, idle: list[str]) -> None:
-    """One row for the blocks in a row that nobody uses."""
+    """Add one row for consecutive unused blocks."""
     if idle:
         table.add_row(idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE)
         idle.clear()

@@ -1,4 +1,4 @@
-"""The object `--json` prints for an outcome."""
+"""The JSON object that `--json` prints for an outcome."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,13 +22,12 @@ def verdict_object(
     trace: Path | None = None,
     fail_on: Severity = FAIL_ON,
 ) -> dict[str, Any]:
-    """The outcome as plain data; what was covered stands beside the verdict, under its own names.
+    """The outcome as plain data; the fields of the coverage are at the same level as the verdict.
 
-    `seconds` is wall time. `trace` is the file that was written, null where a violation has no
-    events (a refuted obligation), and so is `signature`. `severity` is null where nobody knows what
-    a user would feel, and `must_be_true` and `origin` where what is violated is neither an
-    invariant nor a guard.
-    `leads_to` is what breaks after a guard was not met.
+    `seconds` is wall time. `trace` is the file that was written; `trace` and `signature` are null
+    if a violation has no events (a refuted obligation). `severity` is null if it is unknown.
+    `must_be_true` and `origin` are null if the violation is neither of an invariant nor of a guard.
+    `leads_to` is the invariant that breaks after a guard was not met.
     """
     record: dict[str, Any] = {
         "command": command,

@@ -1,10 +1,10 @@
-"""The tie between the proofs and what runs: every step, in counts, is one the proofs speak of.
+"""Conformance to the proofs: every step, projected to counts, is a transition of a proved system.
 
-It is asked like an invariant, but it is about the rules a machine follows: a faulty model must be a
-model of the count-level systems with the same fault. Clusters with follow-up turns are passed over:
-reverse transfers, and the tables and pools in such a cluster, are not tied to the proofs. So are
-clusters that push, whose transfers may begin on D: the rules of pairing and of N-1 they use are
-tied where D pulls.
+The check has the form of an invariant, but it depends on the rules that a machine follows: a model
+with a fault must conform to the count-level systems with the same fault. The check skips clusters
+with follow-up turns, because the proofs do not cover reverse transfers or the block tables and
+pools of such a cluster. It also skips clusters with `transfer=push`, whose transfers may begin on
+D; they use the same pairing and N-1 rules, which the check covers where D pulls.
 """
 
 import functools
@@ -18,12 +18,12 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 
 TIE = "step_is_one_of_the_proofs"
-"""The id of the finding that a step is outside the relation the proofs are about."""
+"""The id of the finding that a step is not a transition of a proved system."""
 
 
 @functools.lru_cache(maxsize=16)
 def ties(rules: Rules) -> tuple[Invariant, ...]:
-    """The checks that a step under these rules is one of the count-level systems."""
+    """The checks that a step under these rules is a transition of a count-level system."""
     return tuple(_tie(project, rules) for project in PROJECTIONS)
 
 
@@ -33,7 +33,7 @@ def _tie(project: Projection, rules: Rules) -> Invariant:
 
     return Invariant(
         id=TIE,
-        name="every step, in counts, is one of the relation that is proved for all sizes",
+        name="every step, projected to counts, is a transition of the system proved for all sizes",
         origin="the proofs themselves",
         severity=None,
         check=check,

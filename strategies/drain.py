@@ -1,7 +1,8 @@
 """The end of a run: under fair scheduling every submitted request must finish.
 
-Fair means that both engines are scheduled in turn, D gets what P offers, every read ends well,
-every lease nobody renews ends and the user of every session goes on. Nothing is disturbed any more.
+Under fair scheduling, both engines are scheduled in turn, D receives what P offers, every read
+succeeds, every lease that is not renewed expires, and the user of every session continues it. There
+are no further disturbances.
 """
 
 from collections.abc import Iterator
@@ -22,15 +23,15 @@ from kvproof.model.finding import Finding
 from kvproof.strategies.run import Run
 
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
-"""The kinds of event of a round, in order. A read fails only if it cannot end well."""
+"""The kinds of event of a round, in order. A read fails only if it cannot succeed."""
 
 NOTHING_CHANGES = "a whole fair round changes nothing"
 
 
 def rounds_max(cluster: Cluster) -> int:
-    """Rounds after which the traffic must have ended. On each engine the request that is served
-    first gains a token a round, so that all tokens twice over, and some rounds for transfers, are
-    more than enough."""
+    """The number of rounds after which the traffic must have ended. In each round, the request that
+    an engine serves first gains at least one token. So twice the number of all tokens, plus some
+    rounds for transfers, is more than enough."""
     tokens = sum(job.tokens_most for job in cluster.jobs)
     return 2 * len(cluster.engines) * (tokens + 4 * len(cluster.jobs) + 4)
 
@@ -51,10 +52,11 @@ def _fair(run: Run) -> Iterator[Event]:
 
 
 def drain(run: Run, invariant: str | None) -> None:
-    """Drive a run to its end. A dead engine ends it too: another invariant reports that.
+    """Drive a run to its end. The death of an engine also ends the run; another invariant reports
+    it.
 
-    Raises Violated with the `eventually` invariant of this id where the end is not reached (None:
-    the end is not asked for), or with any invariant broken on the way.
+    Raises Violated with the `eventually` invariant of this id if the run does not reach its end
+    (None: that is not checked), or with any invariant that breaks before it.
     """
     end = f"{rounds_max(run.machine.cluster)} fair rounds do not end it"
     for _ in range(rounds_max(run.machine.cluster)):
@@ -68,7 +70,7 @@ def drain(run: Run, invariant: str | None) -> None:
 
 
 def over(run: Run) -> bool:
-    """Whether there is no further round: all is done, or an engine is dead."""
+    """Whether there is no further round: all requests have finished, or an engine is dead."""
     return run.dead or termination.over(run.machine.state)
 
 
@@ -81,6 +83,6 @@ def take_round(run: Run) -> bool:
 
 
 def unfinished(run: Run, invariant: str, end: str) -> Finding:
-    """The finding that a run does not come to its end, and how that is seen."""
+    """The finding that a run does not reach its end, with the evidence."""
     left = termination.waiting(run.machine.state) or "a transfer"
-    return Finding(invariant, (f"{left} is left of what was submitted", end))
+    return Finding(invariant, (f"{left} was submitted and has not finished", end))

@@ -1,7 +1,8 @@
 """Three ways to keep Mamba states in align mode, side by side (vllm#43587).
 
-The traffic is what the issue describes: prompts that share a beginning and part before the last
-block, one after the other. Each is carried by the model under one rule; nothing is estimated.
+The traffic is the one that the issue describes: prompts that share a prefix and differ before the
+last block, submitted one after the other. The model runs the traffic under each rule; no figure is
+an estimate.
 """
 
 from typing import NamedTuple
@@ -17,11 +18,11 @@ from kvproof.model.reference.rules import Rules
 
 BLOCK = 4
 SHARED = "abcdefghijklmnop"
-"""The common beginning: four blocks. Each prompt goes on for three blocks of its own."""
+"""The shared prefix: four blocks. Each prompt continues with three blocks of its own."""
 
 
 class Remedy(NamedTuple):
-    """What a rule costs and gives. Tokens and blocks are summed over the requests."""
+    """The costs and benefits of a rule. Tokens and blocks are sums over the requests."""
 
     name: str
     origin: str
@@ -54,7 +55,8 @@ RULES: tuple[tuple[str, str, Rules], ...] = (
 
 
 def traffic(requests: int = 4) -> Cluster:
-    """One hybrid engine with room for everything, and prompts that part after four blocks."""
+    """One hybrid engine with enough blocks for all requests, and prompts that differ after four
+    blocks."""
     jobs = tuple(
         Job(f"r{i}", SHARED + "".join(chr(ord("A") + i) for _ in range(3 * BLOCK + 1)))
         for i in range(requests)
@@ -65,7 +67,7 @@ def traffic(requests: int = 4) -> Cluster:
 
 
 def measure(name: str, origin: str, rules: Rules, cluster: Cluster) -> Remedy:
-    """Carry the traffic, one request after the other, and count."""
+    """Run the traffic, one request after the other, and measure it."""
     machine = ModelMachine(cluster, rules)
     cached = rounds = held = 0
     for job in cluster.jobs:
@@ -81,6 +83,6 @@ def measure(name: str, origin: str, rules: Rules, cluster: Cluster) -> Remedy:
 
 
 def table(requests: int = 4) -> list[Remedy]:
-    """One row a rule, on the same traffic."""
+    """One row for each rule, all with the same traffic."""
     cluster = traffic(requests)
     return [measure(name, origin, rules, cluster) for name, origin, rules in RULES]

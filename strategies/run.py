@@ -13,8 +13,8 @@ from kvproof.strategies.count_conformance import ties
 
 
 class Violated(Exception):
-    """An invariant does not hold. Carries the run that shows it, and the `others` that do not hold
-    at the same event and are no graver."""
+    """An invariant does not hold. The exception carries the run that shows it, and in `others` the
+    findings at the same event that are not more severe."""
 
     def __init__(
         self,
@@ -37,13 +37,14 @@ class Violated(Exception):
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was taken, choices filled in; the last one breaks the finding's invariant."""
+        """The events taken, with all choices filled in; the last one breaks the finding's
+        invariant."""
         return tuple(step.event for step in self.steps)
 
 
 class Run:
-    """A machine being driven. `steps` are those taken so far. Where the machine says which `rules`
-    it follows, each step must also be one that the proofs speak of under these rules."""
+    """A machine being driven. `steps` are the steps taken so far. If the machine has `rules`, each
+    step must also be a transition of the systems that are proved under these rules."""
 
     def __init__(self, machine: Machine, invariants: Iterable[Invariant]) -> None:
         self.machine = machine
@@ -55,7 +56,7 @@ class Run:
 
     @property
     def dead(self) -> bool:
-        """Whether an engine has died: nothing more can be asked of it."""
+        """Whether an engine has died. A dead engine takes no more events."""
         return any(engine.dead for engine in self.machine.state.engines)
 
     def add_jobs(self, jobs: Iterable[Job]) -> None:
@@ -65,17 +66,18 @@ class Run:
         self.stimuli = self.machine.stimuli()
 
     def take(self, event: Event) -> None:
-        """Take one event, and then the output of the step it started, if it can be but one.
+        """Take one event. If the only event possible next is the output of the step that it
+        started, take that too.
 
-        Raises Violated with the gravest invariant that does not hold. What else the machine raises
-        is an error of the machine, and passes with the events before it.
+        Raises Violated with the most severe invariant that does not hold. Any other exception of
+        the machine is passed on, with a note of the events before it.
         """
         self.take_one(event)
         while len(self.stimuli) == 1 and isinstance(self.stimuli[0], Complete):
             self.take_one(self.stimuli[0])
 
     def take_one(self, event: Event) -> None:
-        """Take one event, and nothing after it."""
+        """Take one event only."""
         try:
             step = self.machine.take(event)
         except Exception as error:
@@ -87,8 +89,8 @@ class Run:
         self.fail(*broken(self.machine.cluster, step, (*self.invariants, *self.ties)))
 
     def fail(self, *findings: Finding) -> None:
-        """Raise Violated for the gravest of findings at this point of the run, leaving out those
-        that are known of the machine."""
+        """Raise Violated for the most severe of these findings at this point of the run, without
+        those that a known deviation of the machine explains."""
         unexplained = getattr(self.machine, "unexplained", None)
         news = list(findings)
         if unexplained is not None:

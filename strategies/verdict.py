@@ -1,4 +1,4 @@
-"""The one kind of answer every strategy gives, and the exit code it stands for."""
+"""The result type of every strategy, and its exit code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from kvproof.model.severity import FAIL_ON, Severity
 
 
 class Verdict(Enum):
-    """What a search found out. A search that was cut is UNKNOWN, never EXHAUSTED."""
+    """The result of a search. A search that was cut is UNKNOWN, never EXHAUSTED."""
 
     PROVED = "PROVED"
     EXHAUSTED = "EXHAUSTED"
@@ -31,11 +31,11 @@ class Verdict(Enum):
 
 
 INTERRUPTED = "interrupted"
-"""Why a search is UNKNOWN that was stopped by the user."""
+"""The reason of an UNKNOWN verdict when the user stopped the search."""
 
 
 class Consequence(NamedTuple):
-    """An invariant that breaks so many events after a guard was not met."""
+    """An invariant that breaks `events` events after a guard was not met."""
 
     events: int
     finding: Finding
@@ -52,10 +52,10 @@ class Consequence(NamedTuple):
 class Outcome:
     """A verdict with its evidence.
 
-    `events` is the trace of a violation: what was taken, choices filled in, the last one breaking
-    `finding`; `cluster` is the one they run on, with its jobs, where the search drew those itself.
-    `coverage` says what was looked at; `reason` says why a verdict is UNKNOWN. `leads_to` is the
-    invariant that breaks after a guard was not met, where the run was driven on to see it.
+    `events` is the trace of a violation, with all choices filled in; the last event breaks
+    `finding`. `cluster` is the cluster of the trace, with its jobs, if the search chose the jobs
+    itself. `coverage` says what was examined; `reason` says why a verdict is UNKNOWN. `leads_to` is
+    the invariant that breaks later in the run, after a guard was not met.
     """
 
     verdict: Verdict
@@ -69,13 +69,13 @@ class Outcome:
 
     @property
     def severity(self) -> Severity | None:
-        """How grave the finding is; None where there is none, or nobody knows."""
+        """The severity of the finding; None if there is no finding or its severity is unknown."""
         return None if self.finding is None else severity_of(self.finding)
 
     def tolerated(self, fail_on: Severity = FAIL_ON) -> bool:
-        """Whether this is a violation that is less grave than what the user takes for a failure."""
+        """Whether this is a violation that is less severe than `fail_on`."""
         return self.severity is not None and self.severity > fail_on
 
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
-        """That of the verdict; 0 where its violation is tolerated."""
+        """The exit code of the verdict; 0 if its violation is tolerated."""
         return 0 if self.tolerated(fail_on) else self.verdict.exit_code

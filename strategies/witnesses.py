@@ -1,7 +1,7 @@
 """For each fault and each invariant it breaks, the shortest run of the model that shows it.
 
-On a machine that may or may not have the mistake, the stimuli of such a run are the question, and
-its invariants the answer.
+To find out whether a machine has the mistake, give it the stimuli of this run and check the
+invariants.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,13 +26,15 @@ class Witness(NamedTuple):
 
 
 def broken_by(fault: Fault) -> tuple[str, ...]:
-    """The ids of the invariants that a fault breaks: those it names, and those that name it."""
+    """The ids of the invariants that a fault breaks: the fault names them in `breaks`, or they name
+    the fault in `killed_by`."""
     naming = (each.id for each in INVARIANTS.values() if each.killed_by == fault.name)
     return tuple(dict.fromkeys((*fault.breaks, *naming)))
 
 
 def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
-    """Those of these faults. Where one does not break an invariant in a cluster, there is none."""
+    """The witnesses of these faults. A fault that does not break an invariant in a cluster has no
+    witness for this pair."""
     for fault in faults:
         for cluster in map(cluster_named, fault.clusters):
             for name in broken_by(fault):

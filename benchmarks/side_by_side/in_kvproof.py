@@ -16,7 +16,7 @@ from kvproof.strategies.verdict import Verdict
 
 
 def main() -> None:
-    """Search, and print what was found."""
+    """Search, and print the result."""
     how, sizes = sys.argv[1], Sizes(*map(int, sys.argv[2:]))
     if how == "plain":
         found, _ = search(KV_TRANSFER, sizes)

@@ -1,8 +1,9 @@
-"""The model of kv_transfer.py for minicheck, the arithmetic written out.
+"""The model of kv_transfer.py for minicheck, with its own arithmetic.
 
     python in_minicheck.py PROMPT CHUNK OUTPUT BLOCK_SIZE P_BLOCKS D_BLOCKS
 
-A state is a tuple, as minicheck wants it; a request is one too. Prints states and seconds as JSON.
+A state is a tuple, as minicheck requires; a request is a tuple too. Prints states and seconds as
+JSON.
 """
 
 import json
@@ -81,7 +82,7 @@ def transitions(state: State) -> list[tuple[str, State]]:
 
 
 def pools_add_up(d: dict) -> bool:
-    """Free blocks and held ones make up each pool."""
+    """In each pool, free blocks and held blocks add up to all blocks."""
     first, second = d["first"], d["second"]
     return (
         d["p_free"] + first[3] + second[3] == P_BLOCKS
@@ -90,7 +91,7 @@ def pools_add_up(d: dict) -> bool:
 
 
 def truncated_once(d: dict) -> bool:
-    """P has cut one token off a prompt, or has not seen it yet."""
+    """P has shortened the prompt by one token, or has not received it yet."""
     first, second = d["first"], d["second"]
     return (first[0] == NEW if first[1] == 0 else first[1] == PROMPT - BACKOFF) and (
         second[0] == NEW if second[1] == 0 else second[1] == PROMPT - BACKOFF
@@ -98,7 +99,7 @@ def truncated_once(d: dict) -> bool:
 
 
 def main() -> None:
-    """Check, and print what was found."""
+    """Check, and print the result."""
     request = (NEW, 0, 0, 0, 0, 0, 0)
     model = Protocol(
         name="kv_transfer",

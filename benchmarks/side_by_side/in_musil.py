@@ -1,9 +1,9 @@
-"""The model of kv_transfer.py for musil, the arithmetic written out.
+"""The model of kv_transfer.py for musil, with its own arithmetic.
 
     python3.12 in_musil.py PROMPT CHUNK OUTPUT BLOCK_SIZE P_BLOCKS D_BLOCKS
 
-Actions are made once; `actions_fn` gives those that are enabled. States are named tuples, which
-are quicker to hash than frozen dataclasses. Prints states and seconds as JSON.
+Actions are created once; `actions_fn` returns the enabled ones. States are named tuples, which hash
+faster than frozen dataclasses. Prints states and seconds as JSON.
 """
 
 import json
@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 
 def always(_state: State) -> bool:
-    """`actions_fn` gives enabled actions only."""
+    """The guard of every action: `actions_fn` returns enabled actions only."""
     return True
 
 
@@ -79,7 +79,7 @@ class Actions:
         return Action(f"{name} of {self.number}", always, apply)
 
     def enabled(self, p_free: int, d_free: int, r: Request) -> list[Action[State]]:
-        """Those that may be taken."""
+        """The actions that are possible."""
         phase, prompt, computed, p_held, d_held, _, left = r
         if phase == NEW:
             return [self.admit]
@@ -164,13 +164,13 @@ FIRST, SECOND = Actions(0), Actions(1)
 
 
 def enabled(state: State) -> list[Action[State]]:
-    """The actions of both requests that may be taken."""
+    """The possible actions of both requests."""
     p_free, d_free, first, second = state
     return FIRST.enabled(p_free, d_free, first) + SECOND.enabled(p_free, d_free, second)
 
 
 def pools_add_up(state: State) -> bool:
-    """Free blocks and held ones make up each pool."""
+    """In each pool, free blocks and held blocks add up to all blocks."""
     p_free, d_free, first, second = state
     return (
         p_free + first.p_held + second.p_held == P_BLOCKS
@@ -179,7 +179,7 @@ def pools_add_up(state: State) -> bool:
 
 
 def truncated_once(state: State) -> bool:
-    """P has cut one token off a prompt, or has not seen it yet."""
+    """P has shortened the prompt by one token, or has not received it yet."""
     _, _, first, second = state
     return (first.phase == NEW if first.prompt == 0 else first.prompt == PROMPT - BACKOFF) and (
         second.phase == NEW if second.prompt == 0 else second.prompt == PROMPT - BACKOFF
@@ -187,7 +187,7 @@ def truncated_once(state: State) -> bool:
 
 
 def main() -> None:
-    """Check, and print what was found. Where nothing can go on is not asked of any checker."""
+    """Check, and print the result. No checker looks for deadlocks."""
     model = Model(
         init=[State(P_BLOCKS, D_BLOCKS, Request(), Request())],
         actions_fn=enabled,

@@ -1,4 +1,4 @@
-"""The model of kv_transfer.py in SPIN: compiles kv_transfer.pml for some sizes, and runs it."""
+"""The model of kv_transfer.py in SPIN: compiles kv_transfer.pml for given sizes, and runs it."""
 
 import re
 import shutil
@@ -11,19 +11,19 @@ from measure import Failed, Run, measured
 MODEL = Path(__file__).parent / "kv_transfer.pml"
 COMPILER = ("gcc", "-O3", "-march=native")
 MACROS = ("-DSAFETY", "-DNOREDUCE", "-DNOFAIR", "-DNOBOUNDCHECK", "-DMEMLIM=8000")
-"""No partial order reduction, so that all states are seen; no search for cycles; no checks of array
-bounds; as much memory as is needed. The search is depth first, which is SPIN's quickest."""
+"""Compiler options: no partial order reduction, so that all states are visited; no search for
+cycles; no checks of array bounds; memory limit off. The search is depth first, SPIN's fastest."""
 OPTIONS = ("-E", "-w22")
-"""A state without a step is no error; 4 million slots in the hash table."""
+"""Options of the verifier: a deadlock is not an error; the hash table has 4 million slots."""
 
 
 def installed() -> bool:
-    """Whether SPIN and a compiler are there."""
+    """Whether SPIN and a C compiler are installed."""
     return bool(shutil.which("spin") and shutil.which("gcc"))
 
 
 def compiled(sizes: Sizes, folder: Path) -> float:
-    """Make the verifier `pan` in a folder; the seconds that took."""
+    """Compile the verifier `pan` in a folder. Returns the time in seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     given = [f"-D{name.upper()}={value}" for name, value in sizes._asdict().items()]
     began = time.perf_counter()
@@ -33,8 +33,8 @@ def compiled(sizes: Sizes, folder: Path) -> float:
 
 
 def run(sizes: Sizes, folder: Path) -> Run:
-    """Run the verifier of a folder to the end of the search, which is deeper for longer prompts.
-    Raises `Failed` where the depth it is given is too small."""
+    """Run the verifier of a folder to the end of the search; its depth limit grows with the prompt.
+    Raises `Failed` if the limit is too small."""
     process = measured(["./pan", *OPTIONS, f"-m{25 * sizes.prompt**2}"], folder)
     states = re.search(r"(\d+) states, stored", process.output)
     seconds = re.search(r"elapsed time ([\d.e+-]+) seconds", process.output)

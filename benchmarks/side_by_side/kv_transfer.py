@@ -1,8 +1,9 @@
-"""The model of the benchmark: two requests go from P to D, each with a pool of blocks.
+"""The model of the benchmark: two requests move from P to D; each engine has a pool of blocks.
 
-P truncates a prompt once, prefills it in chunks of any length and may preempt; D takes blocks for
-what its own cache does not hold, the two lists are trimmed, and D reads block by block, which may
-fail. The arithmetic is kvproof's own (`counts`); the other checkers have it written out.
+P truncates a prompt once, prefills it in chunks of any length and may preempt it. D takes blocks
+for the tokens that its own cache does not hold, the two lists of blocks are trimmed, and D reads
+block by block; a read may fail. The arithmetic is kvproof's (`counts`); the models for the other
+checkers have their own copy.
 """
 
 from typing import NamedTuple
@@ -14,12 +15,12 @@ from kvproof.model.arithmetic.system import Action, System
 
 NEW, PREFILL, OFFERED, LOADING, DECODE, DONE = range(6)
 BACKOFF = 1
-"""Prompt tokens that D computes itself, as where a Mamba state is transferred."""
+"""The number of prompt tokens that D computes itself, as in a transfer of a Mamba state."""
 
 
 class Sizes(NamedTuple):
-    """How large it is. Tokens: `prompt`, `chunk` (at most, of a prefill step) and `output`; tokens
-    in a block; blocks of each pool."""
+    """The sizes. In tokens: `prompt`, `chunk` (the maximum of a prefill step), `output` and the
+    block size. In blocks: the pool of each engine."""
 
     prompt: int
     chunk: int
@@ -30,8 +31,9 @@ class Sizes(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request. `prompt` is 0 until P has asked for it. `computed` tokens are those of the
-    engine the request is on; D has `hit` blocks in its cache and `left` blocks still to read."""
+    """One request. `prompt` is 0 until P has received it. `computed` is the number of computed
+    tokens on the engine that has the request; D has `hit` blocks in its cache and `left` blocks
+    still to read."""
 
     phase: int = NEW
     prompt: int = 0
@@ -185,7 +187,7 @@ def _actions_of(number: int) -> tuple[Action, ...]:
 
 
 def pools_add_up(sizes: Sizes, state: State) -> Truth:
-    """Free blocks and held ones make up each pool."""
+    """In each pool, free blocks and held blocks add up to all blocks."""
     first, second = state.requests
     return both(
         state.p_free + first.p_held + second.p_held == sizes.p_blocks,
@@ -194,7 +196,7 @@ def pools_add_up(sizes: Sizes, state: State) -> Truth:
 
 
 def truncated_once(sizes: Sizes, state: State) -> Truth:
-    """P has cut one token off a prompt, or has not seen it yet."""
+    """P has shortened the prompt by one token, or has not received it yet."""
     return all_of(
         *(
             if_(r.prompt == 0, r.phase == NEW, r.prompt == sizes.prompt - BACKOFF)

@@ -1,4 +1,4 @@
-"""Runs a command in a process of its own, and measures its time and its peak memory."""
+"""Runs a command in a separate process, and measures its time and peak memory."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 def measured(command: Sequence[str | Path], folder: Path | None = None) -> Process:
-    """Run a command to its end. Raises `Failed` with what it printed where that was an error."""
+    """Run a command to its end. Raises `Failed`, with the output of the command, if it fails."""
     with tempfile.TemporaryFile() as output:
         began = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)

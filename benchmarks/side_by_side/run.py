@@ -3,9 +3,10 @@
     python benchmarks/side_by_side/run.py --sizes small middle --musil-python PATH_OF_PYTHON
 
 SPIN is Debian's package `spin` and needs gcc; minicheck and musil are on PyPI, and musil needs
-Python 3.12. Each search is a process of its own on one core; the tools take turns, and medians over
-the rounds are printed. All must find the same number of distinct states. Exit code: 0 all ran and
-agree, 1 they do not agree or one failed, 2 bad usage, 3 a tool is not installed.
+Python 3.12. Each search runs in a separate process on one core. The tools run alternately, and the
+output has the medians over all rounds. All tools must find the same number of distinct states. Exit
+code: 0 all tools ran and agree, 1 they do not agree or one failed, 2 bad usage, 3 a tool is not
+installed.
 """
 
 import argparse
@@ -34,14 +35,14 @@ INSTALL = {
 
 
 def in_python(python: str, program: str, how: Sequence[str], sizes: Sizes) -> Run:
-    """Run a program of this folder, which prints states and seconds as JSON."""
+    """Run a program of this folder that prints states and seconds as JSON."""
     process = measured([python, HERE / program, *how, *map(str, sizes)])
     found = json.loads(process.output.splitlines()[-1])
     return Run(found["states"], found["seconds"], process.seconds, process.peak_mib)
 
 
 def imports(python: str, module: str) -> bool:
-    """Whether an interpreter is there and has a module."""
+    """Whether an interpreter is installed and has a module."""
     try:
         return not subprocess.run(
             [python, "-c", f"import {module}"], capture_output=True
@@ -51,7 +52,7 @@ def imports(python: str, module: str) -> bool:
 
 
 def disagreement(size: str, runs: dict[str, list[Run]]) -> str | None:
-    """How the numbers of states differ, where they must not."""
+    """How the numbers of states differ between the tools; None if they are equal."""
     found = {tool: {run.states for run in done} for tool, done in runs.items()}
     whole = set().union(*(states for tool, states in found.items() if tool != REDUCED))
     if len(whole) > 1 or len(found.get(REDUCED, ())) > 1:

@@ -10,8 +10,8 @@ HEAD = ("tool", "states", "states/s", "search s", "process s", "MiB", f"to {BASE
 
 
 def table(size: str, runs: Mapping[str, Run], compiling: float | None) -> str:
-    """One size: a row for each tool. The ratio is of seconds of search: how many times as quick as
-    the base a tool is."""
+    """The table of one size: a row for each tool. The ratio is how many times as fast as the base
+    the tool is, in seconds of search."""
     base = runs.get(BASE)
     lines = [
         f"{size}: {max(run.states for run in runs.values()):.0f} distinct states",
@@ -25,12 +25,12 @@ def table(size: str, runs: Mapping[str, Run], compiling: float | None) -> str:
         times = f"{seconds:.2f}", f"{run.process_seconds:.2f}"
         lines.append(_line(tool, f"{run.states:.0f}", speed, *times, f"{run.peak_mib:.0f}", ratio))
     if compiling is not None:
-        lines.append(f"{BASE} was compiled in {compiling:.1f} s, which is not counted.")
+        lines.append(f"{BASE} was compiled in {compiling:.1f} s, which its times do not include.")
     return "\n".join(lines) + "\n"
 
 
 def growth(medians: Mapping[str, Mapping[str, Run]]) -> str:
-    """How much more each tool takes from one size to the next."""
+    """The growth factors of each tool from one size to the next."""
     lines = []
     for (small, less), (large, more) in pairwise(medians.items()):
         lines.append(f"{small} to {large}: times as many")

@@ -1,1 +1,1 @@
-"""A machine that is watched: what it does, asked of the spec, and its traces followed again."""
+"""Conformance of a machine: its steps are checked against the spec, and its traces are replayed."""

@@ -1,4 +1,4 @@
-"""A machine around another one, which passes on what it is asked."""
+"""A machine that wraps another machine and passes all calls on to it."""
 
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
@@ -8,7 +8,7 @@ from kvproof.model.step import Step
 
 
 class Around:
-    """A machine that drives another. What it does besides is for its subclasses to say."""
+    """A machine that wraps another machine. Subclasses add behaviour."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -37,11 +37,11 @@ class Around:
         return self.machine.take(event)
 
     def believe(self, state: State) -> None:
-        """Go on from this state."""
+        """Continue from this state."""
         self.machine.believe(state)
 
     def close(self) -> None:
-        """Close the driven machine, where it can be."""
+        """Close the driven machine, if it has a `close` method."""
         close = getattr(self.machine, "close", None)
         if close is not None:
             close()

@@ -1,8 +1,8 @@
-"""What a step leads to that the spec does not allow: the first invariant that breaks.
+"""The consequence of a step that the spec does not allow: the first invariant that breaks after it.
 
-A guard says what a step must not do, and an invariant what a user would feel of it. Where a guard
-is not met and every invariant still holds, the run is driven on, fairly and for a few rounds only,
-to see which one will break. It may be none, and then nothing is said.
+A guard states what a step must not do; an invariant states what a user would notice. If a guard is
+not met and every invariant still holds, the run continues for a few fair rounds to find the first
+invariant that breaks. If none breaks, there is no consequence to report.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Consequence
 
 ROUNDS_MAX = 3
-"""Fair rounds that are driven on."""
+"""The number of fair rounds after the event that did not meet the guard."""
 
 
 def leads_to(machine: Machine, events: Sequence[Event]) -> Consequence | None:
-    """What the last of these events leads to, on a fresh machine. None where no invariant breaks
-    soon enough, or where the machine does not take the same events again."""
+    """The consequence of the last of these events, on a fresh machine. None if no invariant breaks
+    within `ROUNDS_MAX`, or if the machine does not take the same events again."""
     run = Run(machine, CHECKS.values())
     try:
         broken = _repeat(run, events)
@@ -34,7 +34,7 @@ def leads_to(machine: Machine, events: Sequence[Event]) -> Consequence | None:
 
 
 def _repeat(run: Run, events: Sequence[Event]) -> tuple[Finding, ...]:
-    """Take these events again. Returns what breaks at the last one, the gravest first."""
+    """Take these events again. Returns the findings at the last one, the most severe first."""
     broken: tuple[Finding, ...] = ()
     for event in events:
         broken = ()

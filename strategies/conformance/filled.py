@@ -1,7 +1,8 @@
 """Events of a run with the blocks that each choice took and freed.
 
-A search keeps bare events: with their blocks they would be many more, and states that differ in
-names only would have other ones. A run says them once it is taken again.
+A search stores events without block ids: with block ids there would be many more distinct events,
+and states equal up to renaming would have different ones. The block ids are filled in by taking the
+run again.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
-"""Where a machine chose otherwise than the reference would have, and was free to.
+"""Policy differences: a machine chose differently from the reference, and the spec permits both
+choices.
 
-The reference is asked to take the event from the state that was observed before a step. What it
-does is one allowed policy among many: a difference is reported, and is no finding.
+The reference takes the same event from the state that was observed before the step. The reference
+follows one of many permitted policies, so a difference is reported but is not a finding.
 """
 
 from collections.abc import Iterator
@@ -31,12 +32,12 @@ KINDS = {
     "freed": "blocks are freed in another order",
     "other": "the reference could not choose from this state",
 }
-"""What a difference of policy is called, and what it means."""
+"""The kinds of policy difference, with their meaning."""
 
 
 def differs(cluster: Cluster, step: Step) -> Iterator[str]:
-    """The kinds of difference between what a machine chose in this step and what the reference
-    chooses from the same state, the first that explains the others alone."""
+    """The kinds of difference between the choices of a machine in this step and those of the
+    reference from the same state. Only the first kind that explains the others is returned."""
     event = step.event
     if not isinstance(event, Schedule | Complete) or any(e.dead for e in step.after.engines):
         return

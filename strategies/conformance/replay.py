@@ -37,11 +37,12 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
 
 ABSENT = "(absent)"
-"""How a difference shows a field that is not there."""
+"""The value shown in a difference for a field that does not exist."""
 
 
 class Difference(NamedTuple):
-    """Where a replay first went another way: the step (from 1), and one field with both values."""
+    """The first difference between a replay and its trace: the step (from 1), and one field with
+    both values."""
 
     step: int
     event: str
@@ -62,12 +63,12 @@ class Difference(NamedTuple):
 class Replayed:
     """What a replay found.
 
-    `outcome` is VIOLATED where the finding of the trace was shown again: the same words, or after
-    another run, which `differs` then tells. It is SAMPLED where it was not, or where the trace has
-    none. Where not all events were possible it is SAMPLED only if the machine got the same traffic,
-    took most of them and, driven on, came to its end without the finding; otherwise it is UNKNOWN.
-    `differs` says where the run first went another way; None where all was equal. `compared` says
-    that the trace has no finding: then a difference is what is found.
+    `outcome` is VIOLATED if the replay shows the finding of the trace again, in the same words or
+    after a different run. It is SAMPLED if the finding does not occur, or if the trace has none. If
+    some events were not possible, it is SAMPLED only if the machine received the same traffic, took
+    most of the events, and reached the end of the run without the finding; otherwise it is UNKNOWN.
+    `differs` is the first difference between the run and the trace, or None. `compared` says that
+    the trace has no finding: then the replay looks for a difference.
     """
 
     outcome: Outcome
@@ -75,8 +76,8 @@ class Replayed:
     compared: bool = False
 
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
-        """1 where the finding was shown again, unless it is less grave than `fail_on`, and where a
-        run without a finding differs; 3 where the machine could not follow; else 0."""
+        """1 if the finding occurred again and is not less severe than `fail_on`, or if the trace
+        has no finding and the run differs; 3 if the machine could not follow the trace; else 0."""
         if self.compared and self.differs:
             return 1
         return self.outcome.exit_code(fail_on)
@@ -90,10 +91,11 @@ def offered(machine: Machine, event: Event) -> Event:
 def replay(machine: Machine, trace: Trace) -> Replayed:
     """Feed the events of a trace to a fresh machine.
 
-    As long as all is equal, compared are the event as it was resolved, every field of the state
-    after it (where the trace has states), and the finding. After the first difference the machine
-    takes what it can of the rest, and is asked for the finding after each event. Raises UsageError
-    where the trace names an engine, request or invariant that does not exist.
+    Until the first difference, the replay compares the resolved event, every field of the state
+    after it (if the trace has states), and the finding. After the first difference the machine
+    takes the remaining events that are possible, and the replay looks for the finding after each
+    one. Raises UsageError where the trace names an engine, request or invariant that does not
+    exist.
     """
     following = _Following(machine, trace)
     for index, event in enumerate(trace.events):
@@ -113,7 +115,7 @@ class _Following:
         self.missed: list[Event] = []
 
     def take(self, index: int, recorded: Event) -> None:
-        """Take one event, or leave it out where it is not possible here."""
+        """Take one event, or skip it if it is not possible here."""
         at = (index + 1, describe(recorded))
         last = index + 1 == len(self.trace.events)
         if self.shown or any(engine.dead for engine in self.machine.state.engines):
@@ -144,7 +146,8 @@ class _Following:
         return None
 
     def _judge(self, at: tuple[int, str], step: Step, last: bool) -> None:
-        """Look for the finding. A trace without one differs where any check does not hold."""
+        """Look for the finding of the trace. If the trace has none, any check that does not hold is
+        a difference."""
         wanted = self.trace.finding
         if wanted is None:
             for finding in broken(self.machine.cluster, step, CHECKS.values()):
@@ -161,7 +164,8 @@ class _Following:
             self.differs = Difference(*at, "finding", wanted.sentence, now)
 
     def end(self) -> Replayed:
-        """What was found. An `eventually` invariant is judged by driving the machine on."""
+        """The result of the replay. To judge an `eventually` invariant, the machine is driven to
+        its end."""
         wanted, end = self.trace.finding, (len(self.trace.events), "the end")
         asked = _asked(self.machine, wanted.invariant) if wanted and not self.shown else ()
         if wanted and asked and asked[0].kind == "eventually":
@@ -183,8 +187,8 @@ class _Following:
         return Replayed(outcome, self.differs, compared=wanted is None)
 
     def _go_on(self, invariant: str) -> None:
-        """Drive a machine that could not take all events to the end of its traffic: what was to
-        happen in those may have happened before, or happens yet."""
+        """Drive a machine that could not take all events to the end of its run: what those events
+        do in the trace may have happened earlier here, or may still happen."""
         run = Run(self.machine, _asked(self.machine, invariant))
         try:
             drain(run, None)
@@ -194,8 +198,8 @@ class _Following:
         self.taken += [step.event for step in run.steps]
 
     def _followed(self) -> bool:
-        """Whether what was asked for is told, though some events were not possible: the machine
-        got the same traffic, took most of the events, and came to the end of all."""
+        """Whether the replay is conclusive although some events were not possible: the machine
+        received the same traffic, took most of the events, and finished all requests."""
         traffic = not any(isinstance(event, Submit) for event in self.missed)
         most = 2 * len(self.missed) < len(self.trace.events)
         return traffic and most and termination.over(self.machine.state)
@@ -210,7 +214,8 @@ def _same(recorded: Finding, found: Finding) -> bool:
 
 
 def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:
-    """What each event changes, on a fresh machine. None where it does not take the same events."""
+    """The change of state by each event, on a fresh machine. None if the machine does not take the
+    same events."""
     last: Flat = flat(initial(machine.cluster))
     changes = []
     for event in events:
@@ -235,7 +240,7 @@ def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Differen
 
 
 def _blocks_differ(at: tuple[int, str], recorded: Event, event: Event) -> Iterator[Difference]:
-    """The lists of blocks that differ in two events which decide the same."""
+    """The lists of blocks that differ between two events with the same decisions."""
     if isinstance(recorded, Schedule) and isinstance(event, Schedule):
         for said, choice in zip(recorded.chose or (), event.chose or (), strict=True):
             for name in BLOCKS:
@@ -258,7 +263,8 @@ def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
 
 
 def _stuck(machine: Machine, invariant: str) -> bool:
-    """Whether fair scheduling from here on does not end all requests. Takes more events."""
+    """Whether some request does not finish under fair scheduling from here on. Takes further
+    events."""
     try:
         drain(Run(machine, ()), invariant)
     except Violated:

@@ -1,8 +1,8 @@
-"""After a finding that is explained, a run goes on from the state that was observed.
+"""After a finding that a known deviation explains, a run continues from the observed state.
 
-What the cache says a block holds, and what a request took it to hold, is believed from then on, and
-a listener to KV events knows what is cached. So what follows from one wrong block is not reported
-again and again, and hides nothing after it.
+From then on each block is assumed to hold what the cache and its requests record for it, and
+listeners to KV events are assumed to know what is cached. So the consequences of one wrong block
+are reported once, and they hide no later finding.
 """
 
 from kvproof.invariants.cached_block_holds_its_key import promised
@@ -13,7 +13,8 @@ from kvproof.model.step import Step
 
 
 def believed(cluster: Cluster, step: Step) -> State:
-    """The state after a step, in which blocks hold what they are taken to hold."""
+    """The state after a step, in which each block holds what the cache and its requests record for
+    it."""
     engines = tuple(_engine(cluster, step, engine) for engine in step.after.engines)
     return step.after._replace(engines=engines)
 

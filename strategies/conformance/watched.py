@@ -1,8 +1,8 @@
-"""A machine that is known to leave the spec in places, and is asked of everything else.
+"""A machine with known deviations from the spec, checked for all other findings.
 
-Every step of it is asked of the guards and of the invariants (see `run`). A finding that a known
-deviation explains is counted, and the run goes on from the state that was observed. So is one that
-was explained before and still stands. Any other is new.
+Every step is checked against the guards and the invariants (see `run`). A finding that a known
+deviation explains is counted, and the run continues from the observed state. The same applies to a
+finding that was explained at an earlier step and still holds. Any other finding is new.
 """
 
 from collections import Counter
@@ -21,10 +21,10 @@ from kvproof.strategies.conformance.resync import believed
 
 
 class Watched(Around):
-    """A machine with its known deviations, as a machine.
+    """A machine together with its known deviations; it is a `Machine` too.
 
-    `met` counts, by deviation, the findings it explains, and `policy`, by kind, the steps in which
-    the machine chose otherwise than the reference.
+    `met` counts, by deviation, the findings it explains. `policy` counts, by kind of difference,
+    the steps in which the machine chose differently from the reference.
     """
 
     def __init__(
@@ -49,9 +49,10 @@ class Watched(Around):
         return step
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
-        """The findings after a step that no known deviation explains. Where all are explained, the
-        machine goes on with what it was seen to do."""
-        # The end of a run is judged after its last step was: what stands, stands on.
+        """The findings after a step that no known deviation explains. If all are explained, the
+        machine continues from the observed state."""
+        # The end of a run is judged after its last step: findings that were explained there stay
+        # explained.
         stand = dict(self.standing) if step is self.last else {}
         self.last = step
         new = []

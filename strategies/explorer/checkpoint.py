@@ -1,7 +1,7 @@
-"""A search as a file, so that it can go on after it was stopped or killed.
+"""A search as a file, so that it can continue after it was stopped or killed.
 
-The file is replaced as a whole, so there is always a whole one. It holds plain data and the types
-of the model only; anything else in it is refused, not loaded.
+Each write replaces the whole file atomically, so the file is never incomplete. It contains plain
+data and types of the model only; anything else in it is rejected and not loaded.
 """
 
 import io
@@ -34,7 +34,7 @@ class _Plain(pickle.Unpickler):
 def scope(
     cluster: Cluster, rules: Rules, invariants: Iterable[str], symmetric: bool = False
 ) -> dict[str, Any]:
-    """What a search is about: a checkpoint of another one is no use to it."""
+    """The inputs of a search. A search accepts only a checkpoint with the same scope."""
     return {
         "kind": KIND,
         "kvproof": kvproof.__version__,
@@ -46,7 +46,8 @@ def scope(
 
 
 def save(path: Path, about: dict[str, Any], reached: SearchGraph) -> None:
-    """Write the search, in place of an earlier state of it. Raises UsageError where that fails."""
+    """Write the search to its file and replace an earlier version. Raises UsageError if that
+    fails."""
     temporary = path.with_name(path.name + ".part")
     try:
         with temporary.open("wb") as file:
@@ -62,7 +63,8 @@ def save(path: Path, about: dict[str, Any], reached: SearchGraph) -> None:
 
 
 def load(path: Path, about: dict[str, Any], cluster: Cluster) -> SearchGraph:
-    """The search in a file. Raises UsageError where there is none, or one of another scope."""
+    """Load the search from a file. Raises UsageError if there is none, or if its scope is
+    different."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -80,7 +82,7 @@ def load(path: Path, about: dict[str, Any], cluster: Cluster) -> SearchGraph:
         return SearchGraph.restored(cluster, data)
     except UsageError:
         raise
-    except Exception as error:  # a broken pickle raises whatever it hits first
+    except Exception as error:  # a broken pickle can raise any exception
         raise UsageError(
             f"The checkpoint {path} is broken ({error}). Leave --resume out to start again."
         ) from error

@@ -1,8 +1,9 @@
 """States as single numbers, by sharing their components (SPIN calls it COLLAPSE).
 
-A state is its engines and what is between them. Each distinct component is kept once, and a state
-is the numbers of its components, side by side in one int. Two states are equal exactly if their
-numbers are. Nothing here knows what a component means: the codec follows from the type `State`.
+The components of a state are its engines and its other fields. Each distinct component is stored
+once, with a number. A state is stored as the numbers of its components, packed in one int. Two
+states are equal if and only if their ints are equal. This module does not interpret components: the
+codec is derived from the type `State`.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.state import State
 
 BITS = 32
-"""Bits for the number of a component: more than four billion of them fit in no memory."""
+"""Bits for the number of a component. More than four billion components would not fit in memory."""
 
 MASK = (1 << BITS) - 1
 
@@ -20,7 +21,7 @@ Parts = tuple[int, ...]
 
 
 class Collapse:
-    """The components seen so far, and the codec they give."""
+    """The components seen so far, and the codec that they define."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.engines = len(cluster.engines)
@@ -31,8 +32,8 @@ class Collapse:
         self._shared: dict[Any, Any] = {}
 
     def number(self, component: Any) -> int:
-        """The number of a component; a new one is kept."""
-        # The same object again is the common case: an event leaves most components as they are.
+        """The number of a component; a new component is stored."""
+        # Most often it is the same object: an event does not change most components.
         number = self._known.get(id(component))
         if number is not None and self.components[number] is component:
             return number

@@ -1,7 +1,8 @@
-"""Breadth-first search over the states of the model, as plainly as it can be said.
+"""Breadth-first search over the states of the model, in its simplest form.
 
-`kvproof explore` runs `packed`, which must visit the same states in the same order; this is what it
-is compared with. Cost: one application per state and stimulus; memory holds every distinct state.
+`kvproof explore` runs `packed`, which must visit the same states in the same order; tests compare
+it with this search. Cost: one call of `apply` for each state and stimulus; memory holds every
+distinct state.
 """
 
 from collections import deque
@@ -22,12 +23,12 @@ from kvproof.model.state import State
 from kvproof.model.step import Step
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the number of distinct states and of those still to expand."""
+"""Called regularly with the number of distinct states and the number of states still to expand."""
 
 
 class StateGraph(Protocol):
-    """The states a search has reached, and how they follow each other. They are numbered in the
-    order of discovery; 0 is the initial one. All events are bare (see `filled`)."""
+    """The states that a search has reached, and the events between them. States are numbered in the
+    order of discovery; 0 is the initial state. Events have no block ids (see `filled`)."""
 
     @property
     def states(self) -> Sequence[State]:
@@ -39,7 +40,7 @@ class StateGraph(Protocol):
 
     @property
     def depths(self) -> Sequence[int]:
-        """Events on a shortest trace to each state."""
+        """The number of events on a shortest trace to each state."""
 
     @property
     def edges(self) -> Sequence[tuple[int, int, Event]]:
@@ -51,18 +52,18 @@ class StateGraph(Protocol):
 
     @property
     def finding(self) -> Finding | None:
-        """What ended the search, where an invariant broke."""
+        """The finding that ended the search, or None."""
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The trace to it; its last event leads to no state of the graph."""
+        """The trace to the finding; its last event leads to no state of the graph."""
 
     @property
     def cut(self) -> bool:
-        """Whether the search ended before everything was seen."""
+        """Whether the search ended before all states were explored."""
 
     def trace(self, index: int, /) -> tuple[Event, ...]:
-        """The events of a shortest way to a state."""
+        """The events of a shortest trace to a state."""
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Explored:
     cut: bool = False
 
     def trace(self, index: int) -> tuple[Event, ...]:
-        """The events of a shortest way to a state."""
+        """The events of a shortest trace to a state."""
         events: list[Event] = []
         while (parent := self.parents[index]) is not None:
             index, event = parent
@@ -105,8 +106,8 @@ def search(
     progress: Progress | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Explored:
-    """Explore until everything is seen, an invariant breaks, or `states_max` states are known.
-    `on_step` is called with every step, before the invariants are asked."""
+    """Explore until all states are explored, an invariant breaks, or `states_max` states are known.
+    `on_step` is called with every step, before the invariants are checked."""
     reached = Explored([model.initial(cluster)], [None], [0])
     known = {reached.states[0]: 0}
     queue = deque([0])

@@ -1,7 +1,9 @@
-"""All states, seen through the graph of representatives that a search with symmetry has built.
+"""The graph of all states, expanded from the graph of representatives that a search with symmetry
+built.
 
-Each state is a representative and a renaming. Runs and fairness are judged here, where a request
-keeps its name: among representatives alone, two requests that take turns could pass for one.
+Each state is a representative and a renaming. Runs and fairness are judged on this graph, because a
+request keeps its name in it: among representatives alone, two requests that alternate could be
+mistaken for one.
 """
 
 from collections.abc import Sequence
@@ -20,24 +22,24 @@ from kvproof.strategies.explorer.search_graph import View
 from kvproof.strategies.explorer.symmetry import renamed_event
 
 Run = tuple[State, tuple[Event, ...]]
-"""Where a run from the initial state ends, and its events."""
+"""The last state of a run from the initial state, and the events of the run."""
 
 
 class UnsoundSymmetry(Exception):
-    """States that were taken for one do not have like steps."""
+    """States that the search merged do not have the same steps up to renaming."""
 
 
 class ExpandedOrbits:
     """A `StateGraph` of states up to block ids. State `n` is representative `n // size` under one
-    of `size` renamings; where `n % size` is 0 it is the one the search came to first. A state that
-    a renaming leaves as it is appears more than once, which makes no difference to runs."""
+    of `size` renamings; if `n % size` is 0, it is the state that the search reached first. A state
+    that a renaming does not change occurs more than once; this does not affect runs."""
 
     finding: Finding | None = None
     events: tuple[Event, ...] = ()
 
     def __init__(self, search: PackedSearch) -> None:
         if search.orbits is None:
-            raise ValueError("Only a search with symmetry is unfolded. Write symmetric=True.")
+            raise ValueError("Only a search with symmetry has orbits. Use symmetric=True.")
         self.cluster: Cluster = search.cluster
         self.rules: Rules = search.rules
         self.orbits: Orbits = search.orbits
@@ -55,7 +57,7 @@ class ExpandedOrbits:
         self._renamed: dict[tuple[Event, int], Event] = {}
 
     def _permutation(self, number: int) -> int:
-        """The renaming that makes a state of its representative."""
+        """The renaming that turns the representative into the state."""
         return self._after[number % self.size][self._first[number // self.size]]
 
     def _number(self, base: int, turn: int) -> int:
@@ -115,7 +117,7 @@ class ExpandedOrbits:
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:
-        """Events that change nothing but block ids, with their state."""
+        """Events that change only block ids, with their state."""
 
         def loop(number: int) -> tuple[int, Event]:
             origin, event = self.base.self_loops[number // self.size]
@@ -130,7 +132,8 @@ class ExpandedOrbits:
         return tuple(self._event(event, turn) for event in self.run(number // self.size)[1])
 
     def run(self, base: int) -> Run:
-        """A shortest run to the state a representative was first come upon as."""
+        """A shortest run to the state that the search first reached in the orbit of a
+        representative."""
         path = []
         while base:
             path.append(base)
@@ -143,7 +146,7 @@ class ExpandedOrbits:
                 if self.orbits.image(self.base.collapse.parts(step.after), 0) == wanted:
                     break
             else:
-                raise UnsoundSymmetry("a renamed state has no like step")
+                raise UnsoundSymmetry("a renamed state does not have the renamed step")
             state = step.after
             events.append(bare(step.event))
         return state, tuple(events)
@@ -156,4 +159,4 @@ class ExpandedOrbits:
             findings = gravest(broken(self.cluster, step, search.invariants))
             if findings:
                 return findings[0], (*events, bare(step.event))
-        raise UnsoundSymmetry("a renamed state breaks nothing")
+        raise UnsoundSymmetry("a renamed state breaks no invariant")

@@ -1,8 +1,8 @@
-"""The explorer: every state of a scope, and what is to be said of them.
+"""The explorer: it visits every state of a scope and gives the verdict.
 
-Guarantee: if the search ends by itself, every state reachable in the scope was seen, every
-invariant held in it and every fair run ends; a violation comes with a shortest trace. A search that
-was cut, by a bound or by the user, is UNKNOWN, and goes on from its checkpoint.
+Guarantee: if the search ends by itself, it has visited every state reachable in the scope, every
+invariant holds in each of them, and every fair run ends. A violation has a shortest trace. A search
+that a bound or the user cut is UNKNOWN; it can continue from its checkpoint.
 """
 
 import resource
@@ -32,21 +32,21 @@ from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the number of distinct states and of those still to expand."""
+"""Called regularly with the number of distinct states and the number of states still to expand."""
 
 LOOK_STATES = 200
-"""States expanded between two looks at clock, memory and progress."""
+"""The number of states expanded between two checks of clock, memory and progress."""
 
 
 class Limits(NamedTuple):
-    """Where a search is cut: distinct states, and memory of the process (MiB)."""
+    """The limits at which a search is cut: distinct states, and memory of the process (MiB)."""
 
     states: int = 1_000_000
     memory_mib: int | None = None
 
 
 class Checkpoint(NamedTuple):
-    """The file a search is kept in, whether it goes on from there, and how often it is written."""
+    """The file of a search, whether the search resumes from it, and how often it is written."""
 
     path: Path
     resume: bool = False
@@ -64,9 +64,9 @@ def explore(
     kept: Checkpoint | None = None,
     symmetric: bool = False,
 ) -> Outcome:
-    """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN
-    where a limit or the user cut it. `symmetric` takes states that differ in names only for one.
-    Raises UsageError where a checkpoint cannot be used."""
+    """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN if
+    a limit or the user cut it. `symmetric` merges states that are equal up to renaming blocks or
+    exchanging equal jobs. Raises UsageError if a checkpoint cannot be used."""
     limits = Limits(states_max, memory_mib)
     return explored(cluster, rules, invariants, limits, progress, kept, symmetric)[0]
 
@@ -80,7 +80,7 @@ def explored(
     kept: Checkpoint | None = None,
     symmetric: bool = False,
 ) -> tuple[Outcome, SearchGraph]:
-    """The same, with the graph that was reached."""
+    """As `explore`, but also returns the search graph."""
     chosen = [*INVARIANTS.values(), *ties(rules)] if invariants is None else list(invariants)
     start = time.perf_counter()
     about = checkpoint.scope(cluster, rules, [i.id for i in chosen], symmetric)
@@ -117,7 +117,8 @@ def _run(
     kept: Checkpoint | None,
     about: dict[str, Any],
 ) -> str:
-    """Expand until it is over. Returns why it is not, if it is not."""
+    """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
+    string."""
     reached = search.reached
     saved_at = time.monotonic()
     with _interruptible() as asked:
@@ -148,15 +149,15 @@ def _run(
 
 
 def memory_mib() -> int:
-    """The most memory this process has held so far, in MiB."""
+    """The peak memory of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C is noted, so that the search stops between two states. A second one is not waited
-    for."""
+    """Ctrl-C sets a flag, so that the search stops between two states. A second Ctrl-C stops it at
+    once."""
     asked = False
 
     def note(number: int, frame: Any) -> None:
@@ -178,8 +179,9 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 def _coverage(
     cluster: Cluster, reached: SearchGraph, whole: ExpandedOrbits | None
 ) -> dict[str, Any]:
-    """What a search has looked at. `margins` tells how close an invariant came to being broken,
-    after how many events, and after which; `goals` after how many events each was first reached."""
+    """What a search has examined. `margins` has the smallest margin of each invariant, the number
+    of events after which it occurred, and these events; `goals` has the number of events after
+    which each coverage goal was first reached."""
 
     def trace(state: int) -> list[str]:
         events = reached.trace(state) if whole is None else whole.trace(state * whole.size)

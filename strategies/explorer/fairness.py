@@ -1,14 +1,14 @@
-"""Progress under fairness: a run that goes on, or waits, for ever though everybody does his part.
+"""Progress under weak fairness: find a run that never ends although every duty is done.
 
-Everybody's part are his *duties*: an engine that has something to schedule is scheduled, a step's
-output arrives, a transfer moves on (D gets what P offers, a read ends well or badly, a lease
-nobody renews ends), and the user of a session goes on. A run is fair (weak fairness) if no duty
-stays possible from some point on and is never done. Disturbances and new jobs need not come; a run
-may rest where no duty is possible.
+The *duties* are: an engine that has requests to schedule is scheduled; the output of a step
+arrives; a transfer progresses (D receives what P offers, a read succeeds or fails, a lease that is
+not renewed expires); and the user of a session continues it. A run is fair (weak fairness) if no
+duty is possible forever from some point on without being done. Disturbances and new jobs need not
+occur. A run may stop in a state in which no duty is possible.
 
-Cost: linear in the graph. Guarantee: on a search that ended by itself, every fair run comes to its
-end exactly if there is no lasso. A lasso found in a search that was cut is real; none found there
-says nothing.
+Cost: linear in the graph. Guarantee: if the search ended by itself, every fair run ends if and only
+if there is no lasso. A lasso found in a search that was cut is real; if none is found there,
+nothing follows.
 """
 
 import functools
@@ -35,21 +35,22 @@ from kvproof.model.events import (
 from kvproof.model.finding import Finding
 from kvproof.strategies.explorer.exhaustive import StateGraph
 
-DEADLOCK = "nothing can happen any more"
-RESTS = "all that can still happen need not happen"
-GOES_ROUND = "a fair run goes round for ever"
+DEADLOCK = "no event is possible any more"
+RESTS = "no event that must happen is possible any more"
+GOES_ROUND = "a fair run repeats a cycle forever"
 
 Duty = tuple[str, str]
-"""What must not be put off for ever: a kind, and the engine or request it is about."""
+"""An event that must not be postponed forever: its kind, and the engine or request that it
+concerns."""
 
 Outgoing = list[list[tuple[int, Event]]]
-"""For each state its events and where they lead."""
+"""For each state, its events and the states that they lead to."""
 
 
 class Lasso(NamedTuple):
-    """A fair run without end: a shortest way to where it stays, and a round that repeats.
+    """A fair run without end: a shortest trace to its cycle, and the cycle.
 
-    `kind` is DEADLOCK, RESTS or GOES_ROUND; the cycle is empty but for the last.
+    `kind` is DEADLOCK, RESTS or GOES_ROUND; the cycle is empty unless `kind` is GOES_ROUND.
     """
 
     prefix: tuple[Event, ...]
@@ -59,7 +60,7 @@ class Lasso(NamedTuple):
 
 
 def duty(cluster: Cluster, event: Event) -> Duty | None:
-    """The duty an event does, None where it need not happen."""
+    """The duty that an event fulfils, None if the event need not happen."""
     if isinstance(event, Continue):
         return "Session", event.request
     if isinstance(event, Schedule | Complete):
@@ -81,8 +82,8 @@ def _outgoing(reached: StateGraph) -> Outgoing:
 
 
 def _components(reached: StateGraph, outgoing: Outgoing) -> list[list[int]]:
-    """The strongly connected components of the expanded states that are not over, nearest first.
-    The search expands in the order of discovery."""
+    """The strongly connected components of the expanded states in which not all requests have
+    ended, in breadth-first order. The search expands states in the order of discovery."""
     last = len(reached.states) - 1
     if reached.cut:
         last = max((i for i, events in enumerate(outgoing) if events), default=-1)
@@ -100,25 +101,28 @@ class _Component:
         self.cluster = cluster
         self.inside = {i: [(j, e) for j, e in outgoing[i] if j in states] for i in states}
         self.duties = {i: {duty(cluster, e) for _, e in outgoing[i]} - {None} for i in states}
-        # Where the model offers nothing but a step's output, other duties stay as they were.
+        # If the output of a step is the only possible event, the other duties do not change.
         calm = [i for i in states if not all(isinstance(e, Complete) for _, e in outgoing[i])]
         self.calm = set(calm or states)
 
     def owed(self) -> set[Duty | None]:
-        """Duties possible in every state and done nowhere: a fair run that stays here exists if
-        there are none. A run that stays in a part of the component owes no less."""
+        """The duties that are possible in every state of the component and are done by no event in
+        it. A fair run that stays in the component exists if and only if there is none; a run that
+        stays in a part of the component has at least the same duties."""
         done = {duty(self.cluster, e) for edges in self.inside.values() for _, e in edges}
         return set.intersection(*(self.duties[i] for i in self.calm)) - done
 
     def _serves(self, wanted: Duty, target: int, event: Event) -> bool:
-        """Whether an event does a duty, or leads to where it is impossible."""
+        """Whether an event fulfils a duty, or leads to a state in which the duty is not
+        possible."""
         impossible = target in self.calm and wanted not in self.duties[target]
         return impossible or duty(self.cluster, event) == wanted
 
     def _way(
         self, start: int, wanted: Callable[[int, Event], bool]
     ) -> tuple[tuple[int, Event], ...]:
-        """A shortest way whose last event is wanted. Each step: where it leads, and the event."""
+        """A shortest path whose last event is wanted. Each step is the target state and the
+        event."""
         queue: deque[tuple[int, tuple[tuple[int, Event], ...]]] = deque([(start, ())])
         seen = {start}
         while queue:
@@ -129,10 +133,11 @@ class _Component:
                 if target not in seen:
                     seen.add(target)
                     queue.append((target, (*way, (target, event))))
-        raise AssertionError("a fair component has a way to each of its duties")
+        raise AssertionError("a fair component has a path to each of its duties")
 
     def round(self, entry: int) -> tuple[Event, ...]:
-        """A fair way from a state back to it: each duty is done or seen to be impossible."""
+        """A fair cycle from a state to itself: it fulfils each duty or visits a state in which the
+        duty is not possible."""
         walk: tuple[tuple[int, Event], ...] = ()
         at = entry
         for wanted in sorted({d for duties in self.duties.values() for d in duties if d}):
@@ -147,8 +152,9 @@ class _Component:
 
 
 def lasso(cluster: Cluster, reached: StateGraph) -> Lasso | None:
-    """A fair run that never ends what was submitted, by the shortest way to where it stays; None
-    where there is none. A search that ended with a finding is asked in vain: it is incomplete."""
+    """A fair run in which some submitted request never ends, with the shortest trace to its cycle;
+    None if there is none. The result is None for a search that ended with a finding, because its
+    graph is incomplete."""
     if reached.finding is not None:
         return None
     outgoing = _outgoing(reached)
@@ -167,7 +173,8 @@ def lasso(cluster: Cluster, reached: StateGraph) -> Lasso | None:
 def no_progress(
     cluster: Cluster, reached: StateGraph, invariants: Iterable[Invariant]
 ) -> tuple[Finding, Lasso] | None:
-    """What the invariant of kind `eventually` says of a graph, if it is among these."""
+    """The finding of the `eventually` invariant on a graph, if this invariant is among
+    `invariants`."""
     eventually = next((i for i in invariants if i.kind == "eventually"), None)
     found = lasso(cluster, reached) if eventually else None
     if eventually is None or found is None:

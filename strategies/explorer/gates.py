@@ -1,4 +1,4 @@
-"""Soundness gates: what a quicker search must have in common with the plain one."""
+"""Soundness gates: comparisons of a faster search with the plain search."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "event
 def packed_differs(
     cluster: Cluster, rules: Rules, invariants: Sequence[Invariant], states_max: int = 20_000
 ) -> str | None:
-    """How the packed search of a scope differs from the plain one; None where each state, edge and
-    finding is the same. For scopes that the plain search can finish."""
+    """The first difference between the packed search of a scope and the plain search; None if all
+    states, edges and findings are equal. For scopes that the plain search can finish."""
     plain = search(cluster, rules, invariants, states_max)
     packed = PackedSearch(cluster, rules, invariants)
     while not packed.over and len(packed.reached.packed) <= states_max:
@@ -41,9 +41,10 @@ def packed_differs(
 def symmetry_differs(
     cluster: Cluster, rules: Rules, invariants: Sequence[Invariant], states_max: int = 20_000
 ) -> str | None:
-    """What the search with symmetry sees differently; None where it is sound on this scope: states
-    that it takes for one have like steps, it reaches one state of each orbit and no other, and
-    verdict, length of the shortest trace and progress are those of the plain search."""
+    """The first difference between the search with symmetry and the plain search; None if the
+    reduction is sound on this scope: merged states have the same steps up to renaming, the search
+    reaches exactly one state of each orbit, and verdict, length of the shortest trace and progress
+    are equal."""
     plain = search(cluster, rules, invariants, states_max)
     reduced = PackedSearch(cluster, rules, invariants, symmetric=True)
     while not reduced.over and len(reduced.reached.packed) <= states_max:
@@ -68,12 +69,12 @@ def symmetry_differs(
     like: dict[Orbit, int] = {}
     for number, of in enumerate(orbits):
         first = like.setdefault(of, number)
-        # A step within the orbit is an edge for one state and a loop for another.
+        # A step within an orbit is an edge in one graph and a self-loop in the other.
         if steps[number] - {of} != steps[first] - {of}:
-            return f"states {first} and {number} are taken for one, and their steps differ"
+            return f"states {first} and {number} are merged, and their steps differ"
     ours = [orbit(cluster, state) for state in reduced.reached.states]
     if len(ours) != len(like) or set(ours) != set(like):
         return f"there are {len(like)} orbits, and {len(ours)} states when reduced"
     if (lasso(cluster, plain) is None) != (lasso(cluster, whole) is None):
-        return "a fair run without end is seen by one search only"
+        return "only one of the two searches finds a fair run without end"
     return None

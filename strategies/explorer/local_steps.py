@@ -1,9 +1,9 @@
-"""Steps of one engine, computed once for all states that differ elsewhere.
+"""Steps of one engine, computed once for all states in which this engine is equal.
 
-Most events concern one engine and what is between the engines. Such a step is computed with the
-other engines absent, and remembered. That it does not depend on them is not assumed: the absent
-engine answers no question but its name, and a step that asks for more is computed in full. So is a
-check of a step that asks for more.
+Most events concern one engine and the fields outside the engines. Such a step is computed with a
+placeholder for each other engine, and cached. This is sound without an assumption: the placeholder
+gives only its name and raises an exception for any other access, and then the step is computed with
+all engines. The same applies to the checks of a step.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,16 @@ from kvproof.model.step import Effects, Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
 
 KEPT_MAX = 200_000
-"""Steps remembered, at most; then all are forgotten. About 1 KiB each."""
+"""The maximum number of cached steps, about 1 KiB each. When it is reached, the cache is
+cleared."""
 
 
 class Unseen(Exception):
-    """An absent engine was asked for something."""
+    """A placeholder of an engine was accessed."""
 
 
 class Absent:
-    """Stands where an engine is. It has a name and answers nothing else."""
+    """The placeholder of an engine. It has a name; any other access raises Unseen."""
 
     __slots__ = ("name",)
 
@@ -42,9 +43,9 @@ class Absent:
 
 
 class Local(NamedTuple):
-    """A step of one engine: the number of the engine after it, those of what is between the
-    engines, and the checks that must see the whole step. `breaks`: some check fails. `goals`: what
-    it reaches (see `goals`), None where that too needs the whole step."""
+    """A step of one engine: the number of the engine after it, the numbers of the fields outside
+    the engines, and the checks that need the whole step. `breaks`: some check fails. `goals`: the
+    coverage goals that it reaches, None if they too need the whole step."""
 
     event: Event
     bare: Event
@@ -57,8 +58,8 @@ class Local(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A step from one state: the bare event as resolved, the state after it, whether a check of
-    the step fails, and the goals it reaches."""
+    """A step from one state: the resolved event without block ids, the state after it, whether a
+    check of the step fails, and the coverage goals that it reaches."""
 
     event: Event
     parts: Parts
@@ -67,8 +68,8 @@ class Taken(NamedTuple):
 
 
 class LocalSteps:
-    """Takes steps from numbered states. `of_step` are the invariants to ask of every step,
-    and `goals` those that are still to be met."""
+    """Takes steps from numbered states. `of_step` are the invariants that every step is checked
+    against, and `goals` are the coverage goals that are not yet reached."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class LocalSteps:
         return Taken(local.bare, after, breaks, goals)
 
     def _local(self, parts: Parts, event: Event, place: int) -> Local | None:
-        """The step as far as one engine knows it; None where it must see the others."""
+        """The step of one engine; None if it depends on the other engines."""
         key = (event, parts[place], parts[self.collapse.engines :])
         if key not in self._known:
             if len(self._known) >= KEPT_MAX:

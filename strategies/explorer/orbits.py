@@ -1,7 +1,8 @@
-"""States that differ in names only, as one packed state: the least of them (see `symmetry`).
+"""Symmetry reduction on packed states: the representative of an orbit is its least state (see
+`symmetry`).
 
-Each component is renamed once and remembered by its number, so that a whole state is renamed by
-looking its components up.
+Each component is renamed once, and the result is cached by its number. So a whole state is renamed
+by looking up its components.
 """
 
 from kvproof.model.config import Cluster
@@ -10,7 +11,7 @@ from kvproof.strategies.explorer.collapse import Collapse, Parts
 
 
 class Orbits:
-    """Finds the representative of a state among all that differ from it in names only."""
+    """Finds the representative of the orbit of a state."""
 
     def __init__(self, cluster: Cluster, collapse: Collapse) -> None:
         self.cluster, self.collapse = cluster, collapse
@@ -27,7 +28,7 @@ class Orbits:
         return min((self.image(parts, turn), turn) for turn in range(len(self.renamings)))
 
     def image(self, parts: Parts, turn: int) -> Parts:
-        """The state renamed, with its block ids as they are come upon."""
+        """The renamed state, with block ids in the order of first occurrence."""
         count = self.collapse.engines
         engines = [self._engine(turn, number) for number in parts[:count]]
         key = (turn, *parts[count:], *(engines[place][1] for place in self.places))

@@ -1,12 +1,13 @@
 """The explorer's search on packed states: what `kvproof explore` runs.
 
 It visits the states of `exhaustive.search` in the same order, with the same model and the same
-invariants; a test compares them state for state. What makes it quick: a state is one int
-(`collapse`), a step of one engine is computed once (`local_steps`), an engine or a state is judged
-once. Cost: about 0.3 KiB a state and its edges, beside the distinct components.
+invariants; a test compares them state by state. It is faster because a state is one int
+(`collapse`), a step of one engine is computed once (`local_steps`), and the invariants of an engine
+or a state are checked once. Cost: about 0.3 KiB for each state and its edges, plus the distinct
+components.
 
-With symmetry, states that differ in names only count as one (`orbits`); `unfolded` gives the runs
-and the graph of all states back.
+With symmetry, states that are equal up to renaming are merged (`orbits`); `expanded_orbits`
+restores the runs and the graph of all states.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +27,7 @@ from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
 class Judge:
-    """Asks each invariant once of what it speaks of."""
+    """Checks each invariant once for each engine or state that it is about."""
 
     def __init__(self, cluster: Cluster, invariants: Iterable[Invariant]) -> None:
         self.cluster = cluster
@@ -46,7 +47,7 @@ class Judge:
 
 
 class PackedSearch:
-    """A search that can be stopped between two states and go on."""
+    """A search that can be stopped between two states and continued."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class PackedSearch:
 
     @property
     def over(self) -> bool:
-        """Whether everything is seen, or an invariant broke."""
+        """Whether all states are expanded, or an invariant broke."""
         reached = self.reached
         return reached.finding is not None or reached.expanded == len(reached.packed)
 
@@ -87,7 +88,7 @@ class PackedSearch:
             if taken.breaks or self._new_and_broken(after):
                 self._fail(origin, state, event)
                 break
-        # Only now is anything noted: a search that is interrupted here loses no more than a state.
+        # Results are recorded only here, so an interrupted search loses at most one state.
         for event, taken, after, turn in found:
             kind = type(event).__name__
             reached.generated += 1
@@ -108,11 +109,11 @@ class PackedSearch:
         reached.expanded += 1
 
     def _named(self, parts: Parts) -> tuple[Parts, int]:
-        """The state that stands for this one, and the renaming that leads to it."""
+        """The representative of this state, and the renaming that leads to it."""
         return (parts, 0) if self.orbits is None else self.orbits.least(parts)
 
     def _measure(self, number: int) -> None:
-        """Note where an invariant came closer to being broken than before."""
+        """Record a new smallest margin of an invariant."""
         reached = self.reached
         state = reached.collapse.state(reached.parts(number))
         for name, margin in self.margins:
@@ -129,7 +130,7 @@ class PackedSearch:
         return self.judge.breaks(parts, collapse.state(parts))
 
     def _fail(self, origin: int, state: State, event: Event) -> None:
-        """Take the step again as it is, and note the gravest of what breaks."""
+        """Take the step again with all details, and record the most severe finding."""
         step = model.apply(self.cluster, state, event, self.rules)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))

@@ -1,14 +1,14 @@
-"""The point of no return of a violation: from which event on it could no longer be avoided, and
-which of its events do not matter to it.
+"""The point of no return of a violation: the event after which it could no longer be avoided, and
+the events of its trace that are irrelevant to it.
 
-The end is that every job of the cluster was submitted and every request has ended (`goal.over`): a
-request that its user aborts, or that P stops keeping for D, has ended too. A violation can be
-avoided in a state if some run from there reaches the end and none of its steps breaks any of the
-invariants. Runs are those of the explorer: all that the environment may do, with the model's own
-scheduling. A step that breaks an invariant is not followed.
+A run reaches its end when every job of the cluster was submitted and every request has ended
+(`termination.over`); a request also ends when its user aborts it, or when P stops holding it for D.
+A violation can be avoided in a state if some run from there reaches the end and no step of that run
+breaks an invariant. The runs are those of the explorer: all events of the environment, with the
+scheduling of the model. Steps that break an invariant are not followed.
 
-Cost: the states ahead of the trace's last states, each once; as few of them as settle the question.
-Guarantee: an event is named only if the search was not cut.
+Cost: each state reachable from the last states of the trace is visited at most once, and the search
+stops when the question is settled. Guarantee: an event is named only if the search was not cut.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,24 +24,25 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the number of distinct states and of those still to expand."""
+"""Called regularly with the number of distinct states and the number of states still to expand."""
 
 TELL_EVERY = 500
-"""States looked at between two calls of a Progress."""
+"""The number of states examined between two calls of a Progress."""
 
 
 class NoReturn(NamedTuple):
-    """When a violation became certain. Events count from 1; `length` is the number of them all.
+    """The event after which a violation was certain. Events are numbered from 1; `length` is their
+    number.
 
-    `event` is the first after which the violation could no longer be avoided: 0 where no run from
-    the initial state avoids it, `length` where it could be avoided until the last event. It is None
-    where that is not known (`unknown` says why), and where the requests can still end after the
-    last event (`unknown` is empty).
+    `event` is the first event after which the violation could no longer be avoided. It is 0 if no
+    run from the initial state avoids the violation, and `length` if the violation could be avoided
+    until the last event. It is None if it is not known (`unknown` gives the reason), or if the
+    requests can still end after the last event (`unknown` is empty).
 
-    With all `irrelevant` events left out the rest, as far as it is possible and with the model
-    choosing what is scheduled, breaks the same invariant, and no other before it; or leads to where
-    the submitted requests cannot end, if that is the violation. None of the others can be left out
-    as well. Where the search was cut, events may be missing.
+    Without all `irrelevant` events, the other events, as far as they are possible and with the
+    scheduling of the model, break the same invariant and no other before it; or, if that is the
+    violation, they lead to a state from which the submitted requests cannot end. No further event
+    can be left out. If the search was cut, some irrelevant events may be missing.
     """
 
     event: int | None
@@ -76,7 +77,7 @@ class Cut(Exception):
 
 
 class Scope(NamedTuple):
-    """What is asked about: the cluster with its jobs, the rules, and what must not break."""
+    """The scope of a search: the cluster with its jobs, the rules, and the invariants."""
 
     cluster: Cluster
     rules: Rules
@@ -89,9 +90,9 @@ class Scope(NamedTuple):
 
 
 class Ahead:
-    """Which states can reach an end without a violation. Remembers those that cannot.
+    """Decides which states can reach an end without a violation. Caches the states that cannot.
 
-    `states_max` limits the states looked at, over all questions together.
+    `states_max` limits the number of states examined in all calls together.
     """
 
     def __init__(
@@ -109,10 +110,11 @@ class Ahead:
         self.hopeless: set[State] = set()
 
     def reaches(self, start: State) -> bool:
-        """Whether an end can be reached from here. Raises Cut where `states_max` cuts the search.
+        """Whether an end can be reached from this state. Raises Cut if `states_max` cuts the
+        search.
 
-        Goes deep first, and stops at the first end. If there is none, everything ahead of the start
-        was seen, and none of it reaches an end either.
+        Searches depth first and stops at the first end. If there is none, all states reachable from
+        the start were visited, and none of them reaches an end.
         """
         seen = {start} - self.hopeless
         waiting = list(seen)
@@ -133,7 +135,7 @@ class Ahead:
         return False
 
     def _next(self, state: State) -> Iterable[State]:
-        """The states one step further, but for those a violation leads to."""
+        """The successors of a state, without those that a violation leads to."""
         for event in model.stimuli(self.scope.cluster, state, self.scope.rules):
             after, breaks = self.scope.step(state, event)
             if not breaks:
@@ -203,7 +205,7 @@ def numbered(events: Sequence[int]) -> str:
 
 
 def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Event], bool]) -> Walk:
-    """Take the events, but for those that are not possible when their turn comes."""
+    """Take the events; skip those that are not possible when their turn comes."""
     states = [model.initial(scope.cluster)]
     for event in events:
         if possible(states[-1], event):
@@ -215,7 +217,8 @@ def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Even
 
 
 def _again(scope: Scope, events: Iterable[Event]) -> Walk:
-    """Take those events that the environment may give; the model chooses what is scheduled."""
+    """Take the events of the environment that are possible; the model makes the scheduling
+    choices."""
     return _walk(
         scope,
         map(stimulus, events),
@@ -235,8 +238,8 @@ def _point(ahead: Ahead, walk: Walk) -> int | None:
 
 
 def _irrelevant(events: Sequence[Event], still: Callable[[list[Event]], bool]) -> tuple[int, ...]:
-    """Numbers of events that can be left out together: as many as can be left out one by one, the
-    late ones first."""
+    """The numbers of events that can be left out together. They are found by leaving out one event
+    after another, from the last to the first."""
     kept = dict(enumerate(events, 1))
     smaller = True
     while smaller:
@@ -249,13 +252,13 @@ def _irrelevant(events: Sequence[Event], still: Callable[[list[Event]], bool]) -
 
 
 def _breaks_again(scope: Scope, invariant: str, events: list[Event]) -> bool:
-    """Whether this invariant is among the first that these events break."""
+    """Whether this invariant is among those that break at the first violation of these events."""
     return invariant in _again(scope, events).breaks
 
 
 def _blocked_again(over: Ahead, events: list[Event]) -> bool:
-    """Whether these events break nothing and lead to where the submitted requests cannot end. Not
-    where that is unknown."""
+    """Whether these events break no invariant and lead to a state from which the submitted requests
+    cannot end. False if that is unknown."""
     walk = _again(over.scope, events)
     try:
         return not walk.breaks and not over.reaches(walk.states[-1])

@@ -1,4 +1,4 @@
-"""What a search has reached: packed states, how they follow each other, and where it goes on."""
+"""The search graph: packed states, the events between them, and the states still to expand."""
 
 from array import array
 from collections import Counter
@@ -16,7 +16,7 @@ T = TypeVar("T", covariant=True)
 
 
 class View(Sequence[T]):
-    """Items that are made when they are asked for."""
+    """A sequence whose items are computed on access."""
 
     def __init__(self, size: Callable[[], int], item: Callable[[int], T]) -> None:
         self._size, self._item = size, item
@@ -38,11 +38,11 @@ class View(Sequence[T]):
 
 
 class SearchGraph:
-    """What a search has reached so far, and where it goes on: `expanded` states are done, the rest
-    wait in the order of their numbers. States are numbered in the order of discovery; 0 is the
-    initial one. `margins` has, by invariant, how close it came to being broken, and the state where
-    it did; `goals` the state from which each goal was first reached. `permutations` has, by state,
-    the renaming that led to it from what its predecessor's event made (see `orbits`)."""
+    """The states that a search has reached so far: the first `expanded` states are expanded, the
+    others wait in the order of their numbers. States are numbered in the order of discovery; 0 is
+    the initial state. `margins` has, by invariant, its smallest margin and the state with it;
+    `goals` has, by coverage goal, the state from which it was first reached. `permutations` has, by
+    state, the renaming from the result of its predecessor's event to the state (see `orbits`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -78,7 +78,7 @@ class SearchGraph:
     )
 
     def saved(self) -> dict[str, Any]:
-        """All of it as plain data and types of the model."""
+        """The whole search graph as plain data and types of the model."""
         data = {name: getattr(self, name) for name in self.FIELDS}
         finding = self.finding and (self.finding.invariant, self.finding.reasons)
         arrays = {name: getattr(self, name).tobytes() for name in self.ARRAYS}
@@ -86,7 +86,7 @@ class SearchGraph:
 
     @classmethod
     def restored(cls, cluster: Cluster, data: dict[str, Any]) -> "SearchGraph":
-        """What was saved. Raises whatever broken data raises."""
+        """The search graph from saved data. Broken data can raise any exception."""
         reached = cls(cluster)
         for name in cls.FIELDS:
             setattr(reached, name, data[name])
@@ -115,7 +115,7 @@ class SearchGraph:
         return number
 
     def event_number(self, event: Event) -> int:
-        """The number of an event; a new one is kept."""
+        """The number of an event; a new event is stored."""
         number = self._event_numbers.get(event)
         if number is None:
             number = self._event_numbers[event] = len(self.event_list)
@@ -123,7 +123,7 @@ class SearchGraph:
         return number
 
     def join(self, origin: int, target: int, event: int, turn: int = 0) -> None:
-        """Note an edge, or an event that changes nothing but names of blocks."""
+        """Record an edge, or a self-loop for an event that changes only block ids."""
         if origin == target and not turn:
             self._loop.append(origin)
             self._loop_event.append(event)
@@ -134,7 +134,7 @@ class SearchGraph:
             self._permutation.append(turn)
 
     def parent(self, number: int) -> int:
-        """The number of the predecessor of a state but the initial one."""
+        """The number of the predecessor of a state. The initial state has none."""
         return self._parent[number]
 
     def parts(self, number: int) -> Parts:
@@ -177,7 +177,7 @@ class SearchGraph:
         )
 
     def trace(self, number: int) -> tuple[Event, ...]:
-        """The events of a shortest way to a state."""
+        """The events of a shortest trace to a state."""
         events = []
         while number:
             events.append(self.event_list[self._by[number]])

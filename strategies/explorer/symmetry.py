@@ -1,10 +1,10 @@
-"""What makes no difference: which of two like jobs is which, and which block has which id.
+"""The symmetries of the model: exchanging equal jobs, and renaming blocks.
 
-A *renaming* gives jobs each other's names, where their prompts are equal but for the names of
-tokens. The ids of an engine's blocks may be exchanged too; the order of the free queue is kept, for
-it decides what is evicted. Both turn a run of the model into a run of the model: nothing in it asks
-for more of a name, a token or an id than whether two are the same. `gates.symmetry_differs` checks
-that on a whole scope. Engines of one role need no renaming: a cluster has one engine of each.
+A *renaming* exchanges the names of jobs whose prompts are equal up to renaming tokens. The ids of
+the blocks of an engine may be exchanged too; the order of the free queue is kept, because it
+decides which block is evicted. Both turn a run of the model into a run of the model, because the
+model only compares names, tokens and ids for equality. `gates.symmetry_differs` checks this on a
+whole scope. Engines need no renaming: a cluster has at most one engine of each role.
 """
 
 import itertools
@@ -20,16 +20,17 @@ from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
 
 JOBS_MAX = 5
-"""Jobs that symmetry is looked for in; more would have too many renamings."""
+"""The maximum number of jobs with symmetry; more jobs would have too many renamings."""
 
 ALIKE = ("max_tokens", "embeds", "priority")
-"""What two jobs must have in common, beside prompts that are equal but for the names of tokens."""
+"""The fields that must be equal in exchanged jobs; their prompts are equal up to renaming
+tokens."""
 
 Ids = tuple[int, ...]
 """The new id of each block of an engine, by its old one; the null block keeps its own."""
 
 Orbit = frozenset[State]
-"""States that differ in names only."""
+"""States that are equal up to renaming."""
 
 
 class Renaming(NamedTuple):
@@ -67,7 +68,7 @@ def _prompt(job: Job) -> str:
 
 
 def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
-    """The renaming that takes each job to its image, None where there is none."""
+    """The renaming that maps each job to its image, None if there is none."""
     forth: dict[str, str] = {}
     back: dict[str, str] = {}
     for job, image in zip(jobs, images, strict=True):
@@ -84,8 +85,8 @@ def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
 
 
 def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
-    """All renamings of the jobs of a cluster, the one that changes nothing first; it is the only
-    one where a job may follow another. Raises UsageError where there are too many jobs."""
+    """All renamings of the jobs of a cluster, the identity first. If a job may follow another job,
+    the identity is the only one. Raises UsageError if there are too many jobs."""
     if len(cluster.jobs) > JOBS_MAX:
         raise UsageError(
             f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "
@@ -134,7 +135,7 @@ def _renamed_ghost(ghost: Ghost, by: Renaming) -> Ghost:
 
 
 def renamed_between(between: Sequence[Any], by: Renaming) -> tuple[Any, ...]:
-    """What a state has beside its engines, with jobs renamed."""
+    """The fields of a state other than its engines, with jobs renamed."""
     transfers, ended, failures = between
     return (
         tuple(sorted(t._replace(request=by.job(t.request)) for t in transfers)),
@@ -165,8 +166,8 @@ def renamed_event(event: Event, by: Renaming) -> Event:
 
 
 def first_ids(engine: Engine) -> Ids:
-    """Ids in the order in which the blocks are come upon: tables, blocks that wait for a step to
-    end, then the free queue, then the rest."""
+    """New block ids in the order of first occurrence: in block tables, in blocks that wait for a
+    step to end, in the free queue, then all other blocks."""
     new = {NULL: NULL}
     tables = (block for r in engine.requests for table in r.tables for block in table)
     waiting = (block for _, blocks in engine.deferred for block in blocks)
@@ -232,8 +233,8 @@ def transfers_with_ids(
 
 
 def without_ids(cluster: Cluster, state: State) -> State:
-    """The state with block ids as `first_ids` gives them: equal for states that differ in ids
-    only."""
+    """The state with the block ids of `first_ids`. States that differ only in block ids give equal
+    results."""
     ids = {e.name: first_ids(e) for e in state.engines}
     return state._replace(
         engines=tuple(with_ids(e, ids[e.name]) for e in state.engines),
@@ -244,6 +245,6 @@ def without_ids(cluster: Cluster, state: State) -> State:
 
 
 def orbit(cluster: Cluster, state: State) -> Orbit:
-    """All states that differ from this one in names only, each with its block ids as `first_ids`
-    gives them."""
+    """All states that are equal to this one up to renaming, each with the block ids of
+    `first_ids`."""
     return frozenset(without_ids(cluster, renamed(state, by)) for by in renamings(cluster))

@@ -1,9 +1,9 @@
-"""Abstract steps: what a step is, said of any prompt, block and length.
+"""Abstract steps: a step without its prompts, block ids and lengths.
 
-A concrete step has too many details to ask whether a run has exercised it. Its abstract steps say
-what it did to one request, or which choice was made for one: the event, the role of the engine,
-and the status before and after. They are read off the step, so a new event has some of its own
-without a word here.
+Concrete steps have too many details for coverage: few runs contain exactly the same step. An
+abstract step states what the step did to one request, or which choice it made for one request: the
+event, the role of the engine, and the status before and after. Abstract steps are computed from the
+step, so a new kind of event needs no code here.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ GONE = "none"
 
 
 def abstract_steps(cluster: Cluster, step: Step) -> Iterator[str]:
-    """What a step did, one line each; a line may come twice."""
+    """The abstract steps of a step, one line each; a line may occur twice."""
     event = type(step.event).__name__
     yield event
     for cfg in cluster.engines:

@@ -35,8 +35,8 @@ JOBS_MAX = 6
 """Jobs of one episode."""
 
 CHOICES_MAX = 64
-"""Events drawn from at a time. Beyond 100 Hypothesis mixes in constants of the modules that happen
-to be imported, and one seed would no longer give one trace."""
+"""The number of events among which one choice is made. Above 100, Hypothesis adds constants from
+the modules that happen to be imported, and one seed would no longer give one trace."""
 
 WORK = (Schedule, Complete)
 MOVE_ON = (Submit, Continue, TransferDone)
@@ -45,9 +45,9 @@ BREAK = (TransferFail, TransferLost)
 
 @dataclass(frozen=True)
 class Target:
-    """What an episode runs against. With `use_jobs` its traffic is the jobs of the cluster;
-    otherwise they are the traffic of one episode in two, and the others draw their own. `ended` is
-    called with each whole run, and `failed` for each run that breaks something."""
+    """The subject of an episode. With `use_jobs` the traffic of every episode is the jobs of the
+    cluster; otherwise this is so in half of the episodes, and the other half generates random jobs.
+    `ended` is called with each complete run, and `failed` for each run that breaks an invariant."""
 
     make_machine: MakeMachine
     cluster: Cluster
@@ -58,12 +58,13 @@ class Target:
 
     @property
     def eventually(self) -> str | None:
-        """The id of the invariant about the end of a run; None where it is not asked for."""
+        """The id of the `eventually` invariant; None if it is not checked."""
         return next((i.id for i in self.invariants if i.kind == "eventually"), None)
 
     @property
     def traffic(self) -> list[bool]:
-        """Whether an episode may carry the jobs of the cluster; drawing its own is simpler."""
+        """Whether an episode may use the jobs of the cluster. Generating random jobs is the simpler
+        choice for Hypothesis."""
         return [True] if self.use_jobs else [False, True] if self.cluster.jobs else [False]
 
     def machine(self) -> Machine:
@@ -72,8 +73,8 @@ class Target:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """One episode. Its rules only choose among what the machine offers; every step is checked, and
-    at the end the machine is driven until all requests have finished."""
+    """One episode. Its rules choose among the events that the machine offers. Every step is
+    checked. At the end the machine is driven until all requests have finished."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -84,14 +85,15 @@ class CacheMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
-        """The traffic is the jobs of the cluster, or is drawn."""
+        """Choose the traffic: the jobs of the cluster, or random jobs."""
         self.given = data.draw(st.sampled_from(self.target.traffic))
         if self.given:
             self.run.add_jobs(self.target.cluster.jobs)
 
     @property
     def may_submit(self) -> bool:
-        """Whether one more job may be drawn; not while a step's output is all that can come."""
+        """Whether one more random job may be added; not while the output of a step is the only
+        possible event."""
         cluster, stimuli = self.run.machine.cluster, self.run.stimuli
         output = bool(stimuli) and all(isinstance(e, Complete) for e in stimuli)
         free = not output and not self.run.dead
@@ -113,7 +115,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @property
     def disturbances(self) -> list[Event]:
-        """The stimuli that no run needs: aborts, evictions and the like."""
+        """The disturbances: aborts, evictions and other stimuli that a run does not need."""
         others = (*WORK, *MOVE_ON, *BREAK)
         return list(filterfalse(lambda e: isinstance(e, others), self.run.stimuli))[:CHOICES_MAX]
 
@@ -138,19 +140,22 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.offered(*MOVE_ON))
     @rule(data=st.data())
     def move_on(self, data: st.DataObject) -> None:
-        """A given job or part arrives, D gets what P offers, or D has read it."""
+        """A job or the next part of a session arrives, D receives what P offers, or a read by D
+        ends."""
         self.run.take(data.draw(st.sampled_from(self.offered(*MOVE_ON))))
 
     @precondition(lambda self: self.offered(*BREAK))
     @rule(data=st.data())
     def break_transfer(self, data: st.DataObject) -> None:
-        """A read fails, or is lost. A rule of its own, so that aborts do not crowd it out."""
+        """A read fails or is lost. This is a separate rule, so that it is chosen as often as
+        `disturb`."""
         self.run.take(data.draw(st.sampled_from(self.offered(*BREAK))))
 
     @precondition(lambda self: self.disturbances)
     @rule(data=st.data())
     def disturb(self, data: st.DataObject) -> None:
-        """Something is aborted, evicted or given up; each kind as often as the others."""
+        """A disturbance happens: an abort, an eviction or another kind, each kind with equal
+        probability."""
         kinds = dict.fromkeys(type(event) for event in self.disturbances)
         kind = data.draw(st.sampled_from(list(kinds)))
         self.run.take(data.draw(st.sampled_from(self.offered(kind))))
@@ -158,14 +163,14 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.idle or (self.may_submit and self.unfinished))
     @rule()
     def finish(self) -> None:
-        """All requests so far are driven to their end, before others arrive. Having no argument, it
-        is the rule that Hypothesis finds simplest, so what only draining shows shrinks well. It is
-        also what is left to do where nothing can happen any more: a Hypothesis machine must always
-        have a rule."""
+        """Drive all requests so far to their end, before others arrive. This rule has no argument,
+        so Hypothesis treats it as the simplest, and a failure that needs draining shrinks well. The
+        rule is also possible when no event is: a Hypothesis machine must always have a rule to
+        choose."""
         drain(self.run, self.target.eventually)
 
     def teardown(self) -> None:
-        """Drain the run, unless it already failed or Hypothesis gave it up halfway."""
+        """Drain the run, unless it has failed or Hypothesis has abandoned it."""
         try:
             if exception() is self.outside:
                 drain(self.run, self.target.eventually)

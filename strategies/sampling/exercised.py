@@ -1,6 +1,7 @@
-"""Which abstract steps a machine has exercised, out of those that the model knows.
+"""Coverage: which abstract steps of the model a machine has exercised.
 
-A release of vLLM that was never driven to a step was not checked there, however green it is.
+If a release of vLLM never took a step, its result says nothing about that step, even if all checks
+pass.
 """
 
 from collections import Counter
@@ -20,8 +21,9 @@ from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 
 STATES_MAX = 2_000
-"""States of a cluster, nearest to the start, whose steps are known. Some presets have more; their
-other states are reached by steps that these have too (tests/test_exercised.py)."""
+"""The number of states of a cluster, in breadth-first order, whose steps are collected. Some
+presets have more states; no step to a further state is a new abstract step
+(tests/test_exercised.py)."""
 
 
 class Known(NamedTuple):
@@ -53,7 +55,8 @@ def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Kno
 def random_steps(
     make: Callable[[Cluster], Machine], cluster: Cluster, seed: int, examples: int, steps: int
 ) -> tuple[Counter[str], Outcome]:
-    """The abstract steps of random episodes on a machine, with how often each was taken."""
+    """The abstract steps of random episodes on a machine, with the number of times each was
+    taken."""
     seen: Counter[str] = Counter()
 
     def note(run: Run) -> None:
@@ -67,8 +70,8 @@ def random_steps(
 def directed_steps(
     make: Callable[[Cluster], Machine], cluster: Cluster, trace: Sequence[Event]
 ) -> Counter[str]:
-    """The abstract steps of a machine that is given the stimuli of a run of the model, up to the
-    first that is not possible for it. Raises Violated where an invariant breaks on the way."""
+    """The abstract steps of a machine that receives the stimuli of a run of the model, up to the
+    first one that is not possible for it. Raises Violated if an invariant breaks during the run."""
     seen: Counter[str] = Counter()
     machine = make(cluster.carrying())
     run = Run(machine, CHECKS.values())
@@ -87,7 +90,7 @@ def directed_steps(
 
 
 class Exercised(NamedTuple):
-    """One abstract step, and how often the model and the machine took it."""
+    """One abstract step, and the number of times the model and the machine took it."""
 
     step: str
     model: int
@@ -106,8 +109,8 @@ def table(known: Counter[str], exercised: Counter[str]) -> list[Exercised]:
 
 
 def verdict(rows: Iterable[Exercised], outcomes: Iterable[Outcome]) -> Verdict:
-    """SAMPLED where every step was exercised; UNKNOWN where one was not; VIOLATED where an episode
-    was."""
+    """VIOLATED if an episode was VIOLATED; otherwise UNKNOWN if a step was not exercised; otherwise
+    SAMPLED."""
     if any(outcome.verdict is Verdict.VIOLATED for outcome in outcomes):
         return Verdict.VIOLATED
     if any(outcome.verdict is Verdict.UNKNOWN for outcome in outcomes):

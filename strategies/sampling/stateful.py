@@ -1,6 +1,6 @@
 """Hypothesis drives a machine: random jobs in random order, shrunk to a smallest failing run.
 
-`check_machine` does it inside a test, `sample` outside: one seed, one outcome.
+`check_machine` is for use inside a test. `sample` is for use outside; one seed gives one outcome.
 """
 
 import time
@@ -21,11 +21,12 @@ from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Targe
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Progress = Callable[[int, int], None]
-"""Told after each episode how many are done, of how many."""
+"""Called after each episode with the number of episodes done and the number wanted."""
 
 
 class Tally:
-    """What whole, unbroken episodes covered. The runs of a shrinking failure are not in it."""
+    """What complete episodes without a violation covered. The runs that Hypothesis makes while it
+    shrinks a failure are not included."""
 
     def __init__(self, wanted: int, progress: Progress | None) -> None:
         self.wanted = wanted
@@ -44,8 +45,9 @@ class Tally:
             self.progress(self.examples, self.wanted)
 
     def coverage(self) -> dict[str, Any]:
-        """Episodes, steps, and events by kind. `unseen_at_most` is the rule of three: were episodes
-        independent draws, then with 95 % confidence at most this share of them violates."""
+        """Episodes, steps, and events by kind. `unseen_at_most` is the rule of three: if episodes
+        were independent samples, then with 95 % confidence at most this share of them would show a
+        violation."""
         bound = min(3 / self.examples, 1.0) if self.examples else 1.0
         return {
             "examples": self.examples,
@@ -62,8 +64,9 @@ def check_machine(
     examples: int | None = None,
     shrink: bool = True,
 ) -> None:
-    """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides how
-    many. Raises Violated with the smallest failing run, or as it was found without `shrink`."""
+    """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides their
+    number. Raises Violated with the smallest failing run found, or, without `shrink`, with the
+    failing run as it was first found."""
     chosen = tuple(CHECKS.values() if invariants is None else invariants)
     target = Target(make_machine, cluster, chosen)
     unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
@@ -78,7 +81,8 @@ def check_machine(
 
 
 def _settings(examples: int, steps: int, shrink: bool) -> hypothesis.settings:
-    """Nothing of the active profile, the database or the clock may change what is drawn."""
+    """Settings under which the active profile, the example database and the clock do not change the
+    choices."""
     phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
     return hypothesis.settings(
         max_examples=examples,
@@ -115,14 +119,14 @@ def sample(
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
-    `use_jobs` keeps to the jobs of the cluster, in any order; otherwise one episode in two does,
-    and the others draw their own. `shrink=False` reports a failing run as it was found, which is
-    quicker. `ended` is called with each whole run, `failed` once, when the first run fails; what is
-    run after it, to shrink it, is not counted.
+    With `use_jobs` every episode uses the jobs of the cluster, in any order; otherwise half of the
+    episodes do, and the other half generates random jobs. `shrink=False` reports a failing run as
+    it was found, which is quicker. `ended` is called with each complete run; `failed` is called
+    once, when the first run fails. The runs after it, which shrink it, are not counted.
 
-    SAMPLED where all hold, VIOLATED with the smallest failing run found where one does not, UNKNOWN
-    where it was interrupted or the machine did not behave the same twice. What a machine raises
-    otherwise passes.
+    SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
+    UNKNOWN if the user interrupted the search or the machine did not behave the same twice. Other
+    exceptions of the machine are passed on.
     """
     _check("The number of examples", examples)
     _check("The number of steps", steps)
@@ -137,7 +141,7 @@ def sample(
     def close() -> None:
         if tally.open and failed is not None:
             failed()
-        tally.open = False  # what follows is the shrinking of this run
+        tally.open = False  # the following runs shrink this one
 
     target = Target(make_machine, cluster, chosen, use_jobs, add, close)
 

@@ -1,8 +1,9 @@
-"""A survey: a machine is driven and nothing stops at a violation.
+"""A survey: a machine is driven, and its runs continue after a violation.
 
-Where a search ends with the first violation, a survey notes it and goes on, so that one invariant
-that breaks early hides no other. Of each invariant it keeps the shortest run that breaks it, and
-whether some run broke it before any other: what breaks only after another may be its consequence.
+A search ends with the first violation. A survey records it and continues, so that an invariant that
+breaks early does not hide others. For each invariant it keeps the shortest run that breaks it, and
+whether in some run this invariant was the first to break: an invariant that breaks only after
+another one may be its consequence.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +27,9 @@ EVENTUALLY = next(i.id for i in INVARIANTS.values() if i.kind == "eventually")
 
 @dataclass(frozen=True)
 class Broken:
-    """An invariant that broke: the shortest run seen that does it. `after` names the invariants
-    that had broken earlier in that run; a run in which none had goes before a shorter one."""
+    """An invariant that broke, with the shortest run that breaks it. `after` names the invariants
+    that broke earlier in that run. A run in which no other broke earlier is preferred to a shorter
+    one."""
 
     finding: Finding
     cluster: Cluster
@@ -36,14 +38,14 @@ class Broken:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """Smallest for the run to keep."""
+        """The sort key: the smallest is the run to keep."""
         return bool(self.after), len(self.events)
 
 
 @dataclass
 class Survey:
-    """What a survey found, by invariant. `died` counts the runs cut short by an engine's death,
-    `death` tells the first of them."""
+    """What a survey found, by invariant. `died` counts the runs that an engine's death ended early;
+    `death` describes the first of them."""
 
     runs: int = 0
     steps: int = 0
@@ -53,7 +55,7 @@ class Survey:
     counts: dict[str, int] = field(default_factory=dict)
 
     def note(self, broken: Broken) -> None:
-        """Keep the run, if none to be preferred is kept."""
+        """Keep the run, unless a preferred run is already kept."""
         name = broken.finding.invariant
         kept = self.broken.get(name)
         if kept is None or broken.order < kept.order:
@@ -61,7 +63,7 @@ class Survey:
 
 
 class Surveyed(Around):
-    """A machine whose violations are noted and do not end its run."""
+    """A machine whose violations are recorded and do not end its run."""
 
     def __init__(self, machine: Machine, survey: Survey) -> None:
         super().__init__(machine)
@@ -77,7 +79,7 @@ class Surveyed(Around):
         return step
 
     def unexplained(self, _step: Step, findings: Sequence[Finding]) -> list[Finding]:
-        """None ends the run. The first time an invariant breaks in it is noted."""
+        """No finding ends the run. The first finding of each invariant in the run is recorded."""
         for finding in findings:
             if finding.invariant not in self.seen:
                 after = tuple(self.seen)
@@ -100,7 +102,8 @@ class Surveyed(Around):
 def sampled(
     make_machine: MakeMachine, cluster: Cluster, seed: int, episodes: int, steps: int
 ) -> Survey:
-    """Random episodes, as `stateful.sample` draws them. What the machine raises passes."""
+    """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed
+    on."""
     survey = Survey()
 
     def make(chosen: Cluster) -> Machine:
@@ -120,8 +123,8 @@ def _running(machine: Surveyed) -> Iterator[Run]:
 
 
 def followed(make_machine: MakeMachine, cluster: Cluster, events: Iterable[Event]) -> Survey:
-    """One run along the stimuli of a trace, and from there to its end. What is not possible at its
-    turn is left out: this machine chose otherwise."""
+    """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
+    not possible when its turn comes is skipped, because this machine made other choices."""
     survey = Survey()
     with _running(Surveyed(make_machine(cluster), survey)) as run:
         for event in map(stimulus, events):
@@ -132,8 +135,8 @@ def followed(make_machine: MakeMachine, cluster: Cluster, events: Iterable[Event
 
 
 def shows(survey: Survey, finding: Finding) -> bool:
-    """Whether a survey shows the same: the same invariant broken, and of a death, that of the same
-    engine."""
+    """Whether a survey shows the same violation: the same invariant is broken and, for a death, the
+    same engine died."""
     broken = survey.broken.get(finding.invariant)
     if broken is None:
         return False

@@ -1,7 +1,8 @@
 """Jobs whose prompts share prefixes and end on block boundaries or next to them.
 
-Hits, partings and off-by-one errors live there. A prompt is a branch of a small prefix tree: the
-start of an earlier prompt, then one letter repeated. Shrinking leads to short runs of "a".
+Prefix hits and off-by-one errors occur there. A prompt is a branch of a small prefix tree: the
+start of an earlier prompt, then one letter repeated. Shrinking leads to short prompts of the letter
+"a".
 """
 
 import functools
@@ -19,7 +20,7 @@ MAX_TOKENS = (1, 2, 3, 4)
 """Lengths of output, in tokens."""
 
 PRIORITIES = (0, 1)
-"""Priorities of jobs, where they count."""
+"""Priorities of jobs, for priority scheduling."""
 
 PARTS_MAX = 2
 """Parts of a session after the first."""
@@ -28,15 +29,15 @@ PART_MAX = 6
 """Tokens of such a part."""
 
 BOUNDARIES = 4
-"""How many block boundaries, counted from the start of a prompt, lengths are drawn around."""
+"""The number of block boundaries, from the start of a prompt, around which lengths are chosen."""
 
 LONGEST = 256
-"""Tokens. A pool that holds more is not filled by one prompt: that would only cost time."""
+"""In tokens. One prompt does not fill a pool that holds more tokens: that would only cost time."""
 
 
 @functools.lru_cache(maxsize=64)
 def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
-    """The longest prompt (tokens) that every engine can serve alone, 0 where none fits.
+    """The longest prompt (in tokens) that every engine can serve alone, 0 if none fits.
 
     The last sampled token is never computed, and P samples a single one.
     """
@@ -69,8 +70,8 @@ def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
 def prompts(
     draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, earlier: Sequence[str]
 ) -> str:
-    """A prompt of at most `longest` tokens: fresh, an earlier one again, or a branch of one that
-    extends it or parts from it near a block boundary."""
+    """A prompt of at most `longest` tokens: a new one, an earlier one again, or one that extends an
+    earlier one or branches off from it near a block boundary."""
     lengths = prompt_lengths(engines, longest)
     trunk = draw(st.sampled_from(["", *earlier]))
     if trunk and draw(st.booleans()):
@@ -84,7 +85,7 @@ def prompts(
 
 @st.composite
 def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
-    """More parts of a prompt, where `room` tokens are left that one engine can serve."""
+    """Further parts of a prompt, if one engine can serve `room` more tokens."""
     parts: list[str] = []
     for _ in range(draw(st.integers(0, PARTS_MAX))):
         room -= max_tokens - 1
@@ -98,8 +99,8 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 
 @st.composite
 def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
-    """The prompt of a next turn: prompt and answer so far and a little more, or their beginning, up
-    to near a block boundary or near what D holds of them."""
+    """The prompt of a follow-up turn: the conversation so far and some more tokens, or a prefix of
+    the conversation that ends near a block boundary or near the end of what D holds."""
     told: str = answered.conversation
     held = len(told) - 1
     lengths = {*prompt_lengths(engines, longest), *range(held - 1, held + 3), len(answered.prompt)}
@@ -117,11 +118,11 @@ def jobs(
     embeds: bool = True,
     answered: Sequence[Job] = (),
 ) -> Job:
-    """A job that each engine of the cluster can serve alone; where the cluster is `oversized` it
-    may be up to a block too long. `earlier` are prompts to branch from; `embeds` lets P/D traffic
-    send some prompts as embeddings; `answered` are jobs that may have a next turn.
+    """A job that each engine of the cluster can serve alone; if the cluster is `oversized`, the job
+    may be up to one block too long. `earlier` are prompts to branch from; with `embeds` P/D traffic
+    sends some prompts as embeddings; `answered` are jobs that may have a follow-up turn.
 
-    Raises UsageError where not even one token fits.
+    Raises UsageError if not even one token fits.
     """
     possible = [m for m in MAX_TOKENS if longest_prompt(cluster.engines, m)]
     if not possible:

@@ -1,7 +1,8 @@
 """The align split: where a chunk of a prompt may end when Mamba states are cached at boundaries.
 
 The claims hold for a request that has a next token to compute (`start < known`) and is in its
-prefill (`start < prefill_end`). A junction is a multiple of the block size, as hits are.
+prefill (`start < prefill_end`). The shared prefix boundary, like every hit, is a multiple of the
+block size.
 """
 
 from kvproof.model.arithmetic import counts
@@ -50,7 +51,7 @@ class Chunk:
         )
 
     def split(self, tokens: Num) -> Num:
-        """What the rule leaves of so many tokens."""
+        """The number of tokens that the rule leaves of a chunk of `tokens` tokens."""
         v = self.v
         return self.rules.align_chunk(
             v["start"],
@@ -63,9 +64,9 @@ class Chunk:
         )
 
     def ends_well(self, end: Num) -> Truth:
-        """Whether this end is a block boundary, ends the prefill, or lies inside a block that is
-        crossed in pieces: one wider than the budget of a whole step, while the tokens asked for
-        reach no boundary."""
+        """Whether this end is a block boundary, is the end of the prefill, or lies inside a block
+        that is crossed in pieces: the block is wider than the budget of a whole step, and the
+        requested tokens reach no boundary."""
         v = self.v
         on_boundary = round_down(end, v["block_size"]) == end
         reached = round_down(self.asked_end, v["block_size"])
@@ -73,8 +74,8 @@ class Chunk:
         return any_of(on_boundary, end >= v["prefill_end"], in_pieces)
 
     def passes_a_stop(self, end: Num) -> Truth:
-        """Whether the last boundary a later request can resume at, or the junction, is strictly
-        inside a chunk with this end."""
+        """Whether the last boundary at which a later request can resume, or the shared prefix
+        boundary, is strictly inside a chunk with this end."""
         start = self.v["start"]
         last = counts.longest_hit_tokens(self.v["known"], self.v["block_size"])
         return any_of(
@@ -95,7 +96,7 @@ class Chunk:
     killed_by="chunk_rounds_up",
 )
 def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
-    """Nor does it leave fewer than 0 tokens."""
+    """The number of tokens left is also never negative."""
     chunk = Chunk(rules, v)
     return Claim(both(chunk.tokens >= 0, chunk.tokens <= v["tokens"]))
 
@@ -107,22 +108,22 @@ def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     killed_by="wide_block_never_crossed",
 )
 def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
-    """For every block size, also one wider than the budget: a request that goes first in a step
-    is never stuck. The only precondition is a budget of at least one token."""
+    """The claim holds for every block size, also for blocks wider than the budget: the first request of
+    a step is never stuck. The only precondition is a budget of at least one token."""
     v = {**v, "tokens": min_(v["known"] - v["start"], v["chunk_limit"])}
     chunk = Chunk(rules, v)
     return Claim(chunk.tokens >= 1, given=chunk.in_prefill)
 
 
 @obligation(
-    "a chunk waits exactly where it reaches neither a boundary nor the end of its prefill",
+    "a chunk waits if and only if it reaches neither a boundary nor the end of its prefill",
     for_all=CHUNK,
     origin=SOURCE,
     killed_by="no_align_split",
 )
 def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     """The exact precondition of progress: the tokens reach a block boundary or the end of the
-    prefill, or a block is wider than the budget of a whole step, so that waiting is in vain."""
+    prefill, or a block is wider than the budget of a whole step, so that waiting cannot help."""
     chunk = Chunk(rules, v)
     goes_on = any_of(
         chunk.asked_end >= v["prefill_end"],
@@ -146,13 +147,13 @@ def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
 
 
 @obligation(
-    "no chunk runs past the last boundary that a later request can resume at, nor past a junction",
+    "no chunk passes a shared prefix boundary or the last boundary where a request can resume",
     for_all=CHUNK,
     origin="vllm#37898",
     killed_by="no_align_split",
 )
 def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
-    """A stop strictly inside the chunk would leave no state there."""
+    """A boundary strictly inside the chunk would get no state."""
     chunk = Chunk(rules, v)
     return Claim(not_(chunk.passes_a_stop(chunk.end)), given=chunk.in_prefill)
 
@@ -170,15 +171,15 @@ def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
 
 
 @obligation(
-    "the align split leaves a chunk alone that ends well, passes no stop and stays in its block",
+    "the align split does not change a chunk that meets the conditions of the claims above",
     for_all=CHUNK,
     origin=SOURCE,
     killed_by="shared_prefix_boundary_inside_a_block",
 )
 def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
-    """So this is all it asks for. What it leaves of a chunk keeps it (the three obligations above),
-    and is therefore left alone when it is split once more: a recorded chunk is legal
-    exactly where the split does not change it."""
+    """The conditions are those of the three obligations above, so the split requires nothing else.
+    Its result meets them, so a second split does not change it: a recorded chunk is legal if and
+    only if the split does not change it."""
     chunk = Chunk(rules, v)
     legal = all_of(
         chunk.ends_well(chunk.asked_end),

@@ -1,4 +1,4 @@
-"""The claims about one count-level system, settled: the steps of the induction put together."""
+"""Settle the claims about one count-level system: combine the steps of the induction."""
 
 import dataclasses
 import functools
@@ -23,11 +23,11 @@ def prove_system(
     """Settle claims about one count-level system by induction, `timeout_s` for each question. Other
     claims about it are assumed.
 
-    A claim that falls is assumed no more, and the rest is asked again, until all that are left
-    stand by themselves (Houdini). PROVED holds for all sizes and was also evaluated on random
-    walks. VIOLATED comes with a step that breaks the claim on plain ints too; `counterexample`
-    tells whether it can be reached. What falls only for want of another claim, with no run to where
-    it is broken, is UNKNOWN. The same question is not asked twice.
+    A claim that is not proved is no longer assumed, and the other claims are tried again, until the
+    remaining claims prove each other (Houdini). PROVED holds for all sizes, and the claim was also
+    evaluated on random walks. VIOLATED has a step that breaks the claim on plain ints too;
+    `counterexample` says whether the step is reachable. A claim that fails only because another
+    claim is not assumed, and that no run breaks, is UNKNOWN. Results are cached.
     """
     walked = broken_claims(name, rules)
     proofs: dict[str, Proof] = {}
@@ -52,7 +52,7 @@ def _round(
     timeout_s: float,
     without: frozenset[str],
 ) -> dict[str, Proof]:
-    """What becomes of each claim where some are not assumed."""
+    """The result of each claim if the claims `without` are not assumed."""
     settled: dict[str, list[Settled]] = {c.claim: [] for c in claims}
     for step in steps(name):
         for found in settle(step, list(settled), rules, timeout_s, without):
@@ -67,8 +67,8 @@ def _among(
     before: Iterable[Proof],
     without: frozenset[str],
 ) -> Proof:
-    """A refutation that assumes less than all claims may be of a state that cannot be: it counts
-    only with a run, with these sizes or those that refuted one `before`."""
+    """A refutation that does not assume all claims may be about an unreachable state. It counts
+    only with a run, for its sizes or for the sizes that refuted a claim `before`."""
     told = proof.counterexample
     if not without or told is None or told.run:
         return proof
@@ -86,8 +86,8 @@ def _among(
 
 
 def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None, rules: Rules) -> Proof:
-    """A proof beside a walk that breaks the claim, where there is one: the claim is false, or, if
-    Z3 proves it, one of the two is a mistake of ours."""
+    """A proof together with a walk that breaks the claim, if there is one. Then the claim is false;
+    if Z3 proves it, kvproof has a bug."""
     if walked is None or proof.verdict is Verdict.VIOLATED:
         return proof
     if proof.verdict is Verdict.PROVED:
@@ -100,7 +100,7 @@ def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None, rule
 def _induction(
     claimed: Claimed, settled: Sequence[Settled], rules: Rules, without: frozenset[str]
 ) -> Proof:
-    """What the cases of an induction amount to."""
+    """The proof that follows from the cases of an induction."""
     refuted = [s for s in settled if s.answer.result == "sat"]
     open_ = [s for s in settled if s.answer.result == "unknown"]
     proof = Proof(
@@ -115,7 +115,7 @@ def _induction(
     if refuted:
         step, numbers = refuted[0].step, refuted[0].answer.numbers
         if not step.broken_by(rules, claimed.claim, numbers, without):
-            reason = f"Z3 refutes it, but plain ints keep it: {numbers}"
+            reason = f"Z3 refutes it, but it holds on plain ints: {numbers}"
             return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
         told = counterexample(step, claimed.claim, rules, numbers)
         return dataclasses.replace(

@@ -1,4 +1,5 @@
-"""The cached-block counter: what a hit counts, and what caching then still covers (vllm#42547)."""
+"""The cached-block counter: its value after a hit, and the blocks that are cached from there
+(vllm#42547)."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
@@ -31,7 +32,7 @@ def _skipped_blocks(total: Num, window: Num, block_size: Num) -> tuple[Num, ...]
 def counter_is_the_local_hit(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
 ) -> Claim:
-    """And so it never exceeds the full blocks of all the tokens."""
+    """So the counter never exceeds the full blocks of all tokens."""
     total = hit_blocks * block_size + external
     parts = []
     for skipped in _skipped_blocks(total, window, block_size):
@@ -44,7 +45,7 @@ def counter_is_the_local_hit(
 
 
 @obligation(
-    "caching from the counter after a load covers every full block that the hit did not, once",
+    "caching from the counter on after a load covers each full block outside the hit exactly once",
     for_all={
         "hit_blocks": at_least(0),
         "external": at_least(0),
@@ -58,7 +59,7 @@ def counter_is_the_local_hit(
 def every_full_block_cached_once(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num, position: Num
 ) -> Claim:
-    """A block position was in the hit, or comes at or after the counter, and never both."""
+    """A block position is either in the hit, or at or after the counter."""
     total = hit_blocks * block_size + external
     in_hit = position < hit_blocks
     parts = []
@@ -69,7 +70,7 @@ def every_full_block_cached_once(
 
 
 @obligation(
-    "the longest hit is whole, leaves a token to compute, and no longer hit does",
+    "the longest hit has as many whole units as leave a token to compute",
     for_all={"known": at_least(1), "hit_unit": at_least(1)},
     origin="KVCacheManager.get_computed_blocks",
     killed_by="hit_covers_whole_prompt",
@@ -82,7 +83,7 @@ def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim
 
 
 @obligation(
-    "a block is hashed exactly where some sliding-window hit needs it",
+    "a block is hashed if and only if some sliding-window hit needs it",
     for_all={
         "block": at_least(0),
         "units": at_least(1),
@@ -101,8 +102,8 @@ def hashed_blocks_serve_hits(
     block_size: Num,
     blocks_per_unit: Num,
 ) -> Claim:
-    """A hit of any number of `units` needs the blocks before its end that its window reaches. A
-    block that any of them needs is needed by the first hit that ends after it."""
+    """A hit of any number of `units` needs the blocks before its end that its window reaches. If
+    any hit needs a block, the first hit that ends after the block needs it."""
     served = rules.serves_a_hit(block, window, block_size, blocks_per_unit * block_size)
     need = counts.window_blocks_for_hit(window, block_size)
 

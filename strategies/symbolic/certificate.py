@@ -1,9 +1,9 @@
-"""Certificates: every question put to Z3 as a text that another solver can answer.
+"""Certificates: every query to Z3 as a text that another solver can check.
 
-A certificate is one SMT-LIB 2 file: what is given, the claim denied, and `(check-sat)`. The answer
-that proves the claim is `unsat`. An obligation of arithmetic is one question; a claim proved by
-induction is one for the start and one for each action. Terms live in a Z3 context of their own, as
-in `solve`, so a text does not depend on what was asked before.
+A certificate is one SMT-LIB 2 file: the assumptions, the negated claim, and `(check-sat)`. The
+answer `unsat` proves the claim. An obligation of arithmetic is one question; a claim proved by
+induction is one question for the start and one for each action. Each question has its own Z3
+context, as in `solve`, so a text does not depend on earlier questions.
 """
 
 import functools
@@ -24,7 +24,7 @@ from kvproof.strategies.symbolic.prove import everything, everything_named
 
 
 class Question(NamedTuple):
-    """One question: the obligation or claim it is about, and the step, None for arithmetic."""
+    """One question: the obligation or claim, and the step of the induction, None for arithmetic."""
 
     about: Obligation | Claimed
     step: Step | None = None
@@ -37,7 +37,7 @@ class Question(NamedTuple):
 
 def questions(names: Iterable[str] | None = None) -> Iterator[Question]:
     """The questions of the obligations and claims with these ids, or of all. Raises UsageError for
-    an id that there is not."""
+    an unknown id."""
     for name in everything() if names is None else names:
         about = everything_named(name)
         if isinstance(about, Claimed):
@@ -47,7 +47,7 @@ def questions(names: Iterable[str] | None = None) -> Iterator[Question]:
 
 
 def certificate(question: Question, rules: Rules) -> str:
-    """The question as SMT-LIB 2 text, the same one each time. Raises UsageError where a rule does
+    """The question as SMT-LIB 2 text; the text is deterministic. Raises UsageError if a rule does
     not run on Z3 terms."""
     about, step = question
     try:
@@ -62,7 +62,7 @@ def certificate(question: Question, rules: Rules) -> str:
             f"; kvproof {kvproof.__version__}",
             f"; {about.id}" + (f", step {step.action}" if step else ""),
             f"; claimed: {' '.join(about.name.split())}",
-            "; expected: unsat, that is, no numbers meet what is given and break the claim",
+            "; expected: unsat, that is, no numbers meet the assumptions and break the claim",
             "(set-logic ALL)",
             *(f"(declare-const {name} Int)" for name in variables),
             "; given",
@@ -76,7 +76,7 @@ def certificate(question: Question, rules: Rules) -> str:
 
 
 def _asked(question: Question, rules: Rules) -> tuple[Iterable[str], str, str]:
-    """The variables, what is given, and the claim denied."""
+    """The variables, the assumptions, and the negated claim."""
     about, step = question
     context = z3.Context()
     if isinstance(about, Obligation):
@@ -89,7 +89,7 @@ def _asked(question: Question, rules: Rules) -> tuple[Iterable[str], str, str]:
 
 @functools.lru_cache(maxsize=32)
 def _given_before(step: Step, rules: Rules) -> str:
-    """What is given before a step, the same for all claims."""
+    """The assumptions before a step, which are the same for all claims."""
     context = z3.Context()
     return _text(step.given(rules, _variables(step.variables, context)), context)
 
@@ -108,10 +108,10 @@ def _denied(truth: Truth, context: z3.Context) -> str:
 
 
 def write_certificates(folder: Path, rules: Rules, names: Sequence[str] | None = None) -> int:
-    """Write one file for each question into a new or empty folder, and say how many.
+    """Write one file for each question into a new or empty folder. Returns the number of files.
 
-    Raises UsageError for an id that there is not, and, before anything is written, for a folder
-    that is not empty or cannot be written.
+    Raises UsageError for an unknown id, and, before any file is written, for a folder that is not
+    empty or cannot be written.
     """
     asked = list(questions(names))
     _make_empty(folder)

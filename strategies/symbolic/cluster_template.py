@@ -1,8 +1,7 @@
-"""What numbers say of a cluster, as a sketch of one; the clusters that fit it, and those near it.
+"""Cluster templates: clusters that fit the numbers of a counterexample, and similar templates.
 
-What a sketch leaves open is which other prompt there is, and how many blocks there are where it is
-crowded: every possibility is given, the simplest first. Each request fits alone, since vLLM admits
-none that does not.
+A template does not fix the other prompt, nor the number of blocks if it is crowded: `clusters`
+gives every possibility, the simplest first. Each request fits alone, because vLLM admits no other.
 """
 
 import dataclasses
@@ -15,22 +14,23 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 
 LETTERS = string.ascii_lowercase
 OTHER_LETTERS = string.ascii_uppercase
-"""The tokens of a prompt, and of another one that has nothing in common with it."""
+"""The tokens of a prompt, and of another prompt without a common token."""
 
 STATE = "state"
-"""The kind of a Mamba group that caches nothing, by the name its count-level system has."""
+"""The kind of a Mamba group that caches nothing; its count-level system has the same name."""
 
 
 @dataclass(frozen=True)
 class ClusterTemplate:
     """A cluster in numbers.
 
-    `kinds` are those of the cache groups, `state` for a Mamba group that caches nothing. Tokens:
-    `kernel` block, `window`, `chunk` of a step, `prompt`, its `shared` prefix, `max_tokens`.
-    `p_ratio` and `d_ratio` kernel blocks make a block; one engine has the latter. `total` is the
-    number of blocks, the null block among them, or None where it is open. `crowded`: another
-    request runs beside it, also in few blocks, so that they preempt each other. `recomputes`: a
-    load may fail, and D computes the prompt itself. `evicting`: cached blocks may be evicted.
+    `kinds` are the kinds of the cache groups, `state` for a Mamba group that caches nothing. In
+    tokens: `kernel` block, `window`, `chunk` of a step, `prompt`, its `shared` prefix,
+    `max_tokens`. A block of P has `p_ratio` kernel blocks; a block of D, or of a single engine, has
+    `d_ratio`. `total` is the number of blocks including the null block, or None if it is open.
+    `crowded`: another request runs at the same time, also with few blocks, so that they preempt
+    each other. `recomputes`: a load may fail, and then D computes the prompt itself. `evicting`:
+    cached blocks may be evicted.
     """
 
     kinds: tuple[str, ...] = ("full",)
@@ -52,11 +52,11 @@ class ClusterTemplate:
 
     @property
     def d_block(self) -> int:
-        """Tokens of a block on D, or of the one engine."""
+        """Tokens of a block on D, or on a single engine."""
         return self.kernel * self.d_ratio
 
     def changes(self, told: "ClusterTemplate") -> tuple[str, ...]:
-        """How this sketch differs from what was told, field by field."""
+        """The differences between this template and the first one, field by field."""
         fields = (f.name for f in dataclasses.fields(self))
         pairs = ((name, getattr(self, name), getattr(told, name)) for name in fields)
         return tuple(_change(name, a, b) for name, a, b in pairs if a != b)
@@ -70,9 +70,9 @@ def _change(name: str, now: object, told: object) -> str:
 
 
 def near(sketch: ClusterTemplate) -> Iterator[ClusterTemplate]:
-    """The sketches that differ in one respect: a size one larger, a window as wide as the
-    prompt, a kind more or less. No size is smaller, since numbers that refute something are about
-    as small as they can be."""
+    """The templates that differ in one field: a size one larger, a window as wide as the prompt,
+    one kind more or fewer. No size is smaller, because the numbers of a counterexample are already
+    small."""
 
     def other(**fields: object) -> ClusterTemplate:
         return dataclasses.replace(sketch, **fields)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def near(sketch: ClusterTemplate) -> Iterator[ClusterTemplate]:
 
 
 def clusters(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
-    """The clusters that fit a sketch. Raises UsageError where there can be none."""
+    """The clusters that fit a template. Raises UsageError if no cluster can fit it."""
     for jobs in _traffics(sketch):
         roomy = 1 + sum(_blocks(sketch, len(job.prompt) + job.max_tokens + 1) for job in jobs)
         numbers = [roomy] if sketch.total is None else [sketch.total]
@@ -117,17 +117,17 @@ def clusters(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
 
 
 def _computed(sketch: ClusterTemplate) -> int:
-    """Tokens that one request computes where blocks may be few. P leaves the last one to D where a
-    state is transferred; the last one sampled is not computed."""
+    """Tokens that one request computes on the engine that may have few blocks. If a state is
+    transferred, P leaves the last token to D; the last sampled token is not computed."""
     if not sketch.connected:
         return sketch.prompt + sketch.max_tokens - 1
     return max(sketch.prompt - int("mamba" in sketch.kinds or STATE in sketch.kinds), 1)
 
 
 def _traffics(sketch: ClusterTemplate) -> Iterator[tuple[Job, ...]]:
-    """The job beside one of other tokens where it is crowded. Else alone, or with one that begins
-    with the same tokens; with the same; and where prompts part a state is kept, with two that part
-    from it."""
+    """The jobs. If crowded: the job and one with other tokens. Otherwise: the job alone, or with
+    one that has the same prefix; the job twice; and, for a state at a shared prefix boundary, the
+    job with two others that share only the prefix."""
 
     def job(name: str, prompt: str) -> Job:
         return Job(name, prompt, sketch.max_tokens, sketch.embeds)
@@ -151,7 +151,7 @@ def _tokens(letters: str, count: int) -> str:
 
 
 def _blocks(sketch: ClusterTemplate, tokens: int) -> int:
-    """Blocks that a request of so many tokens can hold."""
+    """The number of blocks that a request of `tokens` tokens can hold."""
     size = sketch.kernel * min(sketch.p_ratio, sketch.d_ratio)
     return len(sketch.kinds) * int(blocks_for_tokens(tokens, size))
 

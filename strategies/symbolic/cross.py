@@ -1,8 +1,8 @@
 """A second opinion: a certificate answered by cvc5, which shares no code with Z3.
 
-cvc5 parses the text itself. It is weak on divisors that are no constants, so it is first asked a
-weaker question, made of its own terms: `x div y` is a fresh number `q`, and where `y` is above 0,
-`y * q <= x < y * q + y`. Where nothing meets this, nothing meets the certificate.
+cvc5 parses the text itself. It rarely solves divisions by variables, so it first gets a weaker
+question: each `x div y` is replaced by a fresh variable `q` with `y * q <= x < y * q + y` if `y >
+0`. If the weaker question is unsatisfiable, so is the certificate.
 """
 
 import importlib
@@ -17,8 +17,8 @@ AGREES, DISAGREES, UNKNOWN = "agrees", "disagrees", "unknown"
 
 
 class Opinion(NamedTuple):
-    """What cvc5 says of a certificate: it agrees that no numbers break the claim, disagrees with
-    the numbers that it says do, or does not know, with a reason."""
+    """The answer of cvc5 to a certificate: it agrees that no numbers break the claim; it disagrees,
+    with numbers that break the claim; or it does not know, with a reason."""
 
     answer: str
     reason: str
@@ -37,9 +37,9 @@ def solver_library() -> Any:
 
 
 def second_opinion(text: str, timeout_s: float) -> Opinion:
-    """Ask cvc5 the question of a certificate, in about `timeout_s` seconds at most: half of them
-    without division, the rest as it is written. Only numbers that break the claim as it is written
-    are a disagreement."""
+    """Give cvc5 the question of a certificate, for at most about `timeout_s` seconds: half of the
+    time without division, the rest with the original text. Only numbers that break the original
+    claim are a disagreement."""
     cvc5 = solver_library()
     began = time.monotonic()
     question = Asked(cvc5, text)
@@ -91,14 +91,14 @@ class Asked:
         return result, values
 
     def equal(self, numbers: Mapping[str, int]) -> list[Any]:
-        """That the variables have these values."""
+        """Assertions that the variables have these values."""
         values = (self.terms.mkInteger(numbers[str(v)]) for v in self.variables)
         pairs = zip(self.variables, values, strict=True)
         return [self.terms.mkTerm(self.cvc5.Kind.EQUAL, *pair) for pair in pairs]
 
 
 def without_division(cvc5: Any, terms: Any, assertions: Sequence[Any]) -> list[Any]:
-    """Weaker assertions in which nothing is divided: what has no answer here has none there."""
+    """Weaker assertions without division: if these are unsatisfiable, so are the original ones."""
     make, kind = terms.mkTerm, cvc5.Kind
     rewritten: dict[Any, Any] = {}
     divided: list[tuple[Any, Any, Any]] = []
@@ -121,8 +121,8 @@ def without_division(cvc5: Any, terms: Any, assertions: Sequence[Any]) -> list[A
 
 
 def _quotients(make: Any, kind: Any, terms: Any, divided: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """What is true of quotients by a divisor above 0: the rest is below it, and of two dividends
-    the larger has no smaller quotient."""
+    """Facts about quotients by a divisor above 0: the remainder is less than the divisor, and a
+    larger dividend has no smaller quotient."""
     zero = terms.mkInteger(0)
     facts = []
 

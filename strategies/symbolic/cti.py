@@ -1,7 +1,7 @@
-"""A counterexample to induction, told: the two states, and whether the first can be reached.
+"""A counterexample to induction (CTI) in words: the two states, and whether the first is reachable.
 
-Where it can, the claim is false, and a run from the start shows it. Where it cannot, a claim is
-missing that would rule it out.
+If it is reachable, the claim is false, and a run from the start shows it. If not, a further claim
+is needed to exclude it.
 """
 
 import dataclasses
@@ -18,18 +18,19 @@ from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
 
 STATES_MAX = 20_000
-"""States looked at from the start."""
+"""The maximum number of states examined from the start."""
 
 CHOICES_MAX = 6
-"""Choices are tried up to this number, at most."""
+"""The largest value tried for a choice."""
 
 LOWEST, COUNTS_MAX = -64, 63
-"""Counts are followed as far as these."""
+"""The range of counts that are explored."""
 
 
 class Counterexample(NamedTuple):
-    """Sizes and counts before and after a step that breaks a claim. `run` leads from the start to
-    where the claim is broken with these sizes; empty where none was found among `looked_at` states.
+    """Sizes and counts before and after a step that breaks a claim. `run` leads from the start to a
+    state that breaks the claim with these sizes; it is empty if none was found among `looked_at`
+    states.
     """
 
     sizes: str
@@ -41,7 +42,7 @@ class Counterexample(NamedTuple):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The step, in the order in which a reader should hear it."""
+        """The step, in reading order."""
         return (
             f"sizes: {self.sizes}",
             f"before: {self.before}",
@@ -51,7 +52,7 @@ class Counterexample(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What became of the search for a run."""
+        """The result of the search for a run."""
         if self.run:
             return f"it is reachable: {', then '.join(self.run)}"
         return (
@@ -61,7 +62,8 @@ class Counterexample(NamedTuple):
 
 
 def _bounded(action: Action, highest: int) -> Action:
-    """The action with choices and counts up to a number. A junction matters to the policy only."""
+    """The action with bounded choices and counts. A shared prefix boundary affects only the
+    policy."""
 
     def choices(parameters: Any) -> Mapping[str, Range]:
         return {
@@ -80,7 +82,7 @@ def _bounded(action: Action, highest: int) -> Action:
 
 
 def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[str, ...], int]:
-    """A shortest run to where the claim is broken, and the number of states looked at."""
+    """A shortest run to a state that breaks the claim, and the number of states examined."""
     start = system.initial(sizes)
     small = dataclasses.replace(
         system,
@@ -96,7 +98,7 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
 def counterexample(
     step: Step, claim: str, rules: Rules, numbers: Mapping[str, int]
 ) -> Counterexample:
-    """The numbers that refute a claim after a step, told."""
+    """The numbers that refute a claim after a step, in words."""
     sizes, state, chosen = step.before(rules, numbers)
     system = systems(rules)[step.system]
     run, looked_at = _run(system, claim, sizes, max([*state, *chosen], default=1))
@@ -106,7 +108,7 @@ def counterexample(
 
 
 def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
-    """A run that breaks a claim with these sizes, told; None where none is found."""
+    """A run that breaks a claim with these sizes, in words; None if none is found."""
     run, looked_at = _run(system, claim, sizes, CHOICES_MAX)
     if not run:
         return None
@@ -114,8 +116,8 @@ def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
 
 
 def walked_into(system: System, claim: str, sizes: Any, state: Any) -> Counterexample:
-    """Counts on a walk that break a claim, told: it is false, though a step of induction keeps it
-    where the other claims hold."""
+    """The counts on a walk that break a claim, in words. The claim is false, although each step
+    preserves it if the other claims hold."""
     run, looked_at = _run(system, claim, sizes, max(state))
     run = run or ("a random walk leads there",)
     return Counterexample(told(sizes), "the start", "some steps", told(state), run, looked_at)

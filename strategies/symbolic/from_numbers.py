@@ -1,8 +1,8 @@
-"""Numbers that refute a claim, read as a sketch of a cluster.
+"""Turn the numbers that refute a claim into a cluster template.
 
-A variable is read by its name, whichever obligation or count-level system it is of. What a list of
-blocks leaves open is read as vLLM makes lists: both are of one prompt, and P offers it from its
-start, so it is D's that begins later, after a hit.
+The name of a variable determines its meaning, in every obligation and count-level system. Lists of
+blocks are interpreted as in vLLM: both lists are of one prompt, and P's begins at the start of the
+prompt, so D's begins later, after a hit.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ Numbers = Mapping[str, int]
 
 
 def sketched(numbers: Numbers, system: str = "") -> ClusterTemplate:
-    """The cluster that numbers speak of. `system` names the count-level system they are of."""
+    """The template of the cluster that the numbers describe. `system` is the name of their
+    count-level system."""
     kind = system.removeprefix("transfer of ")
     kinds = _kinds(numbers, kind)
     backoff = int("mamba" in kinds or STATE in kinds)
@@ -56,14 +57,14 @@ def _kernel(numbers: Numbers) -> int:
 
 
 def _kinds(numbers: Numbers, kind: str) -> tuple[str, ...]:
-    """The kinds of groups: those named, and a Mamba group where a token is left to D."""
+    """The kinds of groups: those named, and a Mamba group if P leaves a token to D."""
     if "mamba" in numbers:
         return tuple(k for k in FLAGS if numbers[k])
     if kind == STATE:
         return ("full", STATE)
     backoff = _first(numbers, ("backoff", "d_backoff"), 0)
-    # Slots without positions are those of a Mamba group's lists; a split, and a hit of a group's
-    # own, are matters of one too.
+    # Only the lists of a Mamba group have slots without positions. Variables of the align split, or
+    # of a group's own hit, mean a Mamba group too.
     slots_only = "local_slots" in numbers and not {"local_first", "local_ratio"} & set(numbers)
     state = slots_only or bool({"chunk_limit", "own_blocks"} & set(numbers))
     state = state or kind == "mamba" or backoff >= 1
@@ -91,7 +92,7 @@ def _tokens(numbers: Numbers, backoff: int) -> tuple[int, int]:
 
 
 def _of_lists(numbers: Numbers, size: int, backoff: int) -> tuple[int, int]:
-    """The tokens that two lists of slots stand for; the later start is read as D's hit."""
+    """The tokens that two lists of slots represent; the later start is interpreted as D's hit."""
 
     def first(side: str, ratio: int) -> int:
         return numbers.get(f"{side}_first", numbers.get(f"{side}_blocks_before", 0) * ratio)

@@ -1,4 +1,4 @@
-"""Growth: the blocks predicted for a request are the blocks it then holds."""
+"""Growth: a request takes as many blocks as were predicted."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, either, max_
@@ -14,7 +14,7 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
     killed_by="growth_rounds_down",
 )
 def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
-    """It then holds all its tokens, and its last block is not empty."""
+    """Then its blocks hold all its tokens, and its last block is not empty."""
     held = counts.blocks_for_tokens(start, block_size)
     end = start + tokens
     taken = rules.attention_blocks_predicted(end, block_size, held, 0)
@@ -43,7 +43,7 @@ def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -
 
 
 @obligation(
-    "a Mamba table takes one block where it must grow, none where it need not, and then fits",
+    "a Mamba block table takes one block if it must grow, otherwise none, and then fits",
     for_all={"end": at_least(1), "held_blocks": at_least(0), "block_size": at_least(1)},
     origin="MambaManager.get_num_blocks_to_allocate",
     killed_by="placeholders_predicted",

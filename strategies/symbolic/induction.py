@@ -1,7 +1,7 @@
 """Induction on the count-level systems: a claim holds at the start, and every action keeps it.
 
-All claims about a system are assumed together before an action, and each is asked for after it. So
-all of them together are what is proved, for all sizes, by one step of induction.
+All claims about a system are assumed before an action, and each must hold after it. So one step of
+induction proves their conjunction, for all sizes.
 """
 
 import functools
@@ -16,17 +16,17 @@ from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 
 START = "start"
-"""The name of the step that is none: the claims hold initially."""
+"""The name of the base case: the claims hold initially."""
 
 CHOSEN = "chosen_"
-"""What the names of variables for choices begin with."""
+"""The prefix of the names of variables for choices."""
 
 Values = Mapping[str, Num]
 """Numbers or terms by the names of variables: sizes, counts before, choices."""
 
 
 class Claimed(NamedTuple):
-    """One claim about one count-level system: its id, and what it says."""
+    """One claim about one count-level system: its id, and its sentence."""
 
     id: str
     name: str
@@ -35,7 +35,7 @@ class Claimed(NamedTuple):
 
 
 class Before(NamedTuple):
-    """The variables of a step, sorted into what they stand for."""
+    """The variables of a step by their role."""
 
     sizes: Any
     state: Any
@@ -74,7 +74,7 @@ class Step(NamedTuple):
         return Before(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
 
     def given(self, rules: Rules, values: Values, without: frozenset[str] = frozenset()) -> Truth:
-        """Whether the step is possible and all claims but these hold before it."""
+        """Whether the step is possible and all claims but those `without` hold before it."""
         system, action = self._of(rules)
         sizes, state, chosen = self.before(rules, values)
         ranges = (r.has(values[name]) for name, r in self.variables.items())
@@ -128,7 +128,7 @@ def steps(system: str) -> tuple[Step, ...]:
 
 
 def sentence(system: System, claim: str) -> str:
-    """What a claim says, in words; P and D keep their capitals."""
+    """A claim in words; P and D keep their capitals."""
     words = " ".join((system.invariants[claim].__doc__ or claim).split()).rstrip(".")
     about = f"{system.name} table" if system.name in TABLES else system.name
     first = words[:1] if words[1:2] == " " else words[:1].lower()

@@ -1,8 +1,8 @@
-"""Steps of an induction given to Z3: is there a step that breaks a claim, all of them holding
-before it?
+"""The steps of an induction as queries to Z3: is there a step that breaks a claim although all
+claims hold before it?
 
-The assumptions of a step are built once, in a Z3 context of its own (see `solve`); each claim is
-asked of a fresh solver.
+The assumptions of a step are built once, in their own Z3 context (see `solve`); each claim gets a
+fresh solver.
 """
 
 import time
@@ -16,12 +16,13 @@ from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.symbolic.solve import SMALL, Answer
 
 ALONE_UNITS = 10_000_000
-"""Units of Z3's work (`rlimit`, here about a second) in which a claim is to stand by itself: most
-steps need no other claim, and are settled sooner without. On a busy machine they are the same."""
+"""The limit on Z3's work (`rlimit`, about one second here) for a proof of a claim without the other
+claims: most steps do not need them, and are then settled sooner. The limit does not depend on the
+load of the machine."""
 
 
 class Settled(NamedTuple):
-    """What became of one claim after one step, and the seconds of CPU time it took."""
+    """The result of one claim after one step, and its CPU time in seconds."""
 
     step: Step
     claim: str
@@ -30,7 +31,7 @@ class Settled(NamedTuple):
 
 
 class _Question:
-    """The assumptions of a step, and the claims to ask for after it."""
+    """The assumptions before a step, and the claims to check after it."""
 
     def __init__(self, step: Step, rules: Rules, without: frozenset[str]) -> None:
         self.step, self.rules = step, rules
@@ -45,14 +46,15 @@ class _Question:
         # Not z3.Solver: see `solve`.
         solver = z3.SimpleSolver(ctx=self.context)
         solver.set("random_seed", 0)
-        # Without Groebner bases all steps together are settled in two thirds of the time.
+        # Without Groebner bases all steps together take two thirds of the time.
         solver.set("smt.arith.nl.grobner", False)
         solver.add(self.possible, *(self.before[name] for name in assumed))
         solver.add(self.true != self.step.holds(self.rules, claim, self.variables))
         return solver
 
     def answer(self, claim: str, timeout_s: float) -> Answer:
-        """Whether a step breaks the claim. Numbers are as small as the steps of `SMALL`."""
+        """Whether a step breaks the claim. Its numbers are within the smallest possible limit of
+        `SMALL`."""
         deadline = time.monotonic() + timeout_s
         itself = [name for name in self.before if name == claim]
         alone = self._solver(claim, itself)
@@ -93,8 +95,8 @@ def settle(
     timeout_s: float,
     without: frozenset[str] = frozenset(),
 ) -> list[Settled]:
-    """What becomes of these claims after a step, each in `timeout_s` seconds at most. Before it all
-    claims hold but those it is to do `without`."""
+    """The results of these claims after a step, in at most `timeout_s` seconds each. All claims but
+    those `without` are assumed before it."""
     try:
         question = _Question(step, rules, without)
     except (z3.Z3Exception, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What a proof obligation is: one claim about the rules, for all numbers in given ranges."""
+"""Proof obligations: one claim about the rules, for all numbers in given ranges."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Obligation:
         return ", ".join(r.text(name) for name, r in self.for_all.items())
 
     def on(self, rules: Rules, values: Mapping[str, Num]) -> Claim:
-        """The claim about these values, the ranges being part of what is given."""
+        """The claim about these values; `given` includes the ranges."""
         claim = self.claim(rules, **values)
         ranges = [r.has(values[name]) for name, r in self.for_all.items()]
         return Claim(claim.holds, all_of(*ranges, claim.given))

@@ -1,4 +1,4 @@
-"""A count-level system in Z3's terms: some sizes fixed, the others open."""
+"""A count-level system as Z3 terms: some sizes are fixed, the others are variables."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ CHECK_S = 10.0
 
 
 class Posed:
-    """A system in Z3's terms, in a context of its own (see `solve`)."""
+    """A system as Z3 terms, in its own context (see `solve`)."""
 
     def __init__(self, system: System, claim: str, fixed: Mapping[str, int]) -> None:
         self.system, self.name, self.fixed = system, claim, fixed
@@ -29,7 +29,7 @@ class Posed:
 
     @property
     def variables(self) -> tuple[Any, ...]:
-        """The sizes that are open, and the counts."""
+        """The open sizes and the counts."""
         return (*self.open.values(), *self.state)
 
     def truth(self, value: Any) -> Any:
@@ -37,7 +37,7 @@ class Posed:
         return z3.BoolVal(value, self.context) if isinstance(value, bool) else value
 
     def numbers(self, state: Any) -> tuple[Any, ...]:
-        """The sizes that are open and the counts of a state, as terms."""
+        """The open sizes and the counts of a state, as terms."""
         plain = (z3.IntVal(n, self.context) if isinstance(n, int) else n for n in state)
         return (*self.open.values(), *plain)
 
@@ -46,7 +46,7 @@ class Posed:
         return self.truth(self.system.invariants[self.name](self.sizes, state))
 
     def actions(self) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
-        """Of each action the variables for its choices, when it may be taken, and what is then."""
+        """For each action: the variables for its choices, its guard, and the state after it."""
         for action in self.system.actions:
             choices = action.choices(self.sizes)
             chosen = tuple(z3.Int(f"chosen_{n}", self.context) for n in choices)
@@ -66,7 +66,7 @@ class Posed:
         return self.answer(both(self.given, self._are(self.start, counts))) == "sat"
 
     def leads(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Whether an action leads from the one to the other."""
+        """Whether an action leads from one state to the other."""
         here = all_of(*(v == before[str(v)] for v in self.variables))
         return any(
             self.answer(all_of(here, guard, self._are(then, after))) == "sat"
@@ -78,11 +78,11 @@ class Posed:
         return all_of(*(term == counts[str(v)] for term, v in terms))
 
     def valid(self, truth: Any) -> bool:
-        """Whether a plain solver finds nothing that is not so."""
+        """Whether a plain solver finds no counterexample to a formula."""
         return self.answer(not_(truth)) == "unsat"
 
     def answer(self, truth: Any) -> str:
-        """What a plain solver says of a formula."""
+        """The answer of a plain solver to a formula."""
         solver = z3.Solver(ctx=self.context)
         solver.set("random_seed", 0)
         solver.set("timeout", int(CHECK_S * 1000))

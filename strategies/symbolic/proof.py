@@ -11,10 +11,10 @@ from kvproof.strategies.verdict import Verdict
 class Proof:
     """What became of one obligation.
 
-    `id` and `name` are the obligation's. `numbers` are values of all its variables that break it,
-    where the verdict is VIOLATED. `reason` says why it is UNKNOWN. `cases` counts the questions to
-    Z3 (of an induction one for each action, and one for the start), and `slowest_s` is the longest
-    of them. `counterexample` is the step that refutes an induction.
+    `id` and `name` are the obligation's. If the verdict is VIOLATED, `numbers` are values of all
+    variables that break the obligation. `reason` says why it is UNKNOWN. `cases` counts the queries
+    to Z3 (in an induction, one for each action and one for the start), and `slowest_s` is the CPU
+    time of the slowest one. `counterexample` is the step that refutes an induction.
     """
 
     id: str
@@ -30,7 +30,8 @@ class Proof:
 
     @property
     def finding(self) -> Finding | None:
-        """The violation as a finding: the numbers, and what they break. None if there is none."""
+        """The violation as a finding: the numbers, and the obligation that they break. None if
+        there is no violation."""
         if self.verdict is not Verdict.VIOLATED:
             return None
         numbers = tuple(f"{name} = {value}" for name, value in self.numbers.items())

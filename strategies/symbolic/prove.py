@@ -17,7 +17,8 @@ from kvproof.strategies.verdict import Outcome, Verdict
 
 SAMPLES = 400
 SAMPLED_UP_TO = 9
-"""Plain ints on which each claim is evaluated beside Z3, and the largest of them."""
+"""The number of samples of plain ints on which each claim is also evaluated, and the largest
+int."""
 
 TIMEOUT_MAX_S = 86_400
 """The longest time limit of one obligation: a day."""
@@ -34,8 +35,9 @@ def sampled(obligation: Obligation) -> Iterable[dict[str, int]]:
 
 
 def _doubt(obligation: Obligation, rules: Rules) -> str:
-    """Why a proof is not to be believed: the claim speaks of no numbers at all, or breaks on plain
-    ints, so that Z3 was given another formula than the explorer runs. Empty if there is none."""
+    """Why a proof is doubtful: no sampled numbers meet the assumptions, or the claim breaks on
+    plain ints, so that Z3 got a different formula from the one that the explorer runs. Empty if the
+    proof is not doubtful."""
     allowed = 0
     for numbers in sampled(obligation):
         claim = obligation.on(rules, numbers)
@@ -56,14 +58,14 @@ def _settle(
     if answer.result == "sat":
         if obligation.broken_by(rules, answer.numbers):
             return Verdict.VIOLATED, answer.numbers, ""
-        reason = f"Z3 refutes the claim, but plain ints keep it: {answer.numbers}"
+        reason = f"Z3 refutes the claim, but it holds on plain ints: {answer.numbers}"
         return Verdict.UNKNOWN, {}, reason
     doubt = _doubt(obligation, rules)
     return (Verdict.UNKNOWN, {}, doubt) if doubt else (Verdict.PROVED, {}, "")
 
 
 def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = TIMEOUT_S) -> Proof:
-    """Settle one obligation under these rules, in about `timeout_s` seconds at most.
+    """Settle one obligation under these rules, in at most about `timeout_s` seconds.
 
     PROVED holds for all numbers in the ranges and was also evaluated on plain ints. VIOLATED comes
     with numbers that break the claim on plain ints too. Everything else is UNKNOWN.
@@ -109,7 +111,7 @@ def everything() -> tuple[str, ...]:
 
 
 def everything_named(name: str) -> Obligation | Claimed:
-    """The obligation or claim with this id. Raises UsageError where there is none."""
+    """The obligation or claim with this id. Raises UsageError if there is none."""
     if name in OBLIGATIONS:
         return OBLIGATIONS[name]
     if name in claimed():
@@ -121,7 +123,8 @@ def _proofs(names: Sequence[str], rules: Rules, timeout_s: float) -> Iterator[Pr
     for name in names:
         if name in OBLIGATIONS:
             yield prove_one(OBLIGATIONS[name], rules, timeout_s)
-    # A claim is proved with the others about its system, whether they were asked for or not.
+    # A claim is proved together with all others about its system, also those that are not in
+    # `names`.
     for system in dict.fromkeys(claimed()[n].system for n in names if n in claimed()):
         claims = tuple(c for c in claimed().values() if c.system == system)
         proofs = prove_system(system, claims, relevant(system, rules), timeout_s)
@@ -138,7 +141,7 @@ def outcome(proofs: Sequence[Proof]) -> Outcome:
             worst = verdict
     reason = "; ".join(f"{p.id}: {p.reason}" for p in by_verdict[Verdict.UNKNOWN])
     if not proofs:
-        worst, reason = Verdict.UNKNOWN, "no obligation was asked for"
+        worst, reason = Verdict.UNKNOWN, "no obligation was selected"
     coverage = {
         "obligations": len(proofs),
         "proved": len(by_verdict[Verdict.PROVED]),

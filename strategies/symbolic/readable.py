@@ -1,4 +1,4 @@
-"""A formula over integers as lines that a reader can check: `total == free + held + 1`."""
+"""Integer formulas as readable lines: `total == free + held + 1`."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,8 @@ def parts_of(formula: Any) -> Iterator[Any]:
 
 
 def reduced(formula: Any, known: Any, valid: Callable[[Any], bool]) -> list[Any]:
-    """The parts of a formula without those that follow from the others and from what is known, the
-    longest of them left out first. Two bounds that meet are one equation."""
+    """The parts of a formula, without those that follow from the other parts and from `known`; the
+    longest are removed first. Two bounds that meet are one equation."""
     parts = list(parts_of(z3.simplify(formula)))
     for part in sorted(parts, key=lambda p: -len(p.sexpr())):
         others = [p for p in parts if p is not part]
@@ -33,7 +33,7 @@ def reduced(formula: Any, known: Any, valid: Callable[[Any], bool]) -> list[Any]
 
 
 def _joined(parts: Sequence[Any]) -> list[Any]:
-    """The parts, two bounds that meet being one equation."""
+    """The parts, with each two bounds that meet replaced by one equation."""
     left = list(parts)
     found = []
     while left:
@@ -50,7 +50,7 @@ def _joined(parts: Sequence[Any]) -> list[Any]:
 
 
 def _bound(part: Any) -> tuple[dict[str, int], Any] | None:
-    """The sum of which a bound says that it is at least 0, by its terms and as a term."""
+    """The sum that a bound requires to be at least 0, by its terms and as a term."""
     atom = _compared(part, True)
     if atom is None or atom[1] not in ("<=", ">="):
         return None
@@ -101,7 +101,8 @@ def _compared(atom: Any, positive: bool) -> tuple[dict[str, int], str, Any] | No
 
 
 def _comparison(sum_: dict[str, int], sign: str) -> str:
-    """A sum compared with 0, with nothing negative but a number that is a whole side."""
+    """A sum compared with 0, written without negative terms, except a number that is alone on one
+    side."""
     divisor = math.gcd(*sum_.values()) or 1
     terms = {name: n // divisor for name, n in sum_.items() if name}
     one = sum_.get("", 0) // divisor
@@ -122,7 +123,7 @@ def _product(factor: int, name: str) -> str:
 
 
 def _told(term: Any) -> str:
-    """An integer term that is no sum."""
+    """An integer term that is not a sum."""
     if z3.is_const(term):
         return str(term)
     if z3.is_app_of(term, z3.Z3_OP_ITE):
@@ -150,7 +151,8 @@ def _factor(term: Any) -> str:
 
 
 def read(formula: Any) -> str:
-    """A formula in words and infix signs. A clause with an equation denied is an implication."""
+    """A formula in words and infix signs. A clause with a negated equation is written as an
+    implication."""
     atom = _compared(formula, True)
     if atom is not None:
         return _comparison(*atom[:2])

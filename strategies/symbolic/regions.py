@@ -1,6 +1,6 @@
-"""Where a rule that was released, or proposed, is right: the exact region, and no more.
+"""The exact region in which a released or proposed rule is right.
 
-Each claim compares it with the spec and says for which numbers the two agree.
+Each claim compares the rule with the spec and states for which numbers they agree.
 """
 
 from kvproof.model.arithmetic import counts
@@ -13,7 +13,7 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
 @obligation(
-    "lists cut by count from the end are right exactly where both tables end at the same token",
+    "lists cut by count from the end are right if and only if both tables end at the same token",
     for_all={
         "tokens": at_least(1),
         "hit_blocks": at_least(0),
@@ -27,9 +27,9 @@ def end_trim_is_right_where(
     rules: Rules, tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
 ) -> Claim:
     """`tokens` and both ratios count kernel blocks. D hits `hit_blocks` blocks and loads the rest;
-    P lists all its blocks. Equal ratios always end together; unequal ones do where no block has
-    padding that the other side has not. The released rule asks for a list on D that is no longer
-    than P's."""
+    P lists all its blocks. With equal ratios both tables end at the same token; with unequal ratios
+    they do if neither side has padding that the other side lacks. The released rule requires that
+    D's list is not longer than P's."""
     ends = tuple(
         counts.blocks_for_tokens(tokens, ratio) * ratio for ratio in (local_ratio, remote_ratio)
     )
@@ -43,7 +43,7 @@ def end_trim_is_right_where(
 
 @obligation(
     "the number of hit blocks before slicing is the table's length for full attention, and for a "
-    "window exactly where no more than block size + window - 2 tokens come from the connector",
+    "window if and only if at most block size + window - 2 tokens come from the connector",
     for_all={
         "hit_blocks": at_least(0),
         "external": at_least(0),
@@ -56,8 +56,9 @@ def end_trim_is_right_where(
 def counting_before_slicing_is_no_change_where(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
 ) -> Claim:
-    """The pull request says it is no change for full attention and for sliding windows. For full
-    attention that is so. For a window it is not, once a load is longer than that."""
+    """The pull request states that it changes nothing for full attention and for sliding windows.
+    This is true for full attention, and false for a window once a load is longer than the limit of
+    this claim."""
     total = hit_blocks * block_size + external
     skipped = counts.full_blocks(rules.tokens_skipped_by_window(total, window), block_size)
     full = rules.counted_after_hit(hit_blocks, 0) == counts_placeholders(hit_blocks, 0)
@@ -66,7 +67,7 @@ def counting_before_slicing_is_no_change_where(
 
 
 @obligation(
-    "without a connector a window's hit has null entries exactly where its tokens are left behind",
+    "without a connector a window's hit has as many null entries as blocks behind the window",
     for_all={"hit_blocks": at_least(0), "block_size": at_least(1), "window": at_least(1)},
     origin="vllm#42547",
     killed_by="window_hit_one_block_short",
@@ -77,7 +78,7 @@ def null_in_a_hit_is_what_is_skipped(
     block_size: Num,
     window: Num,
 ) -> Claim:
-    """The other half of what the pull request says, and true."""
+    """The pull request also states this, and it is true."""
     need = rules.window_blocks_for_hit(window, block_size)
     skipped = rules.tokens_skipped_by_window(hit_blocks * block_size, window)
     return Claim(max_(hit_blocks - need, 0) == counts.full_blocks(skipped, block_size))
@@ -98,8 +99,8 @@ def null_in_a_hit_is_what_is_skipped(
 def attention_takes_what_is_predicted(
     rules: Rules, hit_blocks: Num, external: Num, block_size: Num, left_behind: Num, idle: Num
 ) -> Claim:
-    """The first `left_behind` blocks are null, so far as the tokens go; of the hit blocks that are
-    kept, `idle` are free now and leave the queue too."""
+    """The first `left_behind` blocks are null, up to the end of the tokens; of the kept hit blocks,
+    `idle` are free now and leave the queue too."""
     total = hit_blocks * block_size + external
     kept = max_(hit_blocks - left_behind, 0)
     table = max_(hit_blocks, left_behind)
@@ -123,9 +124,9 @@ def attention_takes_what_is_predicted(
 def state_takes_what_is_predicted(
     rules: Rules, own_blocks: Num, beyond: Num, block_size: Num, idle: Num
 ) -> Claim:
-    """Of `own_blocks` that the group hit itself the last has a state; the request ends `beyond`
-    them. Where that state is superseded by the one a load brings it is not taken, and counting it
-    (as the released rule does) is one block too many: exactly where it is free now."""
+    """The last of the `own_blocks` that the group hit itself has a state; the request ends `beyond`
+    tokens after them. If a loaded state supersedes this state, its block is not taken. The released
+    rule counts this block, which is one too many if and only if the block is free now."""
     total = own_blocks * block_size + beyond
     left = counts.full_blocks(rules.tokens_skipped_by_state(total), block_size)
     has_state = own_blocks > 0

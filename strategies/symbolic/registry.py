@@ -1,4 +1,4 @@
-"""All proof obligations, one line each."""
+"""All proof obligations, one line for each."""
 
 from kvproof.strategies.symbolic import (
     align_split,

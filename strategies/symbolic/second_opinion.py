@@ -1,6 +1,6 @@
-"""What a second solver says of all that Z3 proves.
+"""A second solver checks all claims that Z3 proves.
 
-What Z3 refutes is not asked again: it comes with numbers, which break the claim on plain ints.
+Claims that Z3 refutes need no second check: their numbers break the claim on plain ints.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.verdict import Outcome, Verdict
 
 FINDING = "second_opinion"
-"""What a disagreement is called where invariants have their names."""
+"""The id of the finding of a disagreement, in place of the id of an invariant."""
 
 
 class Checked(NamedTuple):
-    """What cvc5 says of the questions of one proof, by the question's name."""
+    """The answers of cvc5 to the questions of one proof, by the question's name."""
 
     id: str
     opinions: dict[str, Opinion]
@@ -37,12 +37,13 @@ class Checked(NamedTuple):
 
     @property
     def answer(self) -> str:
-        """All of them as one: it disagrees if it does of one question, else it is unknown."""
+        """The combined answer: it disagrees if it disagrees on one question; otherwise it is
+        unknown if one is unknown; otherwise it agrees."""
         return next((a for a in (DISAGREES, UNKNOWN) if self.names(a)), AGREES)
 
     @property
     def text(self) -> str:
-        """The answer in words, with the questions it is about where cvc5 does not agree."""
+        """The answer in words, with the questions on which cvc5 does not agree."""
         if self.answer == AGREES:
             return "cvc5 agrees"
         about = self.names(self.answer)
@@ -58,8 +59,8 @@ def cross_check(
     timeout_s: float = 10.0,
     progress: Callable[[Checked], None] | None = None,
 ) -> list[Checked]:
-    """Ask cvc5 each question of each proof, in `timeout_s` seconds at most for each question.
-    Raises UsageError where cvc5 is missing."""
+    """Give cvc5 each question of each proof, at most `timeout_s` seconds for each question. Raises
+    UsageError if cvc5 is missing."""
     solver_library()
     found = []
     for proof in proofs:
@@ -75,7 +76,7 @@ def cross_check(
 
 
 def counts_by_answer(checked: Sequence[Checked]) -> dict[str, int]:
-    """How many questions have which answer."""
+    """The number of questions by answer."""
     said = [opinion.answer for each in checked for opinion in each.opinions.values()]
     return {"questions": len(said)} | {a: said.count(a) for a in (AGREES, UNKNOWN, DISAGREES)}
 

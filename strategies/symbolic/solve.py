@@ -1,11 +1,11 @@
 """One obligation given to Z3: are there numbers that break it?
 
-Each is asked in a context of its own, which is gone afterwards. Z3 5.4 answers otherwise where a
-second context is alive: two of the obligations then run into the time limit, whatever the seed. So
-nothing here makes Z3's main context, which stays.
+Each query has its own context, which is deleted afterwards. Z3 5.4 gives other answers while a
+second context exists: two of the obligations then reach the time limit, with every seed. So no code
+here creates Z3's main context, which would exist until the end of the process.
 
-`z3.Solver()` tries one method after another, each for seconds on the clock, so that a busy machine
-answers otherwise. Here the method is said.
+`z3.Solver()` tries one method after another, each with a limit in wall time, so its answer depends
+on the load of the machine. The solvers here use fixed methods.
 """
 
 import time
@@ -17,19 +17,21 @@ from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Obligation
 
 TIMEOUT_S = 60.0
-"""Seconds on the clock for one question, unless another limit is given. Each takes less than one on
-an idle machine; a busy one must not make UNKNOWN of what can be proved."""
+"""The default time limit of one query, in seconds of wall time. Each query takes less than one
+second on an idle machine; the limit is high so that a busy machine does not turn PROVED into
+UNKNOWN."""
 
 SMALL = (2, 4, 8, 16, 32)
-"""A counterexample is looked for with all variables up to these, the smallest first."""
+"""Limits on all variables in the search for a small counterexample, tried in this order."""
 
 
 PLAIN_UNITS = 200_000
-"""Units of Z3's work (`rlimit`, here a tenth of a second or three) that a plain search may take."""
+"""The limit on Z3's work (`rlimit`, here 0.1 s to 0.3 s) for the plain search."""
 
 
 def _drawn_out(context: z3.Context) -> z3.Solver:
-    """A solver that draws conditions inside terms out first: with them some searches do not end."""
+    """A solver that first moves conditions out of terms: with conditions inside terms some searches
+    do not end."""
     bounded = z3.With(z3.Tactic("ctx-simplify", context), max_depth=30, max_steps=5_000_000)
     drawn = z3.With(z3.Tactic("simplify", context), pull_cheap_ite=True, local_ctx=True)
     named = ("elim-uncnstr", "lia2card", "card2bv", "cofactor-term-ite", "smt")
@@ -45,7 +47,7 @@ def _plain(context: z3.Context) -> z3.Solver:
 
 
 class Answer(NamedTuple):
-    """What Z3 said: `unsat` (nothing breaks the claim), `sat` with the numbers that do, or
+    """Z3's answer: `unsat` (no numbers break the claim), `sat` with numbers that break it, or
     `unknown` with a reason."""
 
     result: str
@@ -98,9 +100,9 @@ class Question:
 
 
 def solve(obligation: Obligation, rules: Rules, timeout_s: float) -> Answer:
-    """Look for numbers that break the obligation, in `timeout_s` seconds: half of them for all
-    numbers, the rest for small ones. The limits of `SMALL` only make a counterexample readable, or
-    find one where Z3 gives up: `unsat` is said of all numbers or not at all."""
+    """Search for numbers that break the obligation, for `timeout_s` seconds: half of the time among
+    all numbers, the rest among small ones. The limits of `SMALL` make a counterexample readable, or
+    find one where Z3 gives up; the answer `unsat` is always about all numbers."""
     began = time.monotonic()
     try:
         question = Question(obligation, rules)

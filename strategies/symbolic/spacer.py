@@ -1,9 +1,11 @@
-"""Spacer, Z3's engine for inductive invariants: from one claim it finds what else must hold.
+"""Spacer, Z3's engine for inductive invariants: it finds an inductive invariant that implies a
+claim.
 
-It gets a count-level system and one claim, and none of the others. What it finds is not believed:
-a plain solver checks that it holds at the start, that every action keeps it, and that the claim
-follows; and it is evaluated on random walks. Spacer reads linear arithmetic only, so sizes that are
-multiplied or divided by have to be fixed numbers: what is found holds for these, and all others.
+Spacer gets a count-level system and only one of its claims. Its result is checked: a plain solver
+checks that the invariant holds at the start, that every action preserves it, and that it implies
+the claim; it is also evaluated on random walks. Spacer supports linear arithmetic only, so sizes
+that are multipliers or divisors must have fixed values. The invariant holds for these values and
+for all values of the other sizes.
 """
 
 import itertools
@@ -24,15 +26,16 @@ from kvproof.strategies.symbolic.walks import visited
 from kvproof.strategies.verdict import Verdict
 
 REACHED, BROKEN = "reached", "broken"
-"""The relations: the states there are, and whether one of them breaks the claim."""
+"""The relations: the reachable states, and whether one of them breaks the claim."""
 
 
 class Discovered(NamedTuple):
-    """What Spacer found about a claim.
+    """The result of Spacer for a claim.
 
-    PROVED: `invariant`, one line for each part, all of them together inductive. VIOLATED: `run`,
-    sizes and counts of states from the start to one that breaks the claim on plain ints. UNKNOWN:
-    `reason`. `walked` counts the states of walks on which the invariant was evaluated.
+    PROVED: `invariant` has one line for each part; their conjunction is inductive. VIOLATED: `run`
+    has the sizes and counts of the states from the start to one that breaks the claim on plain
+    ints. UNKNOWN: `reason`. `walked` counts the states of random walks on which the invariant was
+    evaluated.
     """
 
     verdict: Verdict
@@ -48,13 +51,16 @@ def discover(
 ) -> Discovered:
     """Look for an invariant of a count-level system that implies one claim about it.
 
-    `fixed` gives sizes; all others are open. The time limit is Spacer's. Raises UsageError for a
-    system, a claim or a size that there is not, and for sizes that the system does not have.
+    `fixed` gives values of sizes; all other sizes are open. The time limit applies to Spacer only.
+    Raises UsageError for an unknown system, claim or size, and for values that the system does not
+    allow.
     """
     began = time.monotonic()
     posed = Posed(_system(name, claim, rules, fixed), claim, fixed)
     if posed.answer(posed.given) == "unsat":
-        raise UsageError(f"The system {name} has no such sizes: {dict(fixed)}. Write others.")
+        raise UsageError(
+            f"The system {name} does not allow these sizes: {dict(fixed)}. Use others."
+        )
     engine = z3.Fixedpoint(ctx=posed.context)
     engine.set("engine", "spacer")
     engine.set("timeout", max(1, int(timeout_s * 1000)))
@@ -69,7 +75,7 @@ def discover(
 
 
 def _asked(engine: z3.Fixedpoint, posed: Posed) -> tuple[str, str]:
-    """Spacer's answer, and why it is none."""
+    """Spacer's answer, and the reason if it is unknown."""
     try:
         result = str(engine.query(_pose(engine, posed)))
     except z3.Z3Exception as error:
@@ -94,7 +100,7 @@ def _system(name: str, claim: str, rules: Rules, fixed: Mapping[str, int]) -> Sy
 
 
 def _pose(engine: z3.Fixedpoint, posed: Posed) -> Any:
-    """Give the engine the system and the claim. Returns what to ask: is it broken?"""
+    """Give the engine the system and the claim. Returns the query: can the claim be broken?"""
     integer, truth = z3.IntSort(posed.context), z3.BoolSort(posed.context)
     reached = z3.Function(REACHED, *(integer for _ in posed.variables), truth)
     broken = z3.Function(BROKEN, truth)
@@ -112,7 +118,7 @@ def _pose(engine: z3.Fixedpoint, posed: Posed) -> Any:
 
 
 def _terms(term: Any) -> Iterator[Any]:
-    """A term and all its parts, parts first, each once."""
+    """A term and all its subterms, subterms first, each once."""
     seen: set[int] = set()
     waiting = [(term, False)]
     while waiting:
@@ -131,7 +137,7 @@ def _is_reached(term: Any) -> bool:
 
 
 def _invariant(posed: Posed, answer: Any) -> Any:
-    """What the answer says of the states that are reached, about the variables."""
+    """The answer's formula for the reachable states, over the variables."""
     for term in _terms(answer):
         body = term.body() if z3.is_quantifier(term) else term
         if z3.is_eq(body) and _is_reached(body.arg(0)):
@@ -140,38 +146,41 @@ def _invariant(posed: Posed, answer: Any) -> Any:
 
 
 def _checked(posed: Posed, found: Any, name: str, rules: Rules) -> Discovered:
-    """What was found, if a plain solver and the walks agree."""
+    """The invariant, if a plain solver and the walks confirm it."""
     parts = reduced(found, posed.given, posed.valid)
     invariant = z3.And(*parts, posed.context) if parts else posed.truth(True)
     wrong = _not_inductive(posed, invariant)
     if wrong:
-        return Discovered(Verdict.UNKNOWN, reason=f"what Spacer found is not so {wrong}")
+        return Discovered(Verdict.UNKNOWN, reason=f"the invariant that Spacer found fails {wrong}")
     walked = 0
     for sizes, state in visited(name, rules, posed.fixed):
         values = {**sizes._asdict(), **state._asdict()}
         plain = [(v, z3.IntVal(values[str(v)], posed.context)) for v in posed.variables]
         walked += 1
         if not z3.is_true(z3.simplify(z3.substitute(invariant, *plain))):
-            reason = f"a walk breaks what Spacer found: {sizes}, {state}"
+            reason = f"a walk breaks the invariant that Spacer found: {sizes}, {state}"
             return Discovered(Verdict.UNKNOWN, reason=reason)
     lines = sorted((read(part) for part in parts), key=lambda line: (len(line), line))
     return Discovered(Verdict.PROVED, tuple(lines), walked=walked)
 
 
 def _not_inductive(posed: Posed, invariant: Any) -> str:
-    """Where an invariant fails; empty if it holds at the start, is kept, and implies the claim."""
+    """Where an invariant fails; empty if it holds at the start, every action preserves it, and it
+    implies the claim."""
     if not posed.valid(implies(posed.given, posed.after(invariant, posed.start))):
         return "at the start"
     given = both(posed.given, invariant)
     for action, (_, guard, then) in zip(posed.system.actions, posed.actions(), strict=True):
         if not posed.valid(implies(both(given, guard), posed.after(invariant, then))):
             return f"after {action.name}"
-    return "" if posed.valid(implies(given, posed.holds(posed.state))) else "of the claim"
+    return "" if posed.valid(implies(given, posed.holds(posed.state))) else "to imply the claim"
 
 
 def _refuted(posed: Posed, answer: Any) -> Discovered:
-    """The states that the answer leads through, if they are a run to one that breaks the claim."""
-    doubt = Discovered(Verdict.UNKNOWN, reason="Spacer refutes it, but its run is none")
+    """The run in Spacer's answer, if it is a run of the system to a state that breaks the claim."""
+    doubt = Discovered(
+        Verdict.UNKNOWN, reason="Spacer refutes it, but its answer is not a run of the system"
+    )
     states = [
         tuple(n.as_long() for n in term.children())
         for term in _terms(answer)

@@ -1,4 +1,4 @@
-"""The transfer from P to D: both mean the same number of tokens (the N-1 rule, vllm#37310)."""
+"""The transfer from P to D: both count the same number of tokens (the N-1 rule, vllm#37310)."""
 
 import itertools
 
@@ -9,27 +9,28 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
 @obligation(
-    "P shortens a prompt at most once, however often it is preempted and asked again",
+    "P shortens a prompt at most once, even if it is preempted and rescheduled several times",
     for_all={"asked": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
 def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
-    """The first answer is a fixed point: asking once more, and so any number of times, gives it
-    again. P knows that it has shortened a prompt by its being shorter than `asked`."""
+    """The first result is a fixed point: applying the rule again, any number of times, gives the
+    same result. P recognizes a shortened prompt because it is shorter than `asked`."""
     once = rules.prompt_after_truncation(asked, backoff, False)
     again = rules.prompt_after_truncation(once, backoff, once < asked)
     return Claim(again == once)
 
 
 @obligation(
-    "P leaves at most the backoff to D and keeps a token, however often it is asked",
+    "P leaves at most the backoff to D and keeps a token, also if the rule is applied repeatedly",
     for_all={"asked": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
 def truncation_is_bounded(rules: Rules, asked: Num, prompt: Num, backoff: Num) -> Claim:
-    """Induction step: the bound holds before the first question, and one more question keeps it."""
+    """Induction step: the bound holds before the first application of the rule, and one more
+    application preserves it."""
     later = rules.prompt_after_truncation(prompt, backoff, prompt < asked)
     return Claim(
         all_of(asked - backoff <= later, later <= asked, later >= 1),
@@ -64,8 +65,8 @@ def same_backoff(rules: Rules, full: Num, window: Num, mamba: Num, embeds: Num) 
     killed_by="decode_loads_whole_prompt",
 )
 def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
-    """P ends its prefill, and so delivers the state, at the tokens it keeps of the prompt; this is
-    also what it keeps when asked again (`truncated_once`)."""
+    """P ends its prefill at the shortened prompt, and so delivers the state there; applying the
+    rule again does not change the length (`truncated_once`)."""
     delivered = rules.prompt_after_truncation(asked, backoff, False)
     return Claim(delivered == rules.tokens_loaded_by_decode(asked, backoff))
 
@@ -77,5 +78,5 @@ def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
     killed_by="decode_loads_whole_prompt",
 )
 def decode_owns_the_last_token(rules: Rules, prompt: Num) -> Claim:
-    """D applies the last prompt token to the state of the tokens before it, once."""
+    """D applies the last prompt token to the state of the tokens before it, exactly once."""
     return Claim(rules.tokens_loaded_by_decode(prompt, 1) == prompt - 1)

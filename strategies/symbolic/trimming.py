@@ -1,4 +1,4 @@
-"""Trimming: D and P pair the same positions of a sequence, all of them (vllm#42554).
+"""Trimming: D and P pair equal positions of a sequence, and all common ones (vllm#42554).
 
 Positions count kernel blocks, which hold the same number of tokens on both sides.
 """
@@ -39,7 +39,7 @@ def trim_equal_counts(
 def trim_equal_positions(
     rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
 ) -> Claim:
-    """Where anything is paired at all."""
+    """The claim is about lists with at least one pair."""
     a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
     inside = all_of(a >= 0, b <= local_slots, c >= 0, d <= remote_slots)
     aligned = local_first + a == remote_first + c
@@ -60,7 +60,7 @@ def trim_covers_both(
     remote_slots: Num,
     position: Num,
 ) -> Claim:
-    """Nothing that D could get is left out, on either side."""
+    """So D receives every block that it can."""
 
     def between(first: Num, end: Num) -> Num:
         return both(first <= position, position < end)
@@ -111,13 +111,13 @@ def trim_equal_tokens(
 
 
 @obligation(
-    "of two Mamba lists the one slot with the state takes part, on both sides or on none",
+    "trimming pairs the one slot with the state of two Mamba lists, on both sides or on neither",
     for_all={"local_slots": at_least(1), "remote_slots": at_least(0)},
     origin="vllm#42554",
     killed_by="ssm_placeholders_not_trimmed",
 )
 def one_state_is_paired(rules: Rules, local_slots: Num, remote_slots: Num) -> Claim:
-    """D has a list only where it loads; P's may have placeholders in front of the state."""
+    """D has a list only if it loads; P's list may have placeholders before the state."""
     ours = rules.state_slots_moved(local_slots)
     theirs = rules.state_slots_moved(remote_slots)
     return Claim(all_of(ours == 1, theirs <= ours, (theirs == 0) == (remote_slots == 0)))

@@ -1,6 +1,6 @@
 """Random walks of a count-level system on plain ints: the claims Z3 proves must hold there too.
 
-So the formulas that are proved are the ones that run, and they speak of states that exist.
+So the proved formulas are the ones that run, and they are about reachable states.
 """
 
 import random
@@ -15,10 +15,10 @@ from kvproof.model.reference.rules import Rules
 WALKS = 40
 STEPS = 20
 TRIES = 40
-"""Walks of a system, steps of a walk, and choices tried for an action."""
+"""The number of walks of a system, of steps of a walk, and of choices tried for an action."""
 
 HIGHEST = 9
-"""The largest number drawn for a size or a choice; boundaries, 0 and 1, are drawn more often."""
+"""The largest random value of a size or a choice; the boundaries 0 and 1 are chosen more often."""
 
 
 def _number(source: random.Random) -> int:
@@ -47,8 +47,8 @@ def _step(system: System, sizes: Any, state: Any, source: random.Random) -> Any:
 def visited(
     name: str, rules: Rules, fixed: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[tuple[Any, Any]]:
-    """Sizes and counts of states on random walks, the same ones each time. Sizes that are `fixed`
-    are not drawn; some sizes the system allows must be left."""
+    """Sizes and counts of states on random walks; the walks are deterministic. Sizes in `fixed` are
+    not random. The system must allow some sizes with these values."""
     system = systems(rules)[name]
     source = random.Random(name)
     for _ in range(WALKS):

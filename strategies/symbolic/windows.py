@@ -1,4 +1,4 @@
-"""Sliding windows and Mamba states: what is let go is not needed, what is needed is offered."""
+"""Sliding windows and Mamba states: freed blocks are not needed, and needed blocks are offered."""
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, any_of, both, max_
@@ -40,14 +40,14 @@ def skipped_block_is_unattended(
     window: Num,
     block_size: Num,
 ) -> Claim:
-    """A block is let go only as a whole."""
+    """Only whole blocks are freed."""
     skipped = counts.full_blocks(rules.tokens_skipped_by_window(computed, window), block_size)
     attended = both(computed - window < position, position <= computed)
     return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
 
 
 @obligation(
-    "the blocks a window hit needs hold what the next token attends to, and none can be spared",
+    "a window hit needs exactly the blocks that hold the tokens the next token attends to",
     for_all={"boundary": at_least(0), **SIZES},
     origin="SlidingWindowManager.find_longest_cache_hit",
     killed_by="window_hit_one_block_short",
@@ -78,7 +78,7 @@ def window_offer_is_enough(
     window: Num,
     block_size: Num,
 ) -> Claim:
-    """Also where the computed tokens end inside a block."""
+    """This also holds if the computed tokens end inside a block."""
     blocks = counts.blocks_for_tokens(computed, block_size)
     first_block = max_(blocks - rules.window_blocks_offered(window, block_size), 0)
     needed = counts.tokens_skipped_by_window(computed, window)
@@ -86,7 +86,7 @@ def window_offer_is_enough(
 
 
 @obligation(
-    "of a load both sides keep all tokens that the token D resumes at attends to",
+    "in a load both sides keep all tokens that D's first computed token attends to",
     for_all={
         "position": at_least(0),
         "prompt": at_least(1),
@@ -99,8 +99,8 @@ def window_offer_is_enough(
 def window_of_a_load_is_enough(
     rules: Rules, position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
 ) -> Claim:
-    """D computes the last prompt token in any case, to sample from it; where it has loaded that
-    token too, its window begins one token earlier than the loaded tokens say."""
+    """D always computes the last prompt token, to sample from it; if D has loaded that token too,
+    its window begins one token earlier than the loaded tokens suggest."""
     loaded = rules.tokens_loaded_by_decode(prompt, backoff)
     needed = rules.needed_from_load(loaded, prompt)
     skipped = counts.full_blocks(rules.tokens_skipped_by_window(needed, window), block_size)
@@ -110,13 +110,13 @@ def window_of_a_load_is_enough(
 
 
 @obligation(
-    "the block of the last computed token, which holds the running state, is never let go",
+    "the block of the last computed token, which holds the running state, is never freed",
     for_all={"computed": at_least(1), "block_size": at_least(1)},
     origin="MambaManager.get_num_skipped_tokens",
     killed_by="running_state_freed",
 )
 def running_state_is_kept(rules: Rules, computed: Num, block_size: Num) -> Claim:
-    """All blocks before it are: one state is enough."""
+    """All blocks before it are freed: one state is enough."""
     skipped = counts.full_blocks(rules.tokens_skipped_by_state(computed), block_size)
     blocks = counts.blocks_for_tokens(computed, block_size)
     return Claim(all_of(skipped < blocks, skipped == blocks - 1))

@@ -1,9 +1,9 @@
 """Numbers that refute a claim, turned into a run of the model.
 
-The numbers are made a cluster, and the cluster is searched, under the rules that were refuted, for
-a run that breaks an invariant. Where the numbers are no cluster of vLLM's, or one in which nothing
-happens, the clusters nearest to them are searched. A run found for a claim about counts breaks that
-claim too, read off its states, where any run shows it.
+The numbers define a cluster template. The explorer searches the clusters that fit it, under the
+refuted rules, for a run that breaks an invariant. If no valid cluster fits, or if no run breaks an
+invariant, the clusters of the nearest templates are searched. For a claim about counts, the search
+prefers a run whose states break that claim too.
 """
 
 import contextlib
@@ -33,10 +33,11 @@ from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SKETCHES_MAX = 500
-"""Sketches looked at: the one of the numbers, and those nearest to it."""
+"""The maximum number of templates: the template of the numbers, and those nearest to it."""
 
 STATES_MAX = 1_000
-"""States searched of each cluster. Clusters of one or two small jobs have few."""
+"""The maximum number of states searched in each cluster. Clusters of one or two small jobs have
+few."""
 
 PAIRED_COUNTS = "paired_lists_are_equal"
 PAIRED_POSITIONS = "paired_offsets_are_equal"
@@ -49,17 +50,17 @@ MATCHING = {
     "lists_are_equally_long": PAIRED_COUNTS,
     "lists_start_together": PAIRED_POSITIONS,
 }
-"""What a claim about lists says of a run. One trim can break either, whichever invariant its fault
-is known for."""
+"""The invariant on runs that corresponds to a claim about lists. A faulty trim can break either
+invariant, not only the one that its fault names."""
 
 
 @dataclass(frozen=True)
 class Witness:
-    """What became of the search for a run.
+    """The result of the search for a run.
 
-    Where there is one, `events` lead to `finding` on `cluster`, and `changes` says how the cluster
-    differs from the numbers; `impossible` why they are none themselves, where that is so. Otherwise
-    `reason` says why there is none. `searched` counts clusters.
+    If a run was found, `events` lead to `finding` on `cluster`, and `changes` lists how the cluster
+    differs from the numbers; `impossible` says why no cluster fits the numbers themselves, if so.
+    Otherwise `reason` says why there is no run. `searched` is the number of clusters searched.
     """
 
     cluster: Cluster | None = None
@@ -72,7 +73,7 @@ class Witness:
 
     @property
     def outcome(self) -> Outcome:
-        """The run as what a search has found."""
+        """The run as the outcome of a search."""
         verdict = Verdict.UNKNOWN if self.finding is None else Verdict.VIOLATED
         coverage = {"clusters": self.searched}
         return Outcome(verdict, coverage, self.events, self.finding, self.reason, 0.0, self.cluster)
@@ -84,8 +85,9 @@ def witness(
     beside: Sequence[Fault] = (),
     sketches_max: int = SKETCHES_MAX,
 ) -> Witness:
-    """The run nearest to the numbers that refute a claim under these faults, which breaks a
-    matching invariant; or why there is none. The same proof gives the same run."""
+    """The first run that breaks a matching invariant, in the order of distance from the numbers
+    that refute a claim under these faults; or why there is none. The same proof gives the same
+    run."""
     if proof.verdict is not Verdict.VIOLATED:
         return Witness(reason=f"{proof.id} is {proof.verdict.value}, not VIOLATED")
     for visible in (True, False):
@@ -107,10 +109,10 @@ def witnesses(
     sketches_max: int = SKETCHES_MAX,
     visible: bool = True,
 ) -> Iterator[Witness]:
-    """Runs of the model with these faults that break a matching invariant, ever further from the
-    numbers that refute a claim under them, one a cluster. Faults `beside` them are in the model
-    too, as live vLLM has its own. A claim about counts must be broken in a `visible` state of the
-    run; one that is broken inside a step only is in none."""
+    """Runs of the model with these faults that break a matching invariant, at most one for each
+    cluster, in the order of distance from the numbers that refute a claim. The model has the faults
+    `beside` too, because live vLLM has faults of its own. With `visible`, a state of the run must
+    break a claim about counts; a claim that breaks only inside a step does not qualify."""
     rules = _with(faults, beside)
     about = claimed().get(proof.id)
     breaks = matching(proof, faults)
@@ -134,13 +136,13 @@ def _told(proof: Proof, faults: Sequence[Fault]) -> ClusterTemplate:
 
 
 def _possible(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
-    """The clusters that fit a sketch, none where it is impossible."""
+    """The clusters that fit a template; none if it is impossible."""
     with contextlib.suppress(UsageError):
         yield from clusters(sketch, name)
 
 
 def _impossible(sketch: ClusterTemplate, name: str) -> str:
-    """Why no cluster fits a sketch; empty where one does."""
+    """Why no cluster fits a template; empty if one fits."""
     try:
         next(clusters(sketch, name))
     except UsageError as error:
@@ -149,14 +151,15 @@ def _impossible(sketch: ClusterTemplate, name: str) -> str:
 
 
 def _with(faults: Sequence[Fault], beside: Sequence[Fault]) -> Rules:
-    """The rules with both, the former where they replace the same one."""
+    """The rules with both sets of faults; `faults` take precedence where both replace the same
+    rule."""
     replaced = {fault.replaces[0] for fault in faults}
     return rules_with([*faults, *(f for f in beside if f.replaces[0] not in replaced)])
 
 
 def matching(proof: Proof, faults: Sequence[Fault]) -> list[Invariant]:
-    """The invariants that a run should break: those the faults are said to break, and the one that
-    says of a run what the claim says of numbers, where that is another."""
+    """The invariants that a run should break: those that the faults name, and the invariant that
+    corresponds to the claim."""
     names = [i for fault in faults for i in fault.breaks]
     claim = proof.id.rpartition(".")[2]
     names += [MATCHING[claim]] if claim in MATCHING else []
@@ -164,7 +167,7 @@ def matching(proof: Proof, faults: Sequence[Fault]) -> list[Invariant]:
 
 
 def _numbers(proof: Proof, about: Claimed | None, rules: Rules) -> dict[str, int]:
-    """The numbers that refute it; of a claim that a walk broke, the sizes and counts there."""
+    """The numbers that refute the claim; if a walk broke it, the sizes and counts on the walk."""
     if proof.numbers or about is None:
         return proof.numbers
     walked = broken_claims(about.system, relevant(about.system, rules))
@@ -173,7 +176,7 @@ def _numbers(proof: Proof, about: Claimed | None, rules: Rules) -> dict[str, int
 
 
 def _around(told: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
-    """A sketch, and then those ever further from it, each once."""
+    """A template, and then the others in the order of distance from it, each once."""
     seen, waiting = {told}, deque([told])
     while waiting:
         sketch = waiting.popleft()
@@ -187,7 +190,7 @@ def _around(told: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
 def _run(
     cluster: Cluster, rules: Rules, breaks: Sequence[Invariant], about: Claimed | None
 ) -> Outcome | None:
-    """A run that breaks one of the invariants, and the claim on the way."""
+    """A run that breaks one of the invariants and, before that, the claim."""
     left = tuple(breaks)
     while left:
         found = _search(dataclasses.replace(cluster, name=""), rules, left)
@@ -201,12 +204,13 @@ def _run(
 
 @functools.lru_cache(maxsize=4096)
 def _search(cluster: Cluster, rules: Rules, breaks: tuple[Invariant, ...]) -> Outcome:
-    """What the explorer finds. Numbers that refute different claims lead to the same clusters."""
+    """The outcome of the explorer. It is cached, because numbers that refute different claims lead
+    to the same clusters."""
     return explore(cluster, rules, breaks, STATES_MAX)
 
 
 def breaks_claim(cluster: Cluster, rules: Rules, events: Sequence[Event], about: Claimed) -> bool:
-    """Whether the counts read off the states of a run break a claim about them."""
+    """Whether the counts of some state of a run break a claim about them."""
     machine = ModelMachine(cluster, rules)
     holds = systems(rules)[about.system].invariants[about.claim]
     for event in events:

@@ -1,1 +1,2 @@
-"""Search of transition systems over whole numbers: plainly, and quickly on columns."""
+"""Search of transition systems over integers: a plain search, and a fast search on numpy
+columns."""

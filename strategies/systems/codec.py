@@ -14,7 +14,7 @@ Words = NDArray[np.uint64]
 """Packed states: a row for each word, a column for each state."""
 
 Column = Any
-"""A number in many states: an array of one axis, or an int where it is the same in all of them."""
+"""A number in many states: an array with one axis, or an int if it is equal in all of them."""
 
 USED = 1 << BITS
 """Set in the first word of every packed state, so that none is 0."""
@@ -56,7 +56,7 @@ class Codec:
 
     def change(self, words: Words, before: Sequence[Column], after: Iterable[Column]) -> None:
         """Turn the words of states into those after a step, from the numbers before and after it.
-        A number outside its range is a `UsageError` that names it."""
+        Raises UsageError, with the name of the number, if a number is outside its range."""
         for place, old, new in zip(self.places, before, after, strict=True):
             if new is old:
                 continue
@@ -87,7 +87,7 @@ def _cut_out(words: Words, word: int, shift: int, bits: int) -> NDArray[np.uint6
 
 
 def _order(words: Words, first: Sequence[Piece], second: Sequence[Piece]) -> None:
-    """Make two neighbouring entries change places where the second is smaller."""
+    """Exchange two neighbouring entries where the second is smaller."""
     pairs = [(_piece(words, a), _piece(words, b)) for a, b in zip(first, second, strict=True)]
     swap = np.zeros(words.shape[1], bool)
     for one, other in reversed(pairs):

@@ -1,7 +1,7 @@
 """The steps of a `System` from many states at once, as numpy columns.
 
-A choice is an axis of its own while `allowed` is asked: what depends on the state alone, or on the
-choice alone, is computed once. Only pairs that are allowed become columns.
+`allowed` is evaluated with the states on one axis and the choices on another, so terms that depend
+on only one of them are computed once. Only allowed pairs become columns.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from kvproof.strategies.systems.shape import Shape
 from kvproof.strategies.systems.visited import Rows
 
 PAIRS_MAX = 1 << 20
-"""Pairs of a state and a choice that are looked at at once."""
+"""The number of pairs of a state and a choice that are evaluated at once."""
 NARROW_MAX, WIDE_MAX = 1000, 1_000_000
 """The largest number in ranges, choices and parameters for columns of 32 and of 64 bits. The sum of
 two products of three such numbers fits either; a formula must not multiply more."""
@@ -89,7 +89,7 @@ class ColumnSteps:
     def _allowed(
         self, action: Action, here: list[Column], chosen: list[Column], combinations: int
     ) -> tuple[Rows | None, list[Column]]:
-        """The places of the states, once for each choice they allow, and the choices there. None
+        """The places of the states, once for each choice that they allow, and these choices. None
         stands for all places, once each."""
         if not chosen:
             allowed = action.allowed(self._parameters, self._state(here))
@@ -107,7 +107,7 @@ class ColumnSteps:
 
 
 def _kind(largest: int) -> type[np.signedinteger[Any]]:
-    """The kind of integer that intermediate results fit."""
+    """The integer type that intermediate results fit."""
     if largest > WIDE_MAX:
         raise UsageError(
             f"A range, a choice or a parameter is {largest}, above {WIDE_MAX}. "

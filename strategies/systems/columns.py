@@ -1,9 +1,10 @@
-"""Breadth-first search of a `System` on numpy columns: a level at a time, many states at once.
+"""Breadth-first search of a `System` on numpy columns: one level after another, many states at
+once.
 
-The formulas of the system are evaluated as they are, on columns of its numbers, in slices that fit
-the cache. Guarantee: every reachable state is visited once, and a trace is a shortest one;
-`columns_differ` compares it with `plain`. Cost: some array operations for each action and
-slice, and a hash look-up a step. Memory: see `visited`.
+The formulas of the system are evaluated unchanged on columns of its numbers, in slices that fit the
+CPU cache. Guarantee: every reachable state is visited once, and a trace is a shortest one;
+`columns_differ` compares the search with `plain`. Cost: some array operations for each action and
+slice, and one hash look-up for each step. Memory: see `visited`.
 """
 
 import time
@@ -20,9 +21,9 @@ from kvproof.strategies.systems.plain import SearchGraph, Stepper, Taken
 from kvproof.strategies.systems.visited import Visited
 
 SLICE = 1 << 14
-"""States that are expanded at once."""
+"""The number of states that are expanded at once."""
 STATES_MAX = 1 << 30
-"""More states are never held: their numbers have 32 bits."""
+"""The maximum number of states: state numbers have 32 bits."""
 
 Counts = NDArray[np.int64]
 """A number for each action."""
@@ -49,8 +50,8 @@ class ColumnSearch:
         """The number of the first state of each level, and how many states there are."""
 
     def run(self, states_max: int = STATES_MAX) -> SearchGraph:
-        """Explore until everything is seen, an invariant breaks, or more than `states_max` states
-        are known while there is more to see. To be called once."""
+        """Explore until all states are expanded, an invariant breaks, or more than `states_max`
+        states are known while some are not expanded. Call it once only."""
         began = time.perf_counter()
         reached = SearchGraph()
         fired, new = (np.zeros(len(self._names), np.int64) for _ in range(2))
@@ -65,7 +66,7 @@ class ColumnSearch:
                 if not (broken or reached.cut):
                     self._expand(words, columns, fired, new)
             if broken:
-                # What was found beyond this level depends on the order of expansion.
+                # The states found beyond this level depend on the order of expansion.
                 fired, new = fired_before, new_before
             elif len(self._visited) == end:
                 break
@@ -91,7 +92,7 @@ class ColumnSearch:
             yield from self.codec.states(words)
 
     def _slices(self, start: int, end: int) -> Iterator[tuple[int, Words]]:
-        """The words of the states with these numbers, some at a time, with the first number."""
+        """The words of the states with these numbers, in slices, each with its first number."""
         for at in range(start, end, SLICE):
             yield at, self._visited.words(at, min(at + SLICE, end))
 
@@ -114,14 +115,16 @@ class ColumnSearch:
         np.add.at(new, numbers, np.bincount(of_step, minlength=len(steps)))
 
     def _trace(self, state: int, broken: str) -> tuple[Taken, ...]:
-        """A shortest run to a state of the last level, or to one like it: a run of the system as it
-        is without symmetry."""
+        """A shortest run to a state of the last level, or to one in the same orbit. It is a run of
+        the system without symmetry reduction."""
         way = [state]
         for level in reversed(range(len(self._levels) - 2)):
             way.append(self._before(way[-1], level))
         trace, end = self._along([self._visited.words(n, n + 1) for n in reversed(way[:-1])])
         if self._system.invariants[broken](self._stepper.parameters, end):
-            raise self._unsound(f"{broken} holds where the trace ends, but not in a state like it")
+            raise self._unsound(
+                f"{broken} holds where the trace ends, but not in all states of that orbit"
+            )
         return trace
 
     def _before(self, state: int, level: int) -> int:

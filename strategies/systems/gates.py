@@ -1,4 +1,4 @@
-"""Soundness gates of the search on columns: what it must have in common with the plain one."""
+"""Soundness gates of the search on columns: comparisons with the plain search."""
 
 from kvproof.model.arithmetic.system import Numbers, System
 from kvproof.model.errors import UsageError
@@ -8,9 +8,9 @@ from kvproof.strategies.systems.plain import search as search_plainly
 
 
 def columns_differ(system: System, parameters: Numbers) -> str | None:
-    """How the search on columns differs from the plain one; None where states, steps, depth and
-    finding are the same, and a trace of either ends where the invariant is broken. For sizes that
-    the plain search can finish."""
+    """The first difference between the search on columns and the plain search; None if states,
+    steps, depth and finding are equal, and each trace ends in a state that breaks the invariant.
+    For sizes that the plain search can finish."""
     plain, states = search_plainly(system, parameters)
     columns = ColumnSearch(system, parameters)
     try:
@@ -30,9 +30,9 @@ def columns_differ(system: System, parameters: Numbers) -> str | None:
 
 
 def alike_differs(system: System, parameters: Numbers) -> str | None:
-    """Why the entries of `system.alike` may not change places; None where they may, at this size:
-    a state and its canonical form have the same invariants and, up to the order of entries, the
-    same steps, and the reduced search reaches one state of each orbit."""
+    """Why the entries of `system.alike` may not be exchanged; None if they may, at this size: the
+    same invariants hold in a state and in its canonical form, both have the same steps up to the
+    order of entries, and the reduced search reaches one state of each orbit."""
     plain, states = search_plainly(system, parameters)
     columns = ColumnSearch(system, parameters, symmetric=True)
     try:

@@ -1,7 +1,7 @@
-"""Where the numbers of a `System`'s states lie in 64-bit words, as few as their ranges need.
+"""The layout of the numbers of a `System`'s states in 64-bit words, as few as their ranges need.
 
-A number takes the bits of its range, counted from its lowest value. An entry of the field `alike`
-is one piece of a word where it fits, so entries are compared and exchanged without being unpacked.
+A number takes as many bits as its range needs, counted from its lowest value. An entry of the field
+`alike` is one piece of a word if it fits, so entries are compared and exchanged without unpacking.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from kvproof.model.arithmetic.system import Numbers, System, flat
 from kvproof.model.errors import UsageError
 
 BITS = 63
-"""Bits of a word that are used. The highest one is left for whoever packs."""
+"""The number of bits of a word that are used. The highest bit is reserved for the codec."""
 
 
 class Place(NamedTuple):
-    """A number: its name, its range, and where in which word its bits are."""
+    """A number: its name, its range, and the word and position of its bits."""
 
     name: str
     lowest: int

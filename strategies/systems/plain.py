@@ -1,7 +1,7 @@
-"""Breadth-first search of a `System` on ints, as plainly as it can be said.
+"""Breadth-first search of a `System` on ints, in its simplest form.
 
-`columns` must reach the same states; this is what it is compared with. Cost: every formula once
-for a state; memory holds every distinct state.
+`columns` must reach the same states; tests compare it with this search. Cost: every formula is
+evaluated once for each state; memory holds every distinct state.
 """
 
 import itertools
@@ -26,10 +26,11 @@ class Taken(NamedTuple):
 class SearchGraph:
     """What a search of a system has reached.
 
-    `states` are distinct ones and `generated` are steps; `depth` counts the steps to the farthest
-    state. `fired` counts the steps of each action, and `new` those that led to a state not known
-    yet. Where an invariant broke, it is `broken`, `trace` is a shortest way from the initial state
-    to where it does, and the search ends with that level. `cut`: there was more to see.
+    `states` is the number of distinct states and `generated` the number of steps; `depth` is the
+    number of steps to the farthest state. `fired` counts the steps of each action, and `new` those
+    that led to a new state. If an invariant broke, it is `broken`, `trace` is a shortest run to a
+    state that breaks it, and the search ended with that level. `cut`: some states were not
+    expanded.
     """
 
     states: int = 1
@@ -90,8 +91,9 @@ Parents = dict[Numbers, tuple[Numbers, Taken] | None]
 def search(
     system: System, parameters: Numbers, states_max: int | None = None
 ) -> tuple[SearchGraph, Parents]:
-    """Explore until everything is seen, an invariant breaks, or more than `states_max` states are
-    known at the end of a level; what was reached, and the states in the order of discovery."""
+    """Explore until all states are expanded, an invariant breaks, or more than `states_max` states
+    are known at the end of a level. Returns the search graph, and the states in the order of
+    discovery."""
     began = time.perf_counter()
     stepper = Stepper(system, parameters)
     level = [system.initial(parameters)]
@@ -126,7 +128,7 @@ def search(
 
 
 def trace(parents: Parents, state: Numbers) -> tuple[Taken, ...]:
-    """A shortest way to a state."""
+    """A shortest trace to a state."""
     taken: list[Taken] = []
     while (parent := parents[state]) is not None:
         state, step = parent
@@ -135,7 +137,7 @@ def trace(parents: Parents, state: Numbers) -> tuple[Taken, ...]:
 
 
 def replay(system: System, parameters: Numbers, taken: Sequence[Taken]) -> Numbers:
-    """The state at the end of a trace. A step that may not be taken is a `UsageError`."""
+    """The state at the end of a trace. Raises UsageError for a step that is not allowed."""
     actions = {action.name: action for action in system.actions}
     state = system.initial(parameters)
     for number, (name, chosen) in enumerate(taken, 1):

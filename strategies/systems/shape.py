@@ -1,5 +1,5 @@
-"""The shape of a `System`'s states, learned once: `flat` and `shaped` for columns, without asking
-each time what is a tuple."""
+"""The shape of a `System`'s states, determined once: `flat` and `shaped` for columns, without
+checking the types each time."""
 
 from collections.abc import Iterator
 from itertools import islice

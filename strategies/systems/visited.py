@@ -1,9 +1,9 @@
-"""A set of packed states that is asked and extended by many states at once.
+"""A set of packed states with look-up and insertion of many states at once.
 
-The states lie in the order of discovery; an open-addressing hash table with linear probing, in
-whole numpy columns, holds their numbers. Cost of a state: two random reads where it is known, a
-few more where it is new or its slot is another's. Memory: 16 to 32 bytes a state for the table, and
-up to 16 for each word of a state.
+The states are stored in the order of discovery; an open-addressing hash table with linear probing,
+on numpy columns, holds their numbers. Cost of a state: two random reads if it is known, a few more
+if it is new or another state has its slot. Memory: 16 to 32 bytes for each state in the table, and
+up to 16 bytes for each word of a state.
 """
 
 import numpy as np
@@ -16,7 +16,8 @@ Rows = NDArray[np.intp]
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """Odd numbers that spread bits well: of the golden ratio, and of xxHash."""
 SLOTS_A_STATE = 4
-"""At least so many slots for a state: fewer collide more, more fall out of the cache."""
+"""The minimum number of slots for each state: fewer slots collide more often, more slots do not fit
+the CPU cache."""
 AT_ONCE = 1 << 16
 
 
@@ -26,7 +27,7 @@ class Visited:
     def __init__(self, words: int, bits: int = 12) -> None:
         self._bits = bits
         self._numbers = np.zeros(1 << bits, np.int32)  # 1 above the number of a state; 0: empty
-        self._states = np.zeros((1 << bits, words), np.uint64)  # row 0 is nobody's
+        self._states = np.zeros((1 << bits, words), np.uint64)  # row 0 is unused
         self._count = 0
 
     def __len__(self) -> int:
@@ -37,11 +38,12 @@ class Visited:
         return np.ascontiguousarray(self._states[start + 1 : end + 1].T)
 
     def add(self, words: Words) -> Rows:
-        """Put states in; return the places, ascending, of those that were not in yet. Of equal
-        ones only one is new."""
+        """Insert states; return the places, ascending, of those that are new. Of equal states only
+        one is new."""
         self._make_room(words.shape[1])
         first = self._count + 1
-        # All of them, for those that meet others of the same call; then only the new ones.
+        # Room for all states first, since several of one call may probe the same slot; then only
+        # new ones.
         self._states[first : first + words.shape[1]] = words.T
         rows, slots = self._put(words, first)
         order = np.argsort(rows)
@@ -77,10 +79,10 @@ class Visited:
         return (mixed >> np.uint64(64 - self._bits)).astype(np.intp)
 
     def _put(self, words: Words, first: int) -> tuple[Rows, Rows]:
-        """Put in states that lie from row `first` on; the places of the new ones and their slots.
+        """Insert the states from row `first` on; return the places of the new ones and their slots.
 
-        A state looks at a slot each round. Of those that find the same one empty the last gets it,
-        and the others look at it again.
+        In each round a state probes one slot. If several states find the same slot empty, the last
+        one takes it, and the others probe it again.
         """
         last = len(self._numbers) - 1
         slots = self._slots(words)
@@ -109,7 +111,7 @@ class Visited:
         return np.concatenate(new), np.concatenate(at)
 
     def _differ(self, found: NDArray[np.int32], words: Words) -> NDArray[np.bool_]:
-        """Whether the states found are others than these."""
+        """Whether the states found differ from these."""
         there = self._states.take(found, axis=0)
         differ: NDArray[np.bool_] = there[:, 0] != words[0]
         for number in range(1, len(words)):
