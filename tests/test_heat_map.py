@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.live.releases import SURVEYED, Cache
+from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release
@@ -40,11 +40,11 @@ def surveyed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     bad = [r | shown if r["fault"] == fault else r for r in good()]
     records = {"0.18.0": bad, "0.19.0": good()}
 
-    def survey(_cache: Cache, version: str, *_: int) -> Release:
+    def survey(_surveys: Surveys, version: str, *_: int) -> Release:
         found = records.get(version)
         return Release(version, tuple(found)) if found else Release(version, reason="no")
 
-    monkeypatch.setattr(Cache, "survey", survey)
+    monkeypatch.setattr(Surveys, "survey", survey)
     return ["releases", "--cache", str(tmp_path), "--releases", "0.18.0", "0.19.0", "0.20.2"]
 
 

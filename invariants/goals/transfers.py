@@ -82,7 +82,7 @@ GOALS = (
     Goal(
         "truncation",
         "P truncates a prompt for D",
-        *(Submit, _truncates, "pd-embeds", "pd-full", _pair_with(lambda c: c.prefill.has_state)),
+        *(Submit, _truncates, "pd-embeds", "hybrid", _pair_with(lambda c: c.prefill.has_state)),
     ),
     Goal(
         "failed_load",
