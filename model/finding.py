@@ -1,4 +1,4 @@
-"""What a check found: which one does not hold, and why."""
+"""A finding: the check that does not hold, and why."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,8 @@ from kvproof.model.because import About, Reasons
 @dataclass(frozen=True)
 class Finding:
     """A check that does not hold, and why. `invariant` is the id of an invariant or of a guard. Two
-    findings are equal that say the same; `about` tells it once more, as data."""
+    findings are equal where these and their reasons are equal; `about` repeats parts of the reasons
+    as data."""
 
     invariant: str
     reasons: Reasons
