@@ -143,7 +143,7 @@ class Node:
         or with word that the store could not bring what was loaded for one. Gives the
         transfer parameters of finished requests."""
         output, shares = self.queue.popleft()
-        invalid = self._spoil(failed) if failed else ()
+        invalid = self._erase_load(failed) if failed else ()
         if not self.cfg.overlaps:
             ran = (self.engine.request(s.request) for s in shares if s.request != failed)
             self._keep({r.id: max(r.computed - len(r.tokens), 0) for r in ran})
@@ -188,7 +188,7 @@ class Node:
         ]
         return self.worker.run({r.id: r for r in self.engine.requests}, shares)
 
-    def _spoil(self, name: str) -> tuple[int, ...]:
+    def _erase_load(self, name: str) -> tuple[int, ...]:
         """The store could not bring what a request loaded. Gives the blocks it was for."""
         request = self.engine.request(name)
         loaded = request.external // self.cfg.groups[0].block_size
