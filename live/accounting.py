@@ -1,4 +1,4 @@
-"""vLLM's accounting modules, and which of their lines a run has executed."""
+"""vLLM's accounting modules, and which of their lines a run executed."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,11 +21,12 @@ FILES = (
     "distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py",
     "distributed/kv_transfer/kv_connector/v1/nixl/push_scheduler.py",
 )
-"""Under the package vllm. The NIXL workers are left out: of them only the trimming is called."""
+"""Paths in the package vllm. The NIXL workers are left out, because kvproof calls only their
+trimming."""
 
 
 class Lines(NamedTuple):
-    """One module: its statements, and those executed."""
+    """One module: the numbers of its statements and of its executed statements."""
 
     module: str
     statements: int
@@ -34,17 +35,18 @@ class Lines(NamedTuple):
 
 @contextmanager
 def lines_executed() -> Iterator[Callable[[], list[Lines]]]:
-    """Notes the lines executed in the body. What it gives tells them, at the end of the body.
+    """Records the lines executed in the body. Yields a function that returns them at the end of the
+    body.
 
-    Begin before vLLM is imported, or the lines of its definitions are not seen. Raises UsageError
-    where the package coverage is missing.
+    Begin before vLLM is imported; otherwise the lines of its definitions are not recorded. Raises
+    UsageError where the package coverage is missing.
     """
     try:
         import coverage
     except ImportError as error:
         raise UsageError(
             "Lines cannot be counted: the package coverage is missing. "
-            "Write pip install 'kvproof[lines]'."
+            "Use pip install 'kvproof[lines]'."
         ) from error
     tracer = coverage.Coverage(data_file=None, include=[f"*/vllm/{file}" for file in FILES])
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
-"""What differs between releases of vLLM, one small function a moved name.
+"""The differences between releases of vLLM: one small function for each changed name.
 
-A call gets the arguments that the callee of this release has. What a release cannot do at all
-raises AdapterDrift: that is no defect of the release, and what needs it is UNKNOWN there.
+A call gets only the arguments that the function of this release has. What a release cannot do
+raises AdapterDrift: this is no defect of the release, and a check that needs it is UNKNOWN there.
 """
 
 import contextlib
@@ -14,13 +14,14 @@ from kvproof.model.errors import AdapterDrift
 
 
 def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """The arguments that the callee has a name for."""
+    """The arguments that the callee has as parameters."""
     names = inspect.signature(callee).parameters
     return {name: value for name, value in arguments.items() if name in names}
 
 
 def first(homes: Sequence[str]) -> Any:
-    """What has one of these names, given as `module:name`, the first that this release has."""
+    """The object with the first of these names (`module:name`) that this release has. Raises
+    AdapterDrift where it has none."""
     for module, name in (home.split(":") for home in homes):
         with contextlib.suppress(ModuleNotFoundError):
             found = getattr(importlib.import_module(module), name, None)
@@ -30,7 +31,8 @@ def first(homes: Sequence[str]) -> Any:
 
 
 def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:
-    """Block hashes of another block size. Before it had a function, vLLM used a list type."""
+    """The block hashes for another block size. Older releases have a list type instead of a
+    function."""
     if hash_size == block_size:
         return hashes
     from vllm.v1.core import kv_cache_utils as utils
@@ -43,13 +45,14 @@ def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int)
 
 
 def block_hashes(drafter: Callable[..., Any], ahead: int) -> dict[str, bool]:
-    """Whether a hash covers tokens after its block. From 0.33 on it does with an EAGLE drafter,
-    unless it is told not to; in older releases it never does."""
+    """The setting for lookahead block hashes. From 0.33 on, a hash covers tokens after its block
+    with an EAGLE drafter, unless this setting disables it; in older releases it never does."""
     return accepted(drafter, disable_lookahead_block_hashes=not ahead)
 
 
 def hasher(block_hasher: Callable[..., Any], ahead: int) -> dict[str, int]:
-    """How many tokens after a block its hash covers. Older releases have no such argument."""
+    """The number of tokens after a block that its hash covers. Older releases have no such
+    argument."""
     return accepted(block_hasher, num_hash_lookahead_tokens=ahead)
 
 
@@ -59,8 +62,8 @@ def lookahead(event: Any) -> Sequence[Sequence[int]]:
 
 
 def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
-    """Raise AdapterDrift where a hash covers another number of tokens after its block than wanted.
-    Older releases have no such number: it is 0."""
+    """Raise AdapterDrift where a hash covers another number of tokens after its block than
+    `wanted`. In older releases the number is 0."""
     name = "num_hash_lookahead_tokens"
     found = getattr(scheduler, name, 0)
     if found != wanted:
@@ -69,23 +72,24 @@ def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
 
 
 def shared_prefix_boundary(request: Any) -> int:
-    """Where a prompt was seen to part from earlier ones, in tokens. Unknown before 0.28: 0."""
+    """Where a prompt diverges from an earlier one, in tokens. Releases before 0.28 do not know it:
+    0."""
     return int(getattr(request, "shared_prefix_boundary", 0))
 
 
 def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
-    """The config of an engine, as it checks itself; see `validate`."""
+    """The config of an engine, after its own checks; see `validate`."""
     try:
         return vllm_config(**settings)
     except ValueError as error:
-        said = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-        why = f"An engine of this vLLM refuses the config: {said.split('. ')[0]}"
+        message = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
+        why = f"An engine of this vLLM refuses the config: {message.split('. ')[0]}"
         raise AdapterDrift(why, "VllmConfig") from error
 
 
 def validate(vllm_config: Any) -> None:
-    """The check an engine makes of its config when its block size is settled. A config that a
-    release refuses is no defect of it: raises AdapterDrift."""
+    """Run the check that an engine makes of its config when its block size is known. Raises
+    AdapterDrift where a release refuses the config, which is no defect of the release."""
     try:
         vllm_config.validate_block_size()
     except (AssertionError, ValueError) as error:
@@ -96,14 +100,16 @@ def validate(vllm_config: Any) -> None:
 def scheduler_block_sizes(
     scheduler: Callable[..., Any], largest: int, hashed: int
 ) -> dict[str, int]:
-    """The block sizes a scheduler is given. Before 0.20 it had one, that of the hashes."""
+    """The block sizes that a scheduler gets, in tokens. Before 0.20 it got one, the block size of
+    the hashes."""
     if "hash_block_size" in inspect.signature(scheduler).parameters:
         return {"block_size": largest, "hash_block_size": hashed}
     return {"block_size": hashed}
 
 
 def finished(reports: dict[str, set[str]]) -> Any:
-    """What the worker's connector reports. Raises AdapterDrift for a report a release lacks."""
+    """The report of the worker's connector. Raises AdapterDrift for a kind of report that a release
+    does not have."""
     from vllm.v1.outputs import KVConnectorOutput
 
     for name in reports:
@@ -114,7 +120,7 @@ def finished(reports: dict[str, set[str]]) -> Any:
 
 
 def failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
-    """What a worker reports beside its samples, of blocks that a store could not bring."""
+    """The worker's report of blocks that a store could not load."""
     if not invalid:
         return {}
     from vllm.v1.outputs import KVConnectorOutput
@@ -123,7 +129,8 @@ def failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
 
 
 def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict[str, Any]:
-    """How densely the cache is kept; the config of older releases does not say."""
+    """The retention interval in tokens; older releases have no such setting. Raises AdapterDrift
+    where one is wanted."""
     name = "prefix_cache_retention_interval"
     if name in inspect.signature(kv_cache_config).parameters:
         return {name: interval}
@@ -133,7 +140,8 @@ def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict
 
 
 def check_partial(coordinator: Any, wanted: bool) -> None:
-    """Raise AdapterDrift where a release does not let hits end inside a block, and is to."""
+    """Raise AdapterDrift where hits should end inside a block and this release does not support
+    it."""
     name = "enable_partial_hash_hits"
     if wanted and not getattr(coordinator, name, False):
         why = "Prefix hits of this vLLM do not end inside a block of the cluster"
@@ -141,24 +149,24 @@ def check_partial(coordinator: Any, wanted: bool) -> None:
 
 
 def block_copies(output: Any, partial: bool) -> list[tuple[int, int]]:
-    """The blocks that the worker is to copy before a step, from and to. Older releases, in which no
-    hit is partial, have none."""
+    """The block copies that the worker makes before a step: source and target. Older releases have
+    no partial hits and no copies."""
     name = "kv_cache_block_copies"
     copies = getattr(output, name) if partial else getattr(output, name, None)
     return [(pair[0], pair[1]) for pair in copies or ()]
 
 
 def further_hashes(pool: Any, partial: bool) -> Mapping[int, Any]:
-    """The hashes by block of further prefixes that end in it. Older releases, in which no hit is
-    partial, have none."""
+    """The hashes of further prefixes that end inside a block, by block. Older releases have no
+    partial hits and no such hashes."""
     name = "cached_block_hashes_by_block"
     found: Mapping[int, Any] = getattr(pool, name) if partial else getattr(pool, name, {})
     return found
 
 
 def stale_output(request: Any) -> tuple[int, bool]:
-    """Tokens in flight that a preemption has made stale, and whether they are dropped. Where steps
-    do not overlap there are none."""
+    """The number of tokens in flight that a preemption made stale, and whether they are dropped.
+    Where steps do not overlap, there are none."""
     stale = getattr(request, "num_stale_output_tokens", 0)
     return stale, getattr(request, "drop_stale_output", False)
 

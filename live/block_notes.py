@@ -1,7 +1,9 @@
-"""Which blocks one call of `allocate_slots` took and freed, read off the tables between its parts.
+"""The blocks that one call of `allocate_slots` took and freed, read from the block tables between
+its parts.
 
-Only read, never changed. What leaves the tables in the first part is freed; what the last part adds
-is taken, and a copy of a running state, which is in no table, is found among the pending copies.
+The tables are only read. Blocks that leave the tables in the first part are freed; blocks that the
+last part adds are taken. A copy of a running state is in no table and is found among the pending
+copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from kvproof.model.events import Lists
 
 
 class BlockNotes:
-    """Notes of one allocation at a time. `start` begins one."""
+    """The notes of one allocation at a time. `start` begins an allocation."""
 
     def __init__(self, manager: Any) -> None:
         self.manager = manager
@@ -31,7 +33,7 @@ class BlockNotes:
     def around_skip(
         self, original: Callable[..., Any], request_id: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """Blocks that the computed tokens have left behind are freed."""
+        """Note the blocks freed because the computed tokens no longer need them."""
         before = self.tables(request_id)
         result = original(request_id, *args, **kwargs)
         freed = block_lists.freed(before, self.tables(request_id))
@@ -46,7 +48,7 @@ class BlockNotes:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """The request is given its hit, and blocks for what a connector brings."""
+        """Note the blocks of the hit, and the blocks for the connector's tokens."""
         result = original(request_id, new_computed_blocks, *args, **kwargs)
         lengths = [len(blocks) for blocks in new_computed_blocks]
         self.hit, self.brought = block_lists.split(self.tables(request_id), lengths)
@@ -55,7 +57,7 @@ class BlockNotes:
     def around_growth(
         self, original: Callable[..., Any], request_id: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """The request takes the blocks it lacks."""
+        """Note the missing blocks that the request takes."""
         tables, pending = self.tables(request_id), self._copies()
         result = original(request_id, *args, **kwargs)
         copies = [copy for copy in self._copies() if copy not in pending]
@@ -63,7 +65,7 @@ class BlockNotes:
         return result
 
     def _copies(self) -> list[tuple[int, int, int]]:
-        """The copies that wait for the worker: the group, the block copied, and the copy."""
+        """The copies that wait for the worker: group, source block and target block."""
         return [
             (index, source.block_id, copy.block_id)
             for index, manager in enumerate(self.managers)

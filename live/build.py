@@ -1,7 +1,7 @@
 """Real schedulers without weights: an engine's config as vLLM's own config objects.
 
-Nothing of vLLM is replaced. The model folder holds a `config.json` and nothing else; the cache
-groups are given by hand, as a model of these layers would give them.
+Nothing of vLLM is replaced. The model folder has a `config.json` and nothing else; the adapter sets
+the cache groups that a model with these layers would have.
 """
 
 import atexit
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 MODEL_TOKENS_MAX = 4096
 TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
-"""NIXL in both directions, for any number of tokens."""
+"""The NIXL setting for transfers in both directions, for any number of tokens."""
 HIDDEN = 4
-"""Width of an embedded token; the config below says the same."""
+"""The width of an embedded token, as in the config below."""
 
 _MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -84,8 +84,8 @@ def _model_config() -> ModelConfig:
 
 
 def spec_of(group: config.Group, drafts: int = 0) -> Any:
-    """The KV-cache spec of a group. Shapes are as small as vLLM takes them. A Mamba layer keeps a
-    state after each of so many drafts."""
+    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts. A Mamba layer keeps
+    a state after each of `drafts` draft tokens."""
     head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
@@ -105,8 +105,8 @@ def spec_of(group: config.Group, drafts: int = 0) -> Any:
 
 
 def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
-    """The cache groups and the pool of an engine. A group with layers of the drafter is flagged,
-    unless all attention groups have some: vLLM then flags none, and takes it of all."""
+    """The cache groups and the pool of an engine. A group with drafter layers is flagged, unless
+    all attention groups have drafter layers: then vLLM flags none and assumes them for all."""
     some = any(g.attention and not g.eagle for g in cfg.groups)
     groups = []
     for index, group in enumerate(cfg.groups):
@@ -138,7 +138,7 @@ def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
 
 
 def smallest_block(cfg: config.Engine) -> int:
-    """The smallest block size, which an engine takes for that of its cache config."""
+    """The smallest block size in tokens, which an engine uses in its cache config."""
     return min(g.block_size for g in cfg.groups)
 
 
@@ -150,8 +150,8 @@ def hash_block_size(cfg: config.Engine) -> int:
 def _further_configs(
     cfg: config.Engine, load_failure: str, turns: bool, pushes: bool
 ) -> dict[str, Any]:
-    """The configs of what not every engine has: a connector, a drafter, events. What an engine does
-    not have is not imported, so that a vLLM without it can be driven otherwise."""
+    """The configs of optional parts: a connector, a drafter, KV events. A part that the engine does
+    not have is not imported, so that kvproof can drive a vLLM without it."""
     from vllm import config as configs
 
     further: dict[str, Any] = {}
@@ -178,8 +178,8 @@ def _further_configs(
 def scheduler(
     cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
 ) -> Scheduler:
-    """A real Scheduler of this engine, an AsyncScheduler where its steps overlap, with its NIXL
-    connector, which pulls in one direction or in two, or pushes, or its store where it has one."""
+    """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
+    engine's NIXL connector (pull in one or both directions, or push) or store, if any."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -200,8 +200,8 @@ def scheduler(
         device_config=DeviceConfig("cpu"),
         **_further_configs(cfg, load_failure, turns, pushes),
     )
-    # What an engine settles from its model's layers and its memory, settled by hand. That steps
-    # overlap is settled by the platform, and the CPU's says no.
+    # An engine computes these values from its model's layers and its memory; here they are set. The
+    # CPU platform would switch overlapping steps off.
     vllm_config.scheduler_config.async_scheduling = cfg.overlaps
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
@@ -230,7 +230,7 @@ def scheduler(
 
 
 def token_ids(tokens: str) -> list[int]:
-    """Token ids of symbolic tokens."""
+    """The token ids of symbolic tokens."""
     return [ord(token) for token in tokens]
 
 
@@ -242,8 +242,9 @@ def request(
     arrival: int = 0,
     resumable: bool = False,
 ) -> Request:
-    """A real Request as it arrives, by token ids or by embeddings. `arrival` counts those before it
-    on its engine, parts of sessions too. A session is `resumable` until its last part is answered.
+    """A real Request as it arrives, with token ids or embeddings. `arrival` is the number of
+    earlier arrivals on its engine, parts of sessions included. A session is `resumable` until its
+    last part is answered.
     """
     sampling = SamplingParams(
         max_tokens=known.max_tokens,

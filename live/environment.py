@@ -1,5 +1,5 @@
-"""What vLLM is to find in the environment: no network, no advice about performance. Imported before
-vLLM is."""
+"""The environment variables for vLLM: no network, no advice about performance. Import this module
+before vLLM."""
 
 import logging
 import os

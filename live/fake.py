@@ -1,6 +1,6 @@
-"""Objects of ours that stand where vLLM has its own.
+"""Stand-ins of kvproof for objects of vLLM.
 
-What vLLM asks of them and they lack is a gap of the adapter, and no defect of vLLM.
+Where vLLM uses something that a stand-in lacks, this is a gap of the adapter, not a defect of vLLM.
 """
 
 import functools
@@ -13,9 +13,9 @@ from kvproof.model.errors import AdapterDrift
 
 
 class Fake:
-    """A stand-in. Raises AdapterDrift for an attribute that it lacks, for arguments that a method
-    does not take, and for whatever else goes wrong in one: vLLM would catch another exception and
-    take it for a failure of the network."""
+    """A stand-in. Raises AdapterDrift for a missing attribute, for arguments that a method does not
+    take, and for any other exception in a method: vLLM would catch another exception and treat it
+    as a network failure."""
 
     def __init_subclass__(cls) -> None:
         for name, value in list(vars(cls).items()):
@@ -24,7 +24,7 @@ class Fake:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)  # Python itself asks, and takes no for an answer
+            raise AttributeError(name)  # Python itself looks for it, and accepts AttributeError
         raise _lacks(self, name)
 
     def __del__(self) -> None:
@@ -40,14 +40,16 @@ class FakeSpace(Fake):
 
 
 class FakeParams(dict[str, Any]):
-    """What a router tells an engine. Raises AdapterDrift for a key that it lacks."""
+    """The `kv_transfer_params` that a router sends to an engine. Raises AdapterDrift for a missing
+    key."""
 
     def __missing__(self, key: str) -> Any:
         raise _lacks(self, key)
 
 
 def unstarted(real: type) -> Any:
-    """An object of a class of vLLM on which no constructor has run: it has what it is given."""
+    """An object of a class of vLLM whose constructor has not run: it has only the attributes that
+    the caller sets."""
     return object.__new__(type(f"Unstarted{real.__name__}", (Fake, real), {}))
 
 

@@ -1,7 +1,7 @@
-"""Hears the KV events of a real engine, and puts them into the words of `model.reports`.
+"""Receives the KV events of a real engine and converts them to the reports of `model.kv_events`.
 
-Events are taken where vLLM hands them out: what its scheduler publishes, and then what
-`KVCacheManager.take_events` still has. Nothing is left out.
+It takes all events: first those that the scheduler publishes, then those that
+`KVCacheManager.take_events` still has.
 """
 
 from typing import Any
@@ -24,14 +24,14 @@ class Listener:
         publisher = scheduler.kv_event_publisher
         publish = publisher.publish
 
-        def heard(batch: Any) -> None:
+        def received(batch: Any) -> None:
             self.published.extend(batch.events)
             publish(batch)
 
-        publisher.publish = heard
+        publisher.publish = received
 
     def reports(self) -> tuple[Report, ...]:
-        """What was said since the last time, in order."""
+        """The reports since the last call, in order."""
         events = [*self.published, *self.manager.take_events()]
         self.published = []
         prefixes = {

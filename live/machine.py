@@ -1,8 +1,9 @@
 """Live vLLM as a machine: one engine, or a P and a D.
 
-It translates events into calls of the real classes and reads the state off afterwards. It decides
-nothing: which requests are scheduled, how far, and with which blocks is vLLM's doing. An exception
-that leaves vLLM is an engine's death, and is reported as such, unless it is ours (see `blame`).
+It translates events into calls of the real classes and reads the state afterwards. It decides
+nothing: vLLM chooses which requests are scheduled, how many tokens, and with which blocks. An
+exception from vLLM is reported as the death of an engine, unless the adapter caused it (see
+`blame`).
 """
 
 import traceback
@@ -73,13 +74,13 @@ class LiveMachine:
         }
 
     def close(self) -> None:
-        """Let go of the schedulers."""
+        """Shut down the schedulers."""
         with blame.reading():
             for node in self.nodes.values():
                 node.scheduler.shutdown()
 
     def add_job(self, job: Job) -> None:
-        """Add a job to the traffic."""
+        """Add a job to the cluster."""
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
         require(self.cluster)
         self.pull.cluster = self.cluster
@@ -91,15 +92,16 @@ class LiveMachine:
         return list(model.stimuli(self.cluster, self.state))
 
     def take(self, event: Event) -> Step:
-        """Take one stimulus. The step's event tells what vLLM chose."""
+        """Take one stimulus. The step's event has the choices of vLLM. Raises NotAllowed where the
+        stimulus is not possible in this state."""
         if stimulus(event) not in self.stimuli():
             raise NotAllowed(f"{stimulus(event)} is not possible in this state")
         before = self.state
         effects = Effects()
         try:
             effects = self.take_by_event[type(event)](event) or effects
-        except Exception as error:  # whatever leaves vLLM has killed its engine
-            self._bury(event, error)
+        except Exception as error:  # an exception from vLLM kills its engine
+            self._record_death(event, error)
         with blame.reading():
             effects = effects._replace(reports=self._refresh())
         resolved = event
@@ -111,15 +113,15 @@ class LiveMachine:
         return step
 
     def believe(self, state: State) -> None:
-        """Go on as if blocks held, and listeners knew, what this state says. Nothing of vLLM is
-        changed."""
+        """Continue as if the blocks and the listeners' mirrors had the content that this state
+        says. This changes nothing in vLLM."""
         for engine in state.engines:
             node = self.nodes[engine.name]
             node.worker.memory = engine.memory
             node.engine = engine.observed
         self.state = state
 
-    def _bury(self, event: Event, error: Exception) -> None:
+    def _record_death(self, event: Event, error: Exception) -> None:
         blame.spare(error)
         transfer = getattr(event, "request", "")
         name = getattr(event, "engine", follow_up_turns.parties(self.cluster, transfer).sink.name)
@@ -128,25 +130,25 @@ class LiveMachine:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
         node = self.nodes[blame.dead_by(error, owned, name)]
         where = traceback.extract_tb(error.__traceback__)[-1].name
-        said = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
-        node.engine = node.engine._replace(dead=said)
+        message = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
+        node.engine = node.engine._replace(dead=message)
 
     def _refresh(self) -> tuple[Report, ...]:
-        """Read all engines off again. Gives what they told of their caches."""
-        said: tuple[Report, ...] = ()
+        """Read all engines again. Returns the KV events that they reported."""
+        reports: tuple[Report, ...] = ()
         for node in self.nodes.values():
             if not node.engine.dead:
                 node.refresh()
-                said += node.heard()
+                reports += node.take_reports()
         self.state = self.state._replace(engines=tuple(n.engine for n in self.nodes.values()))
         if self.push is not None:
             self.state = self.push.seen(self.state)
-        return said
+        return reports
 
     def _decode(self) -> Node:
         return self.nodes[self.cluster.decode.name]
 
-    # One method an event.
+    # One method for each event.
 
     def _submit(self, event: Submit) -> None:
         known = model.arrival(self.cluster, event.request, event.engine)
@@ -193,7 +195,7 @@ class LiveMachine:
         return Effects(reads)
 
     def _note_ended(self, node: Node, held: set[str]) -> None:
-        """Jobs that an engine held and has finished with."""
+        """Note the jobs that an engine had before and has ended."""
         node.refresh()
         for name in held:
             request = node.engine.find(name)
@@ -252,7 +254,7 @@ class LiveMachine:
 
     def _stray_report(self, event: StrayReport) -> None:
         node = self.nodes[event.engine]
-        held = node.engine.find(event.request)  # of a reverse transfer P is the receiver
+        held = node.engine.find(event.request)  # in a reverse transfer P is the receiver
         received = node is self._decode() or held is not None
         kind = "finished_recving" if received else "finished_sending"
         node.report(**{kind: {event.request}})

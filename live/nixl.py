@@ -1,8 +1,8 @@
-"""The worker's half of the real NIXL connector, as far as it concerns block lists.
+"""The block-list part of the real NIXL connector's worker side.
 
-The connector's worker is not started (it would open a side channel and register memory); its own
-methods expand and trim the lists. Where a release trims them inside the method that reads, that
-method is run, on a wire that carries nothing (`nixl_wire`).
+The connector's worker is not started, because it would open a side channel and register memory. Its
+own methods expand and trim the lists. Where a release trims them inside its read method, that
+method runs with a NIXL agent that transfers nothing (`nixl_wire`).
 """
 
 import inspect
@@ -20,12 +20,12 @@ Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 def worker(cfg: config.Engine) -> Any:
-    """A worker of this engine that can do arithmetic on block lists and nothing else."""
+    """A worker of this engine that computes block lists and nothing else."""
     return fitted(unstarted(first(WORKERS)), cfg)
 
 
 def fitted(made: Any, cfg: config.Engine) -> Any:
-    """The worker with what it must know of its engine's cache groups."""
+    """The worker with the data of its engine's cache groups."""
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
     made.kv_cache_config = kv_cache
@@ -42,8 +42,8 @@ def as_lists(groups: Any) -> Lists:
 
 
 def awaits(meta: Any) -> bool:
-    """Whether D's scheduler waits for this read. Before 0.30 one that has nothing to read says so
-    by an empty list of groups."""
+    """Whether D's scheduler waits for this read. Before 0.30, an empty list of groups means that
+    there is nothing to read."""
     return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
 
 
@@ -67,7 +67,7 @@ def paired(decode: Any, prefill: config.Engine, local: Lists, remote: Lists) -> 
 
 
 def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
-    """Kernel blocks, as this release's own method makes them of blocks with this ratio."""
+    """The kernel blocks of these blocks, computed by this release's own method for this ratio."""
     lists = [list(group) for group in blocks]
     expand = decode._logical_to_kernel_block_ids
     if len(inspect.signature(expand).parameters) == 2:

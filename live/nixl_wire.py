@@ -1,7 +1,9 @@
-"""A wire that carries nothing, for releases whose NIXL worker trims block lists while it reads.
+"""A NIXL agent that transfers nothing, for releases whose NIXL worker trims block lists while it
+reads.
 
-Up to 0.21 the trimming is part of `_read_blocks`. It is run as it is; noted are the lists it asks
-descriptors for, P's first and D's second. That they are equally long is asserted by vLLM itself.
+Up to 0.21 the trimming is part of `_read_blocks`. That method runs unchanged; this module records
+the lists for which it requests descriptors, P's first and D's second. vLLM itself asserts that they
+have equal lengths.
 """
 
 import inspect

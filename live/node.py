@@ -1,4 +1,4 @@
-"""One live engine: real scheduler, symbolic worker, and what the adapter must remember."""
+"""One live engine: the real scheduler, the symbolic worker, and the adapter's records."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -53,14 +53,14 @@ class Node:
         return Listener(self.scheduler, self.names)
 
     def owns(self) -> tuple[object, ...]:
-        """The objects of vLLM that work for this engine alone."""
+        """The objects of vLLM that belong to this engine only."""
         return self.scheduler, self.scheduler.kv_cache_manager, self.scheduler.connector, self.nixl
 
     def _cached(self) -> state.Cached:
         return view.cached(self.scheduler, self.names)
 
     def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
-        """A request arrives, whole or as the first part of a session."""
+        """Add a request, whole or as the first part of a session."""
         first = bool(job.parts)
         request = build.request(self.cfg, known, params, job.priority, self.arrived, first)
         self.arrived += 1
@@ -68,7 +68,7 @@ class Node:
         self.scheduler.add_request(request)
 
     def go_on(self, job: config.Job) -> None:
-        """The next part of a session arrives, or a request without a part, which ends it."""
+        """Add the next part of a session, or the request without a prompt that ends the session."""
         paused = self.engine.request(job.name)
         part = sessions.next_part(job, paused)
         update = paused._replace(prompt=part or state.SAMPLED)
@@ -82,8 +82,8 @@ class Node:
         self.names.forget_length(job.name)
 
     def schedule(self) -> Effects:
-        """One real step: the scheduler chooses, the worker executes. Its output joins the queue of
-        those that the scheduler has not seen."""
+        """One real step: the scheduler chooses, the worker executes. The output joins the queue of
+        outputs that have not reached the scheduler."""
         self.recorder.start()
         before = self.engine
         output = self.scheduler.schedule()
@@ -107,8 +107,8 @@ class Node:
         return Effects(reads, admissions, tuple(self.recorder.allocations), copies=copies)
 
     def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
-        """The requests of which a worker with a drafter cannot know yet what a step computes, and
-        how many drafts the step ahead may reject."""
+        """The requests whose tokens in this step the worker cannot know yet, because a step in
+        flight may reject drafts. With the most draft tokens that it may reject."""
         return {
             name: in_flight.unverified(before, name)
             for name in output.num_scheduled_tokens
@@ -116,7 +116,7 @@ class Node:
         }
 
     def _admission(self, admitted: Any) -> Admission:
-        """Note an admission."""
+        """An admission, from the recorder's note."""
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
@@ -133,17 +133,17 @@ class Node:
         )
 
     def nothing_scheduled(self) -> None:
-        """The output of a step that computes nothing reaches the scheduler."""
+        """Send the output of a step that computes nothing to the scheduler."""
         self._hand_in(self.output or SchedulerOutput.make_empty(), (), {})
 
     def complete(
         self, accepted: Mapping[str, int] | None = None, failed: str = ""
     ) -> dict[str, dict[str, Any]]:
-        """The oldest step's output reaches the scheduler, with so many drafts accepted by request,
-        or with word that the store could not bring what was loaded for one. Gives the
-        transfer parameters of finished requests."""
+        """Send the oldest step's output to the scheduler. `accepted` has the number of accepted
+        draft tokens by request; `failed` is the request whose load from the store failed, if any.
+        Returns the `kv_transfer_params` of finished requests."""
         output, shares = self.queue.popleft()
-        invalid = self._spoil(failed) if failed else ()
+        invalid = self._erase_load(failed) if failed else ()
         if not self.cfg.overlaps:
             ran = (self.engine.request(s.request) for s in shares if s.request != failed)
             self._keep({r.id: max(r.computed - len(r.tokens), 0) for r in ran})
@@ -157,7 +157,8 @@ class Node:
         return self._hand_in(output, shares, right, invalid)
 
     def _accept(self, shares: tuple[state.Flight, ...], right: Mapping[str, int]) -> None:
-        """The worker learns which drafts of a step were right, steps behind it left out."""
+        """Send the numbers of accepted draft tokens of a step to the worker (`right`, by request).
+        The tokens of later steps are left out."""
         requests = {}
         for request in self.engine.requests:
             behind = sum(
@@ -178,7 +179,8 @@ class Node:
             self.queue[index] = output, placed
 
     def carry_out(self, ended: tuple[state.Flight, ...]) -> tuple[Read, ...]:
-        """The worker runs what had waited for the output of a step to say where it begins."""
+        """The worker executes the parts of the next step that had to wait for the output of the
+        ended step."""
         if not (self.cfg.drafts and self.queue and ended):
             return ()
         self.refresh()
@@ -188,8 +190,8 @@ class Node:
         ]
         return self.worker.run({r.id: r for r in self.engine.requests}, shares)
 
-    def _spoil(self, name: str) -> tuple[int, ...]:
-        """The store could not bring what a request loaded. Gives the blocks it was for."""
+    def _erase_load(self, name: str) -> tuple[int, ...]:
+        """Erase the load of a request, which failed. Returns the block ids of the failed load."""
         request = self.engine.request(name)
         loaded = request.external // self.cfg.groups[0].block_size
         blocks = failed_load.missing(self.cfg, request)[:loaded]
@@ -221,7 +223,9 @@ class Node:
                 **adapt.failed_loads(invalid),
             ),
         )
-        for live in served:  # whoever ends now may have filled a block, and is not read off again
+        for (
+            live
+        ) in served:  # a request that ends now may have filled a block, and is not read again
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
         if self.cfg.drafts and names and not self.cfg.overlaps:
             from vllm.v1.outputs import DraftTokenIds
@@ -236,7 +240,8 @@ class Node:
         }
 
     def _keep(self, doubtful: Mapping[str, int]) -> None:
-        """The store keeps what a step has computed of these requests, but for so many drafts."""
+        """The store keeps the tokens that a step has computed for these requests, without their
+        last `doubtful` tokens, which are drafts."""
         if self.store is None:
             return
         for name, count in doubtful.items():
@@ -246,7 +251,8 @@ class Node:
         self.store.stored = self.engine.stored
 
     def report(self, **finished: set[str]) -> None:
-        """The worker's connector reports transfers, in a step that computes nothing."""
+        """Send the connector worker's reports of finished transfers to the scheduler, in a step
+        that computes nothing."""
         self.scheduler.update_from_output(
             SchedulerOutput.make_empty(),
             ModelRunnerOutput(
@@ -256,12 +262,12 @@ class Node:
             ),
         )
 
-    def heard(self) -> tuple[Report, ...]:
-        """What the engine told since it was last asked."""
+    def take_reports(self) -> tuple[Report, ...]:
+        """The KV events that the engine reported since the last call."""
         return () if self.listener is None else self.listener.reports()
 
     def refresh(self) -> None:
-        """Read the scheduler off again."""
+        """Read the scheduler again."""
         before = self.engine
         after = view.engine(self.scheduler, self.names, before, self.known)
         steps = tuple(shares for _, shares in self.queue)

@@ -1,8 +1,8 @@
-"""Live KV transfers that the receiver reads (NIXL pull): what each event does to them.
+"""Live KV transfers with NIXL pull, where the receiver reads: the effect of each event on them.
 
-A transfer is known by the key of `follow_up_turns`: the request, or its reverse transfer from D to
-P. Each method takes the state as it was, moves what a worker would move, reports it to the
-schedulers, and gives the state with the transfer as it is now.
+The key of a transfer is the name of the request, or the name of its reverse transfer from D to P
+(see `follow_up_turns`). Each method takes the state, copies what a worker would copy, reports it to
+the schedulers, and returns the state with the changed transfer.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,8 @@ class Pull:
         return state.with_transfer(key, Transfer(key, Phase.OFFERED, tokens, lists))
 
     def started(self, state: State, node: Node, requests: Mapping[str, Any]) -> State:
-        """A worker gets the requests to read, or to notify the sender that it need not."""
+        """A worker gets the requests to read, or those whose sender it notifies that no read is
+        needed."""
         for name, meta in requests.items():
             key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
             transfer = state.transfer(key)
@@ -76,7 +77,7 @@ class Pull:
         return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
 
     def done(self, state: State, key: str) -> State:
-        """A read has ended well, or the sender was notified."""
+        """A read has succeeded, or the sender was notified."""
         transfer = state.transfer(key)
         source, sent, sink, taken = follow_up_turns.parties(self.cluster, key)
         p, d = self.nodes[source.name], self.nodes[sink.name]
@@ -91,7 +92,7 @@ class Pull:
         return state
 
     def failed(self, state: State, key: str) -> State:
-        """A read has failed, and its receiver is told so."""
+        """A read has failed, and its receiver gets the report."""
         transfer = state.transfer(key)
         if transfer is not None and transfer.phase == Phase.REFUSED:
             state = state.with_transfer(key, follow_up_turns.over(transfer))
@@ -117,7 +118,7 @@ class Pull:
         return state.with_transfer(request, transfer.to(Phase.RELEASING))
 
     def lease_ended(self, state: State, key: str) -> State:
-        """The sender keeps the blocks no longer."""
+        """The sender's lease has ended: it frees the blocks."""
         transfer = state.transfer(key)
         source, sent, _, _ = follow_up_turns.parties(self.cluster, key)
         self.nodes[source.name].report(finished_sending={sent})

@@ -1,8 +1,8 @@
-"""Live KV transfers where P pushes: two real workers, and what can be seen of their work.
+"""Live KV transfers with NIXL push: two real workers, and the phases of their transfers.
 
-The phase of a transfer is read off the workers and schedulers after each event. The environment
-ends writes, and lets time pass. What a scheduler has to tell its worker is told after each event,
-where vLLM waits for its next step.
+After each event the phase of a transfer is read from the workers and schedulers. The environment
+ends writes and makes time pass. A scheduler's messages reach its worker after each event; vLLM
+would send them with its next step.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, LOADING, Engine, Lists, State, Transfer
 
 ROUNDS = 3
-"""Rounds of the writers after which all words have arrived: D's, P's and D's again."""
+"""Rounds of the writers after which all messages have arrived: D's, P's and D's again."""
 
 
 class Push:
@@ -39,8 +39,8 @@ class Push:
         self.registered: dict[str, Lists] = {}
 
     def params_of_decode(self, name: str) -> dict[str, Any]:
-        """What a router that sends a request to P and D at once can tell D. P's own id of the
-        request is not among it."""
+        """The `kv_transfer_params` for D from a router that sends a request to P and D at once. P's
+        own id of the request is not included."""
         producer = self.prefill.scheduler.connector.connector_scheduler
         return FakeParams(
             do_remote_prefill=True,
@@ -53,7 +53,7 @@ class Push:
         )
 
     def stepped(self, node: Node, meta: Any) -> None:
-        """An engine's worker gets what its scheduler gave to the connector in a step."""
+        """Send the connector metadata of a step to an engine's worker."""
         for name, registration in meta.push_registrations.items():
             self.registered[name] = nixl.as_lists(registration["local_block_ids"])
         self.workers[node.cfg.name].start_load_kv(meta)
@@ -62,7 +62,7 @@ class Push:
                 worker._push_writer_loop()
 
     def idle(self, node: Node) -> None:
-        """A step that computes nothing: the connector has something to tell its worker."""
+        """Run a step that computes nothing and sends the connector metadata to the worker."""
         empty = SchedulerOutput.make_empty()
         self.stepped(node, node.scheduler.connector.build_connector_meta(empty))
 
@@ -72,19 +72,20 @@ class Push:
         self.finished[name] = tokens, nixl.as_lists(params["remote_block_ids"])
 
     def end_write(self, name: str, well: bool) -> None:
-        """All writes of a request end. A write that ends well tells D so itself."""
+        """All writes of a request end. A successful write notifies D itself."""
         p, d = self.prefill, self.decode
         for write in self._writes(name):
             if well:
                 sink = memory.copy(p.engine, d.engine, p.cfg, d.cfg, write.pairs)
                 d.worker.memory = sink.memory
                 d.engine = d.engine._replace(memory=sink.memory)
-                self.agents[1].heard.append(write.words)
+                self.agents[1].received.append(write.message)
             write.state = "DONE" if well else "ERR"
         self._report()
 
     def let_time_pass(self, name: str, waits_in_vain: bool) -> None:
-        """P's lease on a request is over, and D's deadline too where no write can come."""
+        """End P's lease on a request, and D's deadline where no write can come
+        (`waits_in_vain`)."""
         leases = self._writer()._reqs_to_send
         if name in leases:
             leases[name] = 0.0
@@ -95,21 +96,21 @@ class Push:
         self._report()
 
     def _report(self) -> None:
-        """Both engines take what their workers report, D first."""
+        """Both schedulers receive the reports of their workers, D first."""
         self.idle(self.decode)
         for node in (self.decode, self.prefill):
-            told = self.workers[node.cfg.name].get_transfer_results()
-            said = {
-                "finished_recving": told.finished_recving,
-                "failed_recving": told.failed_recving,
-                "finished_sending": told.finished_sending,
+            results = self.workers[node.cfg.name].get_transfer_results()
+            finished = {
+                "finished_recving": results.finished_recving,
+                "failed_recving": results.failed_recving,
+                "finished_sending": results.finished_sending,
             }
-            if any(said.values()):
-                node.report(**{kind: names for kind, names in said.items() if names})
+            if any(finished.values()):
+                node.report(**{kind: names for kind, names in finished.items() if names})
         self.idle(self.prefill)
 
     def seen(self, state: State) -> State:
-        """The state with the transfers as they are."""
+        """The state with the current transfers."""
         for job in self.cluster.jobs:
             state = state.with_transfer(job.name, self._seen(job.name))
         return state
@@ -132,7 +133,7 @@ class Push:
         return self._awaited(name, self.decode.engine)
 
     def _awaited(self, name: str, decode: Engine) -> Transfer | None:
-        """What D may still register."""
+        """The transfer of a request that D may still register."""
         if decode.find(name) is None:
             return None
         params = self.decode.scheduler.requests[name].kv_transfer_params

@@ -1,9 +1,9 @@
-"""The worker's half of the real NIXL push connector, on agents that carry nothing by themselves.
+"""The worker side of the real NIXL push connector, with agents that transfer nothing by themselves.
 
-The worker is not started (it would open a side channel and register memory), but its own methods
-run: what an engine's step gives it, the writer's loop one round at a time, the lists it pairs, the
-notifications it makes of them, and what it reports. Symbolic are NIXL's agents and descriptors, and
-the handshake, which has taken place.
+The worker is not started, because it would open a side channel and register memory. Its own methods
+run: they take the connector metadata of a step, run the writer's loop one round at a time, pair the
+block lists, make the notifications, and report. NIXL's agents and descriptors are symbolic, and so
+is the handshake, which counts as done.
 """
 
 import queue
@@ -18,11 +18,11 @@ from kvproof.model import config
 from kvproof.model.state import Lists
 
 RANK = (0, 0)
-"""The only rank of either side: pipeline and tensor."""
+"""The only rank of each side: pipeline and tensor."""
 
 
 class Blocks(Fake, list[int]):
-    """Descriptors of blocks: their ids in a row. `lists` has them by group."""
+    """Descriptors of blocks: their ids in one list. `lists` has the ids by group."""
 
     def __init__(self, lists: Lists) -> None:
         super().__init__(block for group in lists for block in group)
@@ -30,30 +30,31 @@ class Blocks(Fake, list[int]):
 
 
 class Write(Fake):
-    """A posted write: D's and P's kernel blocks by group, and the words D gets at its end. `state`
-    is what NIXL says of it."""
+    """A posted write: D's and P's kernel blocks by group, and the message that D gets at its end.
+    `state` is NIXL's state of the write."""
 
-    def __init__(self, ours: Lists, theirs: Lists, words: bytes) -> None:
+    def __init__(self, ours: Lists, theirs: Lists, message: bytes) -> None:
         self.pairs = tuple(zip(theirs, ours, strict=True))
-        self.words = words
+        self.message = message
         self.state = "PROC"
 
 
 class Agent(Fake):
-    """Stands for NIXL's own agent. It keeps what was posted; the environment says how it ends."""
+    """A stand-in for NIXL's agent. It keeps the posted writes; the environment decides how they
+    end."""
 
     def __init__(self) -> None:
         self.peer = self
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.writes: dict[int, Write] = {}
         self.posted = 0
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
-        heard, self.heard = self.heard, []
-        return {"peer": heard}
+        received, self.received = self.received, []
+        return {"peer": received}
 
     def send_notif(self, _agent: str, notif_msg: bytes) -> None:
-        self.peer.heard.append(notif_msg)
+        self.peer.received.append(notif_msg)
 
     def make_prepped_xfer(
         self, _kind: str, _mine: Any, ours: Blocks, _side: Any, theirs: Blocks, notif_msg: bytes
@@ -76,7 +77,7 @@ class Agent(Fake):
 
 
 class _OneRound(Fake):
-    """Stands for the event that stops the writer: it lets the loop go round once."""
+    """A stand-in for the event that stops the writer: the loop runs one round."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -89,7 +90,7 @@ class _OneRound(Fake):
 
 
 class _NoWait(Fake, threading.Event):
-    """Stands for the event that wakes the writer: it is awake."""
+    """A stand-in for the event that wakes the writer: it is always set."""
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
         return True
@@ -117,7 +118,7 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
     made._is_hma_required = any(g.kind != "full" for g in cfg.groups)
     made._transfer_layer_group_ids, made._uses_region_group_mapping = (), False
     made.region_group_ids = list(range(len(cfg.groups)))
-    # The handshake has taken place, and nobody is forgotten.
+    # The handshake counts as done, and no peer is removed.
     made._remote_agents = {peer.name: {RANK: peer.name}}
     made._handshake_lock, made._handshake_futures = threading.RLock(), {}
     made._engine_ttl, made._engine_last_active = 0, {}
@@ -142,7 +143,7 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
 
 
 def _without_work(made: Any) -> None:
-    """What the constructors set: nothing is under way."""
+    """Set the attributes that the constructors set: no transfer is in progress."""
     made._recving_metadata, made._reqs_to_send = {}, {}
     made._recving_transfers, made._sending_transfers = defaultdict(list), defaultdict(list)
     made._recv_failures, made._send_failures, made._reqs_to_process = set(), set(), set()

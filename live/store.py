@@ -1,8 +1,9 @@
-"""A store-type connector for vLLM: the environment of an engine with a store, as in `model.store`.
+"""A store-type connector for vLLM: the environment of an engine with a store, as in the reference's
+`features.store`.
 
-It stands on vLLM's own base class and is loaded by vLLM's own factory. It answers the scheduler in
-the same step and nothing waits; its worker's half is `Worker.load`. What it holds is told by the
-adapter, since there is no KV to be saved. vLLM's example of a store takes no hybrid caches.
+It extends vLLM's base class, and vLLM's factory loads it. It answers the scheduler in the same
+step, so no request waits; its worker side is `Worker.load`. The adapter sets the prefixes that it
+has, because there is no KV to save. vLLM's own example of a store does not support hybrid caches.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ from kvproof.model.state import Table
 
 
 class Load(NamedTuple):
-    """Fill the blocks of a request, so many tokens after its local hit."""
+    """Fill the blocks of a request with `external` tokens after its local `hit` (both in
+    tokens)."""
 
     request: str
     tables: tuple[Table, ...]
@@ -28,14 +30,14 @@ class Load(NamedTuple):
 
 
 class Loads(KVConnectorMetadata):  # type: ignore[misc]
-    """What the worker has to load before the step runs."""
+    """The loads of the worker before the step runs."""
 
     def __init__(self, loads: tuple[Load, ...]) -> None:
         self.loads = loads
 
 
 class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """The scheduler's half of a store. `stored` are the prefixes it can bring."""
+    """The scheduler side of a store. `stored` has the prefixes that it can load."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -46,13 +48,13 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
-        """Tokens beyond the local hit, which are there in the same step."""
+        """The number of tokens after the local hit that the store loads in the same step."""
         self.hits[request.request_id] = num_computed_tokens
         tokens = "".join(map(chr, request.all_token_ids))
         return max(store.offered(self.stored, tokens) - num_computed_tokens, 0), False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """The request has its blocks: remember which to fill."""
+        """Record the blocks of the request to fill."""
         if num_external_tokens:
             tables = tuple(tuple(ids) for ids in blocks.get_block_ids())
             hit = self.hits[request.request_id]
@@ -64,7 +66,8 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         return Loads(loads)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        """Blocks may be freed at once: what is stored was copied in its step."""
+        """Blocks may be freed at once, because the store copied their content in the step that
+        computed it."""
         return self.request_finished_all_groups(request, block_ids)
 
     def request_finished_all_groups(

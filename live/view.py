@@ -1,4 +1,4 @@
-"""Reads a real scheduler off into a `model.state.Engine`. Reads only."""
+"""Reads a real scheduler into a `model.state.Engine` and changes nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _STATUS = {
 
 
 class Names:
-    """Prefixes by block hash: every hash that a request of this engine has ever had."""
+    """Prefixes by block hash, for each hash that a request of this engine ever had."""
 
     def __init__(self, cfg: config.Engine) -> None:
         self.cfg = cfg
@@ -29,7 +29,7 @@ class Names:
         self.known: dict[str, int] = {}
 
     def learn(self, request: Any, text: str) -> None:
-        """Note the hashes of a request whose tokens read `text`."""
+        """Record the hashes of a request with the tokens `text`."""
         hashes = request.block_hashes
         if self.known.get(request.request_id) == len(hashes):
             return
@@ -44,11 +44,12 @@ class Names:
                     self.prefixes[index, bytes(whole[position])] = text[:end]
 
     def forget_length(self, name: str) -> None:
-        """The tokens of a request are others now, though perhaps not more."""
+        """Read the hashes of a request again: its tokens changed, and their number may be the
+        same."""
         self.known.pop(name, None)
 
     def key(self, block_hash: Any) -> Key:
-        """The key a block hash with group stands for; an unknown one is shown as itself."""
+        """The key for a block hash with its group; an unknown hash is shown as itself."""
         group = get_group_id(block_hash)
         value = get_block_hash(block_hash)
         return group, self.prefixes.get((group, bytes(value)), f"unknown {value.hex()[:8]}")
@@ -65,7 +66,7 @@ def cached(scheduler: Any, names: Names) -> state.Cached:
 
 
 def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
-    """Reference counts and keys. The null block's count is not kept by vLLM."""
+    """Reference counts and keys. vLLM does not maintain the count of the null block."""
     pool = scheduler.kv_cache_manager.block_pool
     further: Mapping[int, Any] = adapt.further_hashes(pool, names.cfg.partial_block_hits)
     return tuple(
@@ -82,7 +83,7 @@ _QUEUES: dict[type, tuple[str, ...]] = {}
 
 
 def queues(scheduler: Any) -> list[Any]:
-    """The queues of requests that wait; which of them there are depends on the release."""
+    """The queues of waiting requests; a release has one or several."""
     kind = type(scheduler)
     if kind not in _QUEUES:
         found = vars(scheduler).items()
@@ -91,15 +92,16 @@ def queues(scheduler: Any) -> list[Any]:
 
 
 def misqueued(scheduler: Any, request: Any) -> bool:
-    """Whether the scheduler has a request in other queues than its status says. Who waits is in one
-    of the waiting queues, who runs or has finished is in none; `running` is read by itself."""
+    """Whether the scheduler queues of a request do not match its status. A waiting request is in
+    exactly one of the waiting queues; a running or finished request is in none. `running` is read
+    separately."""
     times = sum(1 for queue in queues(scheduler) for other in queue if other is request)
     waits = request.status != RequestStatus.RUNNING
     return times != (waits and not RequestStatus.is_finished(request.status))
 
 
 def status(scheduler: Any, request: Any) -> str:
-    """The status in the model's words."""
+    """The status, by the model's name."""
     name = request.request_id
     if misqueued(scheduler, request):
         return state.MISQUEUED
@@ -118,21 +120,22 @@ def status(scheduler: Any, request: Any) -> str:
 
 
 def prompt_of(live: Any, known: Request) -> str:
-    """The prompt. That of a session grows by what vLLM keeps of its answers: it is read in full."""
+    """The prompt. The prompt of a session grows by the answers that vLLM keeps, so it is read from
+    vLLM."""
     if getattr(live, "resumable", False):
         return "".join(map(chr, live.prompt_token_ids))
     return known.prompt[: live.num_prompt_tokens]
 
 
 def text_of(live: Any, known: Request) -> str:
-    """The tokens of a request, with those of its prompt that it was told before they are used."""
+    """The tokens of a request. Before the first output this is the whole prompt as sent."""
     if len(live.output_token_ids) == 0:
         return known.prompt
     return known.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
 
 
 def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Request:
-    """One request. `known` holds what vLLM does not keep: the job, and its last admission."""
+    """One request. `known` has what vLLM does not keep: the job, and the last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id
     tables = tuple(tuple(b.block_id for b in m.req_to_blocks.get(name, ())) for m in managers)
@@ -161,8 +164,8 @@ def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Re
 
 
 def fates(scheduler: Any, name: str, shares: Sequence[Flight]) -> list[Flight]:
-    """A request's shares of the steps in flight, oldest first, with what will become of each: vLLM
-    counts the tokens of steps before a preemption as stale."""
+    """A request's parts of the steps in flight, oldest first, with the fate of each: vLLM counts
+    the tokens of steps before a preemption as stale."""
     live = scheduler.requests.get(name)
     if live is None or RequestStatus.is_finished(live.status):
         return [share._replace(fate=state.VOID) for share in shares]
@@ -178,7 +181,7 @@ def fates(scheduler: Any, name: str, shares: Sequence[Flight]) -> list[Flight]:
 def in_flight(
     scheduler: Any, steps: Sequence[tuple[Flight, ...]]
 ) -> tuple[tuple[Flight, ...], ...]:
-    """The steps in flight, as the scheduler will take their outputs."""
+    """The steps in flight, with the fate of each output."""
     names = {share.request for step in steps for share in step}
     left = {
         name: fates(scheduler, name, [f for step in steps for f in step if f.request == name])
@@ -188,7 +191,7 @@ def in_flight(
 
 
 def deferred(scheduler: Any) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Lists of blocks that wait for steps to end, with how many they wait for."""
+    """Lists of blocks that wait for steps to end, each with the number of these steps."""
     done, deferred_frees = adapt.deferred_frees(scheduler)
     waiting = (
         (fence - done, tuple(b.block_id for b in blocks if not b.is_null))
@@ -198,14 +201,14 @@ def deferred(scheduler: Any) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 
 def pending(scheduler: Any) -> tuple[tuple[str, int], ...]:
-    """Placeholders by request. One that has finished samples no more."""
+    """The number of placeholders by request. A finished request has none."""
     held = (r for r in scheduler.requests.values() if not RequestStatus.is_finished(r.status))
     counts = ((r.request_id, r.num_output_placeholders) for r in held)
     return tuple(sorted((name, count) for name, count in counts if count))
 
 
 def _states_of(request: Request, states: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The blocks of the states of a request that goes on."""
+    """The state blocks of a request that is not finished."""
     gone = not request.tables or request.status == state.SENDING
     return () if gone else states.get(request.id, ())
 
@@ -213,8 +216,8 @@ def _states_of(request: Request, states: Mapping[str, tuple[int, ...]]) -> tuple
 def with_drafts(
     scheduler: Any, engine: state.Engine, output: Any, states: Mapping[str, tuple[int, ...]]
 ) -> state.Engine:
-    """The engine with the drafts of each request, waiting or being verified, and with the blocks of
-    its states, which the worker knows. What fills a step up to its width is no draft."""
+    """The engine with the draft tokens of each request, waiting or being verified, and with its
+    state blocks, which the worker knows. Padding tokens of a step are not drafts."""
     verified = output.scheduled_spec_decode_tokens if output else {}
     running = output.num_scheduled_tokens if output else {}
     requests = []
@@ -229,9 +232,9 @@ def with_drafts(
 def with_placeholder_drafts(
     scheduler: Any, engine: state.Engine, states: Mapping[str, tuple[int, ...]]
 ) -> state.Engine:
-    """The engine with the drafts that the next step of each request is to verify, and with the
-    blocks of its states. Where steps overlap, the scheduler knows how many drafts there will be,
-    and no more. Those of a request that has finished are left as they are."""
+    """The engine with the number of draft tokens that the next step of each request will verify,
+    and with its state blocks. Where steps overlap, the scheduler knows only the number of drafts. A
+    finished request has 0."""
     requests = []
     for request in engine.requests:
         live = scheduler.requests[request.id]
@@ -243,7 +246,7 @@ def with_placeholder_drafts(
 def engine(
     scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
 ) -> state.Engine:
-    """The whole engine. Memory and the step in flight are the adapter's."""
+    """The whole engine. Memory and the step in flight come from the adapter."""
     pool = scheduler.kv_cache_manager.block_pool
     for live in scheduler.requests.values():
         names.learn(live, text_of(live, known[live.request_id]))

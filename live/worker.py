@@ -1,9 +1,9 @@
-"""A symbolic worker: it carries out real `SchedulerOutput`s on symbolic memory.
+"""A symbolic worker: it executes real `SchedulerOutput`s on symbolic memory.
 
-It keeps its own block tables from what the scheduler sends, as a model runner does, and never
-looks into the scheduler. What a step reads and writes is the model's `memory.run`: the semantics
-of attention and of a state are the same for both machines. Where the state of a request with drafts
-is, it reckons as the runner does, from columns of its own table.
+It keeps its own block tables from the scheduler's outputs, as a model runner does, and never reads
+the scheduler. The model's `memory.run` computes what a step reads and writes, so attention and
+states have the same semantics in both machines. With drafts, the worker computes the position of a
+state from its own table, as the model runner does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 Reads = tuple[Read, ...]
 Accepted = Mapping[str, int]
-"""Requests of which drafts were accepted, and how many."""
+"""The number of accepted draft tokens by request."""
 
 
 class Worker:
-    """One engine's model runner, without a model. `states` has, by request and group, the block
-    with the state of the computed tokens; only an engine with a drafter keeps it."""
+    """One engine's model runner, without weights. `states` has, by request and group, the block
+    with the state of the computed tokens; it is used only with a drafter."""
 
     def __init__(self, cfg: config.Engine) -> None:
         self.cfg = cfg
@@ -37,21 +37,21 @@ class Worker:
         self.lengths: dict[str, int] = {}
 
     def _update_lengths(self, output: Any) -> None:
-        """Tokens of each request, those it sampled here among them. What the scheduler counts on is
-        less where it has thrown a token away."""
+        """Update the number of tokens of each request, sampled ones included. The scheduler's
+        number is lower where it discarded a token."""
         for new in output.scheduled_new_reqs:
             ids = new.prompt_token_ids if new.prompt_embeds is None else new.prompt_embeds
             self.prompts[new.req_id] = len(ids)
             self.lengths[new.req_id] = len(new.prefill_token_ids or ids)
         cached = output.scheduled_cached_reqs
         for name, sampled in zip(cached.req_ids, cached.num_output_tokens, strict=True):
-            told = self.prompts[name] + sampled
+            total = self.prompts[name] + sampled
             if name in cached.resumed_req_ids:
-                self.lengths[name] = told
-            self.lengths[name] = min(self.lengths[name], told)
+                self.lengths[name] = total
+            self.lengths[name] = min(self.lengths[name], total)
 
     def _samples(self, output: Any) -> dict[str, bool]:
-        """Whether each scheduled request reaches the end of its tokens, and samples another one
+        """Whether each scheduled request reaches the end of its tokens, and so samples a new one
         (`GPUModelRunner.discard_request_mask`)."""
         starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
         cached = output.scheduled_cached_reqs
@@ -64,7 +64,7 @@ class Worker:
         return samples
 
     def _ahead(self, output: Any, name: str) -> int:
-        """Tokens of a request that a step computes beyond those that are known or pending."""
+        """Tokens of a request that a step computes after its known and pending tokens."""
         return len(output.scheduled_spec_decode_tokens.get(name, ()))
 
     def _update_tables(self, output: Any) -> None:
@@ -87,7 +87,7 @@ class Worker:
         ).memory
 
     def load(self, loads: "Iterable[Load]", requests: dict[str, state.Request]) -> None:
-        """A store fills the blocks that its scheduler side was given, before the step runs."""
+        """Fill the blocks of loads from a store, before the step runs."""
         engine = state.Engine(self.cfg.name, (), (), memory=self.memory)
         for name, tables, hit, external in loads:
             request = requests[name]._replace(tables=tables, hit=hit, external=external)
@@ -108,9 +108,9 @@ class Worker:
         requests: dict[str, state.Request],
         waiting: Mapping[str, int] | None = None,
     ) -> tuple[tuple[Read, ...], tuple[Flight, ...]]:
-        """Take in one step and run it: what was read, and each request's share of it. `requests`
-        gives the tokens of each scheduled request. Those that are `waiting` for a step ahead, which
-        may reject so many drafts of them, are run later (see `run`)."""
+        """Execute one step. Returns its reads, and each request's part of it. `requests` has the
+        tokens of each scheduled request. Requests in `waiting` wait for an earlier step, which may
+        reject at most that number of their draft tokens; they are executed later (see `run`)."""
         self._update_tables(output)
         self._update_lengths(output)
         self._copy_blocks(output)
@@ -132,11 +132,11 @@ class Worker:
         return self._run(batch), tuple(shares)
 
     def run(self, requests: Mapping[str, state.Request], shares: Iterable[Flight]) -> Reads:
-        """Run the shares of a step that had to wait: what was read."""
+        """Execute the parts of a step that had to wait. Returns the reads."""
         return self._run([(self._seen(requests[s.request]), s.tokens) for s in shares])
 
     def placed(self, request: state.Request, share: Flight, rejected: int) -> Flight:
-        """A share of a step, now that it is known that so many drafts before it were rejected."""
+        """A part of a step, after `rejected` draft tokens before it were rejected."""
         request = self._seen(request._replace(computed=request.computed - rejected))
         return share._replace(blocks=memory.used(self.cfg, request, share.tokens))
 
@@ -148,9 +148,10 @@ class Worker:
     def accept(
         self, requests: Mapping[str, state.Request], shares: Iterable[Flight], drafts: Accepted
     ) -> None:
-        """After sampling: so many drafts of each request of the step were right. `requests` have
-        computed what the step did. One that was preempted since has lost its blocks, and how many
-        tokens it has is told when it comes back."""
+        """Update tokens and states after sampling. `drafts` has the number of accepted draft tokens
+        of each request; `requests` includes the computed tokens of the step. A request that was
+        preempted since then has lost its blocks; the scheduler sends its number of tokens when it
+        resumes."""
         if not self.cfg.drafts:
             return
         for share in shares:

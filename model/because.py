@@ -1,14 +1,15 @@
-"""Why something does not hold: facts that contradict each other, and what they are about."""
+"""Why a check does not hold: facts that contradict each other, and what they are about."""
 
 from typing import NamedTuple, TypeAlias
 
 Reasons: TypeAlias = tuple[str, ...]
-"""Facts that contradict each other, in the order in which a reader should hear them."""
+"""Facts that contradict each other, in reading order."""
 
 
 class About(NamedTuple):
-    """What a finding is about, as far as it is about one thing: names of an engine and a request,
-    the number of a cache group, the id of a block, a cached prefix."""
+    """What a finding is about: the name of an engine, the name of a request, the index of a cache
+    group, the id of a block, a cached prefix. A field is empty or None where the finding is not
+    about one such thing."""
 
     engine: str = ""
     request: str = ""
@@ -16,8 +17,8 @@ class About(NamedTuple):
     block: int | None = None
     prefix: str = ""
 
-    def said(self) -> dict[str, str | int]:
-        """What it says, by name."""
+    def by_name(self) -> dict[str, str | int]:
+        """The fields that are set, by name."""
         return {name: value for name, value in self._asdict().items() if value not in ("", None)}
 
 
@@ -29,5 +30,5 @@ class Because(NamedTuple):
 
 
 def because(*reasons: str, **about: object) -> Because:
-    """Reasons in order, and by name what they are about (see `About`)."""
+    """Reasons in order, and the fields of `About` by name."""
     return Because(reasons, About(**about))  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""What a choice did to a request's blocks, told by its tables before and after.
+"""How a choice changed a request's blocks, computed from its block tables before and after.
 
-Lists have one entry a group. `()` in place of tables is a request without blocks, and in place of
-lists it is nothing said.
+Lists have one entry for each group. `()` as tables means a request without blocks; `()` as lists
+means that nothing is recorded.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ def gained(before: Lists, after: Lists) -> Lists:
 
 
 def freed(before: Lists, after: Lists) -> Lists:
-    """The blocks that each table has lost, in the order released: the tail first."""
+    """The blocks that each table has lost, in the order freed: the tail first."""
     after = after or ((),) * len(before)
     return tuple(blocks[::-1] for blocks in gained(after, before))
 
 
 def taken(before: Lists, after: Lists, copies: Sequence[tuple[int, int, int]]) -> Lists:
     """The blocks that each group took. A copy of a running state is in no table: it is the first
-    that its group took. `copies` are the group, the block copied, and the copy."""
+    block that its group took. `copies` has tuples of group, source block and target block."""
     lists = gained(before, after)
     return tuple(
         (*(c for group, _, c in copies if group == index and c not in blocks), *blocks)
@@ -36,14 +36,15 @@ def taken(before: Lists, after: Lists, copies: Sequence[tuple[int, int, int]]) -
 
 
 def split(tables: Lists, hits: Sequence[int]) -> tuple[Lists, Lists]:
-    """The tables of an admission in two: as many entries as the hit has, and the blocks after."""
+    """The tables of an admission, split in two: the entries of the hit (`hits` has their number for
+    each group), and the blocks after them."""
     given = tuple(table[:n] for table, n in zip(tables, hits, strict=True))
     rest = (table[n:] for table, n in zip(tables, hits, strict=True))
     return given, tuple(tuple(b for b in table if b != NULL) for table in rest)
 
 
 def both(one: Lists, other: Lists) -> Lists:
-    """Two lists a group as one."""
+    """Two lists for each group, joined into one."""
     if not one or not other:
         return one or other
     return tuple((*a, *b) for a, b in zip(one, other, strict=True))

@@ -1,4 +1,4 @@
-"""A known deviation: where a vLLM is known to leave the spec, and how that is recognised."""
+"""A known deviation: where a vLLM is known to deviate from the spec, and how it is recognised."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ AtWork = Callable[[Cluster, Step, About], bool]
 class Deviation:
     """One known deviation.
 
-    `name` is that of its finding, which has the trace. `says` tells in one sentence what vLLM does.
-    `signatures` are those of the findings that tell of it. `at_work` says whether its cause is
-    there: whether what a finding is about is, at this step, in the circumstances that the deviation
-    needs. A finding is explained only where both fit.
+    `name` is the name of its folder in `findings/`, which has the trace. `says` is one sentence:
+    what vLLM does. `signatures` has the signatures of the findings that it explains. `at_work` says
+    whether its cause is present at a step, for the engine or request that a finding is about. It
+    explains a finding only where the signature matches and the cause is present.
     """
 
     name: str
@@ -27,5 +27,5 @@ class Deviation:
     at_work: AtWork
 
     def explains(self, cluster: Cluster, step: Step, found: Signature, about: About) -> bool:
-        """Whether a finding with this signature tells of this deviation."""
+        """Whether this deviation explains a finding with this signature."""
         return found in self.signatures and self.at_work(cluster, step, about)

@@ -1,11 +1,12 @@
-"""What can be wrong: the input, an event that the spec forbids, the adapter of vLLM."""
+"""The errors of kvproof: bad input, an event that the spec forbids, an adapter that does not fit
+vLLM."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UsageError(Exception):
-    """Bad input. The message is two sentences: what is wrong, and what to write instead."""
+    """Bad input. The message is two sentences: what is wrong, and what to use instead."""
 
 
 class NotAllowed(Exception):
@@ -17,15 +18,15 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
     hint = near[0] if near else ", ".join(names)
-    return UsageError(f"There is no {what} named {name!r}. Write {hint} instead.")
+    return UsageError(f"There is no {what} named {name!r}. Use {hint} instead.")
 
 
 class AdapterDrift(BaseException):
-    """The adapter does not fit the vLLM that is there: nothing is said about vLLM. `why` says what
-    is missing, `entry` names it as the table of the contract does.
+    """The adapter does not fit the installed vLLM; this is no statement about vLLM's behaviour.
+    `why` says what is missing. `entry` is its name in the table of the contract.
 
-    It is no Exception, as KeyboardInterrupt is none: no `except Exception` of vLLM swallows it, and
-    no search takes it for a failure to be shrunk.
+    Like KeyboardInterrupt, it is not an Exception: no `except Exception` in vLLM catches it, and no
+    search shrinks it as a failure.
     """
 
     def __init__(self, why: str, entry: str = "") -> None:

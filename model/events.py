@@ -1,26 +1,27 @@
 """The event vocabulary, the same for the model and for live vLLM.
 
-A *stimulus* is an event as the environment gives it. `Schedule` is a stimulus without `chose`;
-the machine fills in what its scheduler chose, and the filled-in event is what a trace holds.
+A *stimulus* is an event as the environment sends it. A `Schedule` stimulus has no `chose`; the
+machine adds the choices of its scheduler, and a trace records the event with these choices.
 
-A choice says which blocks it took and freed. A *bare* event leaves that out: it has the decisions
-only (who, how many tokens), and a machine that takes it chooses the blocks by its own policy.
+A choice records the blocks that it took and freed. A *bare* event has no blocks, only the decisions
+(which request, how many tokens). A machine that takes a bare event chooses the blocks by its own
+policy.
 """
 
 from typing import Any, NamedTuple, TypeAlias
 
 Lists: TypeAlias = tuple[tuple[int, ...], ...]
-"""One list of block ids a group, in order. `()` means: not said."""
+"""One ordered list of block ids for each group. `()` means: not recorded."""
 
 BLOCKS = ("hit", "taken", "freed")
 """The fields of a choice that are lists of blocks."""
 
 
 class Admit(NamedTuple):
-    """Give a waiting request its first blocks: a local hit, and tokens a connector will bring.
+    """Admit a waiting request, with a local hit and with tokens that a connector will load.
 
-    `hit` are the cached blocks it was given, in table order, null where it needs none; `taken` the
-    free blocks for what the connector brings, in the order taken.
+    `hit` are the cached blocks of the hit, in table order, null where the request needs no block.
+    `taken` are the free blocks for the connector's tokens, in the order taken.
     """
 
     request: str
@@ -31,16 +32,17 @@ class Admit(NamedTuple):
 
 
 class FinishLoad(NamedTuple):
-    """Take over a finished load: its blocks may be cached now (or are dropped if it failed).
-    What is dropped is `freed`, in the order released."""
+    """Finish a load: cache its blocks, or free them if the load failed. `freed` are the freed
+    blocks, in the order freed."""
 
     request: str
     freed: Lists = ()
 
 
 class Compute(NamedTuple):
-    """Schedule the next tokens of a request. It frees the blocks that its computed tokens have left
-    behind, in the order released, then takes those it lacks. A block for a copy is taken, too."""
+    """Schedule the next tokens of a request. The request first frees the blocks that its computed
+    tokens no longer need (`freed`, in the order freed), then takes the missing blocks (`taken`). A
+    block for a copy is in `taken`, too."""
 
     request: str
     tokens: int
@@ -49,8 +51,9 @@ class Compute(NamedTuple):
 
 
 class Preempt(NamedTuple):
-    """Take all blocks from a running request, because `needy` does not fit; it starts over. `freed`
-    are the blocks that `needy` has left behind, then all of the request's, as released."""
+    """Preempt a running request, because `needy` does not fit: free all its blocks; it starts over.
+    `freed` are the blocks that `needy` no longer needs, then all blocks of the preempted request,
+    in the order freed."""
 
     request: str
     needy: str
@@ -58,8 +61,8 @@ class Preempt(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Let go of the blocks that a request's computed tokens have left behind, though it does not
-    fit and nobody is preempted for it."""
+    """Free the blocks that a request's computed tokens no longer need, although the request does
+    not fit and no other request is preempted."""
 
     request: str
     freed: Lists = ()
@@ -69,14 +72,14 @@ Choice: TypeAlias = Admit | FinishLoad | Compute | Preempt | Release
 
 
 class Submit(NamedTuple):
-    """A job arrives at an engine (on D: with what P says of its blocks)."""
+    """A job arrives at an engine (on D: with P's `kv_transfer_params`)."""
 
     engine: str
     request: str
 
 
 class Schedule(NamedTuple):
-    """One scheduler step. The worker runs it at once: all reads and writes of its tokens."""
+    """One scheduler step. The worker executes it at once: all reads and writes of its tokens."""
 
     engine: str
     chose: tuple[Choice, ...] | None = None
@@ -84,8 +87,8 @@ class Schedule(NamedTuple):
 
 class Complete(NamedTuple):
     """The step's output reaches the scheduler: tokens are sampled, requests finish. `accepted` has
-    the requests of which drafts were accepted, in the order of the step, and how many. `failed` is
-    the request for which a store could not bring what this step loaded (see `failed_load`)."""
+    the number of accepted draft tokens of each request that has some, in the order of the step.
+    `failed` is the request whose load from a store failed in this step (see `failed_load`)."""
 
     engine: str
     accepted: tuple[tuple[str, int], ...] = ()
@@ -93,66 +96,66 @@ class Complete(NamedTuple):
 
 
 class TransferDone(NamedTuple):
-    """All blocks of a transfer are copied, or none is needed, and both sides know."""
+    """All blocks of a transfer are copied, or none is needed, and both sides have the report."""
 
     request: str
 
 
 class TransferFail(NamedTuple):
-    """D could not read; its load has failed. P is not told."""
+    """The read failed, so D's load has failed. P receives no report."""
 
     request: str
 
 
 class TransferLost(NamedTuple):
-    """The end of a read will never be reported."""
+    """No report of this read's end will arrive."""
 
     request: str
 
 
 class Abort(NamedTuple):
-    """The user gives up a request on an engine."""
+    """The user aborts a request on an engine."""
 
     engine: str
     request: str
 
 
 class LeaseExpire(NamedTuple):
-    """P gives up waiting for D to read a request's blocks."""
+    """P's lease on a request's blocks ends: P no longer waits for D to read them."""
 
     request: str
 
 
 class Continue(NamedTuple):
-    """The next part of a session's prompt arrives, or word that there is none."""
+    """The next part of a session's prompt arrives, or the user ends the session."""
 
     engine: str
     request: str
 
 
 class StrayReport(NamedTuple):
-    """A connector's worker reports the end of a transfer once more, or after its request is gone:
-    D's that it has received, P's that it has sent."""
+    """A connector's worker reports the end of a transfer a second time, or after the request was
+    removed. D's worker reports a finished receive, P's a finished send."""
 
     engine: str
     request: str
 
 
 class Evict(NamedTuple):
-    """The cache entry of a free block is dropped."""
+    """The cache entry of a free block is removed."""
 
     engine: str
     block: int
 
 
 class ResetPrefixCache(NamedTuple):
-    """All cache entries of an idle engine are dropped."""
+    """All cache entries of an idle engine are removed."""
 
     engine: str
 
 
 class ResetRunning(NamedTuple):
-    """All running requests are preempted, and all cache entries are dropped."""
+    """All running requests are preempted, and all cache entries are removed."""
 
     engine: str
 
@@ -206,47 +209,48 @@ for _kind in (*EVENTS.values(), *CHOICES.values()):
 
 
 def stimulus(event: Event) -> Event:
-    """The event as the environment gave it."""
+    """The event as the environment sends it."""
     return event._replace(chose=None) if isinstance(event, Schedule) else event
 
 
 def bare_choice(choice: Choice) -> Choice:
-    """What a choice decided, without the blocks."""
-    unsaid: dict[str, Any] = {name: () for name in BLOCKS if getattr(choice, name, ())}
-    return choice._replace(**unsaid) if unsaid else choice
+    """The choice without its blocks."""
+    unrecorded: dict[str, Any] = {name: () for name in BLOCKS if getattr(choice, name, ())}
+    return choice._replace(**unrecorded) if unrecorded else choice
 
 
 def bare(event: Event) -> Event:
-    """What an event decided, without the blocks."""
+    """The event without the blocks of its choices."""
     if not isinstance(event, Schedule) or event.chose is None:
         return event
     return event._replace(chose=tuple(map(bare_choice, event.chose)))
 
 
-def told_alike(recorded: Event, event: Event) -> bool:
-    """Whether an event is one that was recorded, as far as that says which blocks were meant."""
-    return recorded == as_told(recorded, event)
+def matches_recorded(recorded: Event, event: Event) -> bool:
+    """Whether an event equals a recorded one. Blocks are compared only where the record has
+    them."""
+    return recorded == as_recorded(recorded, event)
 
 
-def as_told(recorded: Event, event: Event) -> Event:
-    """The event without the blocks that a recorded one leaves unsaid."""
+def as_recorded(recorded: Event, event: Event) -> Event:
+    """The event without the blocks that the recorded event does not have."""
     if not isinstance(event, Schedule) or not isinstance(recorded, Schedule):
         return event
-    said, chose = recorded.chose or (), event.chose or ()
-    if len(said) != len(chose):
+    before, chose = recorded.chose or (), event.chose or ()
+    if len(before) != len(chose):
         return event
-    return event._replace(chose=tuple(map(_choice_as_told, said, chose)))
+    return event._replace(chose=tuple(map(_choice_as_recorded, before, chose)))
 
 
-def _choice_as_told(recorded: Choice, choice: Choice) -> Choice:
-    unsaid: dict[str, Any] = {
+def _choice_as_recorded(recorded: Choice, choice: Choice) -> Choice:
+    unrecorded: dict[str, Any] = {
         name: () for name in BLOCKS if name in choice._fields and not getattr(recorded, name, ())
     }
-    return choice._replace(**unsaid)
+    return choice._replace(**unrecorded)
 
 
 def describe(event: Event | Choice) -> str:
-    """One line a person can read: what was decided. The blocks are seen in what it changed."""
+    """The decisions of an event in one readable line. The state changes show the blocks."""
     if isinstance(event, Schedule):
         chose = ", ".join(describe(c) for c in event.chose or ()) or "nothing"
         return f"Schedule({event.engine}): {chose}"

@@ -1,4 +1,5 @@
-"""Events as plain data, and back. Whatever is wrong with the data, the error says what to write."""
+"""Events as plain data, and back. Each error says what is wrong with the data and what to use
+instead."""
 
 from typing import Any
 
@@ -21,7 +22,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def _choice_to_json(choice: Choice) -> dict[str, Any]:
-    """The choice as plain data; lists of blocks that it does not say are left out."""
+    """The choice as plain data, without the block lists that it does not record."""
     data = {"type": type(choice).__name__, **choice._asdict()}
     for name in BLOCKS:
         if name in data:
@@ -32,7 +33,7 @@ def _choice_to_json(choice: Choice) -> dict[str, Any]:
 
 def _build(table: dict[str, Any], what: str, data: Any) -> Any:
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
-        raise UsageError(f"{data!r} is not {what}. Write an object with a field type.")
+        raise UsageError(f"{data!r} is not {what}. Use an object with a field type.")
     kind = table.get(data["type"])
     if kind is None:
         raise unknown(what, data["type"], table)
@@ -42,7 +43,7 @@ def _build(table: dict[str, Any], what: str, data: Any) -> Any:
     except TypeError as error:
         raise UsageError(
             f"The fields of {what} {data['type']} are wrong ({error}). "
-            f"Write {', '.join(kind._fields)}."
+            f"Use the fields {', '.join(kind._fields)}."
         ) from error
     for name, value in event._asdict().items():
         number = name in ("local_hit", "external", "tokens", "block")
@@ -51,18 +52,18 @@ def _build(table: dict[str, Any], what: str, data: Any) -> Any:
         if not isinstance(value, int if number else str):
             raise UsageError(
                 f"The field {name} of {what} {data['type']} is {value!r}. "
-                f"Write {'a whole number' if number else 'a name'}."
+                f"Use {'a whole number' if number else 'a name'}."
             )
     return event
 
 
 def from_json(data: Any) -> Event:
-    """An event from plain data. Raises UsageError where it is none."""
+    """An event from plain data. Raises UsageError where the data is no event."""
     event: Event = _build(EVENTS, "an event", data)
     if isinstance(event, Schedule):
         written: Any = event.chose
         if not isinstance(written, list):
-            raise UsageError(f"A Schedule chose {event.chose!r}. Write the list of what it chose.")
+            raise UsageError(f"A Schedule chose {event.chose!r}. Use a list of choices.")
         event = event._replace(chose=tuple(map(_choice_from_json, written)))
     if isinstance(event, Complete):
         event = event._replace(accepted=_accepted(event.accepted or {}))
@@ -71,20 +72,20 @@ def from_json(data: Any) -> Event:
 
 def _choice_from_json(data: Any) -> Choice:
     choice: Choice = _build(CHOICES, "a choice", data)
-    said: dict[str, Any] = {
+    lists: dict[str, Any] = {
         name: _lists(name, data["type"], data[name]) for name in BLOCKS if name in data
     }
-    return choice._replace(**said)
+    return choice._replace(**lists)
 
 
 def _lists(name: str, kind: str, written: Any) -> Lists:
-    """Lists of blocks, one a group. Raises UsageError where they are none."""
+    """Lists of blocks, one for each group. Raises UsageError where the data is no such list."""
     lists = written if isinstance(written, list) else []
     whole = all(isinstance(b, list) and all(type(n) is int and n >= 0 for n in b) for b in lists)
     if not lists or not whole:
         raise UsageError(
             f"The field {name} of a choice {kind} is {written!r}. "
-            "Write one list of block numbers for each group, or leave it out."
+            "Use one list of block numbers for each group, or leave the field out."
         )
     return tuple(map(tuple, lists))
 
@@ -92,7 +93,7 @@ def _lists(name: str, kind: str, written: Any) -> Lists:
 def _accepted(written: Any) -> tuple[tuple[str, int], ...]:
     if not isinstance(written, dict) or not all(type(n) is int for n in written.values()):
         raise UsageError(
-            f"A Complete accepted {written!r}. Write an object with a whole number of drafts for "
+            f"A Complete accepted {written!r}. Use an object with a whole number of drafts for "
             "each request."
         )
     return tuple(written.items())

@@ -1,9 +1,9 @@
 """Ghost state after an event: a function of the observed states around it and of the event.
 
-It asks no rule of the reference, so a mistake there cannot hide here. An entry of `served` promises
-that a prompt's prefill completed and that nothing was evicted since: the record is cleared when a
-cache entry is lost or the cache is reset, and leaves out a prompt that lost one while it was still
-computed, so it never promises too much.
+It uses no rule of the reference, so that a mistake in the reference cannot hide here. An entry of
+`served` means that a prompt's prefill completed and that nothing was evicted since. The record is
+cleared when a cache entry is lost or the cache is reset. It has no entry for a prompt that lost a
+cache entry during its prefill. So it never claims too much.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from kvproof.model.step import Admission, Effects, Step
 
 
 def remembered(cluster: config.Cluster, step: Step) -> Step:
-    """The step with the ghost state of each engine that it changed, and with what was served when
-    each of its admissions looked up the cache."""
+    """The step with the ghost state of each engine that it changed, and with the prompts that were
+    served before the cache look-up of each admission."""
     before, event, effects, state = step
     if effects.admissions:
         looked_up = (
@@ -36,7 +36,7 @@ def remembered(cluster: config.Cluster, step: Step) -> Step:
 def after(
     cluster: config.Cluster, before: Engine, event: Event, effects: Effects, after: Engine
 ) -> Ghost:
-    """The ghost state of an engine after an event, from the one before it."""
+    """The ghost state of an engine after an event, from its ghost state before the event."""
     cfg = cluster.engine(before.name)
     ours = getattr(event, "engine", cluster.decode.name) == cfg.name
     lost = history.lost(before.cached, after.cached)
@@ -49,8 +49,8 @@ def after(
 
 
 def served_at(before: Engine, admission: Admission) -> tuple[Served, ...]:
-    """The prompts served and not evicted when a request looked up the cache, which may be after
-    others have taken blocks in the same step."""
+    """The prompts that were served, with nothing evicted, when a request looked up the cache. Other
+    requests may have taken blocks earlier in the same step."""
     lost = history.lost(before.cached, admission.cached)
     return () if lost else before.ghost.served
 
@@ -80,7 +80,7 @@ def _sampled_for(before: Engine, event: Complete) -> set[str]:
 
 
 def _mirror(before: Engine, effects: Effects) -> Keys:
-    """What is told of a cache is told by an event of its engine, never by one of a transfer."""
+    """Only an event of an engine reports changes of its cache, never an event of a transfer."""
     if not effects.reports:
         return before.ghost.mirror
     return replayed(before.ghost.mirror, effects.reports)
@@ -106,29 +106,32 @@ def _shared(
 
 
 def _still_there(engine: Engine, key: Key, block: int) -> bool:
-    """Whether another block is cached under the key, or this one under a longer prefix now."""
+    """Whether another block is cached under the key, or the block is now cached under a longer
+    prefix."""
     index, tokens = key
     longer = any(k[0] == index and k[1].startswith(tokens) for k in engine.blocks[block].keys)
     return longer or bool(engine.blocks_for(key))
 
 
 def _after_loss(request: Request, shared: int, evicted: list[str]) -> int:
-    """Nothing that was served is left to share. What is computed of the prompt may be gone too."""
+    """What a request shares after a cache entry was lost: nothing that was served is left. The
+    computed part of its own prompt may be evicted too."""
     computing = any(request.tables) and not request.output
     own = any(map(request.prompt.startswith, evicted))
     return PREFIX_EVICTED if computing and (own or shared == PREFIX_EVICTED) else 0
 
 
 def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admission) -> int:
-    """The longest prefix, in whole blocks, that a served prompt has in common with an admitted one;
-    0 where full attention has cached more, or less, than that: then they part elsewhere. 0 also
-    where a store has brought tokens, for it may have carried the request past that point."""
+    """The longest prefix, in tokens of whole blocks, that a served prompt shares with an admitted
+    one. 0 where full attention has cached more or less than that, because then the prompts diverge
+    elsewhere. 0 also where a store has loaded tokens, because the request may have started after
+    that point."""
     tokens = admission.tokens
     if admission.external and cfg.store:
         return 0
     longest = max((history.common_prefix(s.prompt, tokens) for s in served), default=0)
-    # The last token is computed, and with a drafter of the EAGLE kind the block after a hit too, or
-    # the token after it must be in common.
+    # The last token is computed. With an EAGLE drafter the prompts must also share the block after
+    # a hit, or the token after it.
     alike_after_hit = cfg.eagle_drop_tokens or cfg.hash_lookahead_tokens
     shared = _longest_hit(cfg, longest if alike_after_hit else min(longest + 1, len(tokens)))
     if not shared or shared != _longest_in_full(cfg, admission.cached, tokens):
@@ -139,13 +142,15 @@ def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admissi
 
 
 def _longest_hit(cfg: config.Engine, tokens: int) -> int:
-    """The longest hit of so many tokens that leaves one to compute, or a block to match."""
+    """The longest hit, in tokens, in `tokens` tokens that leaves one token to compute, or a block
+    to match."""
     left = max(tokens - (cfg.eagle_drop_tokens or 1), 0)
     return left - left % cfg.hit_unit
 
 
 def _longest_in_full(cfg: config.Engine, cached: Cached, tokens: str) -> int:
-    """The longest hit for which each group of full attention has all blocks; 0 without such."""
+    """The longest hit, in tokens, for which each full-attention group has all blocks cached; 0
+    without full-attention groups."""
     full = [index for index, group in enumerate(cfg.groups) if group.kind == "full"]
     keys = {key for key, blocks in cached if blocks}
     for length in range(_longest_hit(cfg, len(tokens)) if full else 0, 0, -cfg.hit_unit):
@@ -155,8 +160,9 @@ def _longest_in_full(cfg: config.Engine, cached: Cached, tokens: str) -> int:
 
 
 def _has_all(cfg: config.Engine, index: int, keys: set[Key], tokens: str, length: int) -> bool:
-    """Whether a group of full attention has all blocks of a hit cached: the whole ones, one more
-    where a drafter has layers, and one under a longer prefix where the hit ends inside it."""
+    """Whether a full-attention group has all blocks of a hit cached: the whole blocks, one more
+    block where the group has drafter layers, and, where the hit ends inside a block, that block
+    under this or a longer prefix."""
     size, ahead = cfg.groups[index].block_size, cfg.hash_lookahead_tokens
     whole, inside = divmod(length, size)
     blocks = whole if inside else whole + cfg.drops_match(cfg.groups[index])

@@ -1,8 +1,8 @@
-"""The ghost state of an engine: history that only invariants need, and no engine has.
+"""The ghost state of an engine: history that the invariants need and that no engine stores.
 
-It is computed from observed states and events alone (see `ghost`), so that it is the same for the
-model, for a vLLM that is driven and for one that is only watched. What a machine does never depends
-on it.
+It is computed from observed states and events only (see `ghost`), so it is the same for the model,
+for a vLLM that kvproof drives, and for a vLLM that kvproof only observes. The behaviour of a
+machine never depends on it.
 """
 
 from typing import NamedTuple
@@ -10,24 +10,26 @@ from typing import NamedTuple
 from kvproof.model.kv_events import Keys
 
 PREFIX_EVICTED = -1
-"""In place of what a prompt shares: part of it was evicted before the rest was computed."""
+"""A value of `Ghost.shared`: a part of the prompt was evicted before the rest was computed."""
 
 
 class Served(NamedTuple):
-    """A prompt whose prefill completed here, and what it shared with those served before it."""
+    """A prompt whose prefill completed on this engine, and the tokens that it shared with prompts
+    served before it."""
 
     prompt: str
     shared: int
 
 
 class Ghost(NamedTuple):
-    """`served` are the prompts whose prefill completed here, where nothing was evicted since.
+    """`served` has the prompts whose prefill completed on this engine, as long as nothing was
+    evicted since.
 
-    `mirror` is what a listener to the KV events takes to be cached.
+    `mirror` has the keys that a KV-event listener assumes to be cached.
 
-    `shared` has, for each request, the longest prefix (whole blocks) that a prompt served before
-    its last admission had in common with it, 0 where it holds no blocks, or NOT_WHOLE where a block
-    of its prompt has lost its cache entry while it was computed.
+    `shared` has, for each request, the longest prefix (in tokens of whole blocks) that it shares
+    with a prompt served before its last admission. It is 0 where the request holds no blocks, and
+    PREFIX_EVICTED where a block of its prompt lost its cache entry during the prefill.
     """
 
     served: tuple[Served, ...] = ()

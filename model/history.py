@@ -1,10 +1,10 @@
-"""What two prompts, or two moments of a cache, have in common."""
+"""What two prompts, or two states of a cache, have in common."""
 
 from kvproof.model.state import Cached, Key
 
 
 def common_prefix(a: str, b: str) -> int:
-    """Tokens two prompts share from the start."""
+    """The number of tokens that two prompts share from the start."""
     length = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
@@ -14,7 +14,8 @@ def common_prefix(a: str, b: str) -> int:
 
 
 def lost(before: Cached, after: Cached) -> tuple[tuple[Key, int], ...]:
-    """What is cached no more: keys, each with a block that was cached under it."""
+    """The lost cache entries: keys, each with a block that was cached under it and is not any
+    more."""
     if before is after:
         return ()
     kept = {(key, block) for key, blocks in after for block in blocks}

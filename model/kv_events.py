@@ -1,8 +1,8 @@
-"""What an engine reports of its cache (KV events), and what a listener makes of it.
+"""KV events: what an engine reports about its cache, and how a listener uses the reports.
 
-A listener, such as a router, keeps a mirror: the set of keys it takes to be cached. What is stored
-adds keys, what is removed takes one away, and a reset empties it. How many blocks are cached under
-a key is not reported.
+A listener, such as a router, keeps a mirror: the set of keys that it assumes to be cached. A
+`Stored` report adds keys, a `Removed` report removes one key, a `Cleared` report removes all. No
+report says how many blocks are cached under a key.
 
 Source: `vllm.distributed.kv_events` of vLLM V1.
 """
@@ -15,9 +15,9 @@ Keys: TypeAlias = tuple[tuple[int, str], ...]
 
 
 class Stored(NamedTuple):
-    """Blocks of one group were cached, under these prefixes. `tokens` are those of the blocks, and
-    `parent` the prefix before them. Where a hash covers tokens after its block, the prefixes and
-    the parent end with them, and `lookahead` has them block by block."""
+    """Blocks of one group were cached under these prefixes. `tokens` has the tokens of the blocks,
+    and `parent` is the prefix before them. Where a hash covers tokens after its block, the prefixes
+    and the parent end with these lookahead tokens, and `lookahead` has them for each block."""
 
     group: int
     parent: str
@@ -27,14 +27,14 @@ class Stored(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Nothing is cached any more under a key."""
+    """No block is cached under this key any more."""
 
     group: int
     prefix: str
 
 
 class Cleared(NamedTuple):
-    """Nothing is cached any more."""
+    """No block is cached any more."""
 
     everything: bool = True
 

@@ -1,7 +1,7 @@
-"""Machines: what can be driven by events and observed as states.
+"""Machines: systems that take events and have an observable state.
 
-The model is one, live vLLM behind its adapter is the other; strategies and invariants cannot tell
-them apart.
+One machine is the model, the other is live vLLM behind its adapter. Strategies and invariants treat
+both alike.
 """
 
 from typing import Protocol
@@ -16,7 +16,7 @@ from kvproof.model.step import Step
 
 
 class Machine(Protocol):
-    """Something that takes events."""
+    """A system that takes events."""
 
     @property
     def name(self) -> str:
@@ -24,27 +24,27 @@ class Machine(Protocol):
 
     @property
     def cluster(self) -> Cluster:
-        """What is driven, with the jobs so far."""
+        """The cluster, with the jobs so far."""
 
     @property
     def state(self) -> State:
-        """As it is now."""
+        """The current state."""
 
     def add_job(self, job: Job) -> None:
-        """Add a job to the traffic; it arrives when it is submitted."""
+        """Add a job to the cluster; it arrives with its `Submit` event."""
 
     def stimuli(self) -> list[Event]:
         """What the environment may do next."""
 
     def take(self, event: Event) -> Step:
-        """Take one event. Raises NotAllowed where it is not possible in this state."""
+        """Take one event. Raises NotAllowed where the event is not possible in this state."""
 
     def believe(self, state: State) -> None:
-        """Go on from this state: blocks hold what it says they hold."""
+        """Continue from this state, with the block contents that it has."""
 
 
 class ModelMachine:
-    """The model as a machine. A recorded `Schedule` is checked choice by choice."""
+    """The model as a machine. It checks a recorded `Schedule` choice by choice."""
 
     name = "model"
 
@@ -54,7 +54,7 @@ class ModelMachine:
         self.state = model.initial(cluster)
 
     def add_job(self, job: Job) -> None:
-        """Add a job to the traffic."""
+        """Add a job to the cluster."""
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
 
     def stimuli(self) -> list[Event]:
@@ -68,5 +68,5 @@ class ModelMachine:
         return step
 
     def believe(self, state: State) -> None:
-        """Go on from this state."""
+        """Continue from this state."""
         self.state = state

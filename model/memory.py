@@ -1,8 +1,8 @@
-"""Symbolic memory: what every physical block holds, and what a step reads and writes.
+"""Symbolic memory: the content of each physical block, and what a step reads and writes.
 
-A compute event reads before it writes where a Mamba state is concerned (the state is advanced in
-place), and writes before it reads where attention is (a token attends to itself, and to tokens
-other requests of the same step write).
+In a Mamba group a step reads before it writes, because it advances the state in place. In an
+attention group it writes before it reads, because a token attends to itself and to tokens that
+other requests of the same step write.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ Memory = list[Content | None]
 
 
 def write(memory: Memory, block: int, group: int, size: int, slots: dict[int, str]) -> None:
-    """Put prefixes into some slots of a block. A block of another group is wiped first."""
+    """Write prefixes into some slots of a block. Content of another group is erased first."""
     old = memory[block]
     held = list(old.slots) if old is not None and old.group == group else []
     held += [""] * (size - len(held))
@@ -26,8 +26,9 @@ def write(memory: Memory, block: int, group: int, size: int, slots: dict[int, st
 
 
 def width(cfg: config.Engine, group: config.Group) -> int:
-    """Slots of a block: that of a state, or one for each token. A group of the drafter has one more
-    where hashes cover the next token: what its layers hold of the last token in the block."""
+    """The number of slots of a block: one for a state, or one for each token. A group with drafter
+    layers has one more where hashes cover the next token: the KV of the drafter's layers for the
+    last token in the block."""
     if not group.attention:
         return 1
     return group.block_size + (cfg.hash_lookahead_tokens if group.eagle else 0)
@@ -42,7 +43,7 @@ def slot(memory: Sequence[Content | None], block: int, group: int, index: int) -
 
 
 def entry(table: Table, position: int) -> int:
-    """A table entry; beyond its end a worker sees padding, which is the null block."""
+    """A table entry. After the end of a table a worker reads padding, which is the null block."""
     return table[position] if position < len(table) else NULL
 
 
@@ -57,8 +58,8 @@ def _write_attention(
 def _write_next(
     memory: Memory, group: int, size: int, request: Request, start: int, end: int, reach: int
 ) -> None:
-    """What a drafter holds of the last token of each block, as the prefix with the next token. That
-    is known or sampled by this step; a token after `end` has a draft after it."""
+    """Write the drafter's KV for the last token of each block: the prefix that ends with the next
+    token. The next token is known, or this step samples it; after `end` it is a draft token."""
     tokens = (request.tokens + SAMPLED)[: end + 1].ljust(reach + 1, DRAFT)
     for position in range(start, reach):
         if position % size == size - 1:
@@ -67,8 +68,9 @@ def _write_next(
 
 
 def first_seen(at: int, window: int) -> int:
-    """The first token that the one at `at` attends to: a window is so many tokens, with its own. It
-    says what layers do, and so it does not ask `counts`, which says what may be let go."""
+    """The first position that the token at position `at` attends to. A window counts the token
+    itself. This function describes the layers, so it does not use `counts`, which describes the
+    blocks that may be freed."""
     return max(at - (window - 1), 0)
 
 
@@ -92,14 +94,16 @@ def _read_attention(
 
 
 def _reading_ahead(request: Request) -> Request:
-    """The request with the tokens it computes from and does not know yet: each was sampled."""
+    """The request with a sampled token for each token that it computes from and does not know
+    yet."""
     missing = request.computed - len(request.tokens)
     return request._replace(output=request.output + SAMPLED * missing) if missing > 0 else request
 
 
 def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
-    """The blocks that a step reads or writes for a request whose last `tokens` it computes. With
-    drafts the state may be read from, and is written to, any from the one before on."""
+    """The blocks that a step reads or writes when it computes the last `tokens` tokens of a
+    request. With drafts the step may read from and write to any state block, starting at the block
+    of the token before."""
     start, end = request.computed - tokens, request.computed
     blocks = set()
     for table, group in zip(request.tables, cfg.groups, strict=True):
@@ -118,9 +122,10 @@ def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
 
 
 def _states(request: Request, table: Table, size: int) -> Iterator[tuple[int, str]]:
-    """The states a step leaves, and their blocks: that of the known tokens in the running block,
-    and after each draft one in the blocks behind it. A boundary that the known tokens end on has
-    been passed by the drafts: its state goes to its own block."""
+    """The states that a step writes, with their blocks: the state of the known tokens in the
+    running block, and the state after each draft token in the blocks after it. Where the known
+    tokens end at a block boundary, the drafts have passed it: that state is also written to its own
+    block."""
     end, known = request.computed, min(request.computed, len(request.tokens))
     tokens = request.tokens.ljust(end, DRAFT)
     running = (end - 1) // size
@@ -133,10 +138,10 @@ def _states(request: Request, table: Table, size: int) -> Iterator[tuple[int, st
 def run(
     cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
-    """Execute one step: for each request, its tables and the tokens that end at `computed`. Tokens
-    that are not known yet were sampled by the steps before it, where steps overlap; with a drafter
-    they are drafts. A drafter with layers in a group writes further, as far as it may, and leaves
-    nothing that is to be read."""
+    """Execute one step. `scheduled` has, for each request, the number of tokens that end at its
+    `computed`. Where steps overlap, earlier steps sampled the tokens that are not known yet; with a
+    drafter these are draft tokens. In a group with drafter layers the step also writes the
+    lookahead slots, with content that no request may read."""
     memory = list(engine.memory)
     if cfg.overlaps and not cfg.drafts:
         scheduled = [(_reading_ahead(request), tokens) for request, tokens in scheduled]
@@ -173,8 +178,8 @@ def run(
 
 
 def load(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
-    """A store fills a request's blocks with what its last admission brought, before the step
-    runs. What the tables have null is not brought."""
+    """A store fills a request's blocks with the external tokens of its last admission, before the
+    step runs. It fills no null block."""
     memory = list(engine.memory)
     start, end = request.hit, request.hit + request.external
     for index, group in enumerate(cfg.groups):
@@ -190,7 +195,7 @@ def load(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
 
 
 def wiped(engine: Engine, blocks: Iterable[int]) -> Engine:
-    """The engine with nothing in these blocks, as if they had never been written."""
+    """The engine with these blocks erased, as if they had never been written."""
     memory = list(engine.memory)
     for block in blocks:
         memory[block] = None
@@ -198,8 +203,8 @@ def wiped(engine: Engine, blocks: Iterable[int]) -> Engine:
 
 
 def copied(engine: Engine, pairs: Iterable[tuple[int, int]]) -> Engine:
-    """Copy whole blocks of an engine, each from the first to the second of a pair, all at once:
-    what is copied is what the blocks held before (`copy_kv_cache_blocks_inplace`)."""
+    """Copy whole blocks of an engine, from the first to the second block of each pair, all at once:
+    each copy has the content from before all copies (`copy_kv_cache_blocks_inplace`)."""
     memory = list(engine.memory)
     for source, target in pairs:
         memory[target] = engine.memory[source]
@@ -213,7 +218,8 @@ def copy(
     sink_cfg: config.Engine,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Engine:
-    """Copy kernel blocks from P's memory to D's, per group and pair by pair."""
+    """Copy kernel blocks from the sender's memory to the receiver's, for each group and pair by
+    pair."""
     memory = list(sink.memory)
     for index, (local, remote) in enumerate(pairs):
         group = sink_cfg.groups[index]

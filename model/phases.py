@@ -1,12 +1,12 @@
 """The phases of a KV transfer, and the one table of how a transfer goes from phase to phase.
 
-The reference can write no other transition (`state.Transfer.to`). The guard
-`transfer_goes_as_the_table_says` asks every machine for these and no others. The adapter of vLLM
-says in these words how far a transfer is, and the counting abstraction takes its numbers and its
-guards from here.
+The reference can make no other transition (`state.Transfer.to`). The guard
+`transfer_goes_as_the_table_says` checks that every machine makes only these. The adapter of vLLM
+reports the phase of a transfer in these terms, and the counting abstraction takes its phase numbers
+and guards from this table.
 
-The *sender* has the blocks and the *receiver* fills its own with what they hold: P is the sender
-and D the receiver, but of a reverse transfer.
+The *sender* has the blocks, and the *receiver* fills its own blocks with their content. P is the
+sender and D the receiver, except in a reverse transfer.
 """
 
 import functools
@@ -28,37 +28,39 @@ from kvproof.model.events import (
 
 
 class Phase(StrEnum):
-    """How far a transfer is: who waits for whom."""
+    """The phase of a transfer: which side waits for what."""
 
     NONE = "none"
-    """There is no transfer: it has not begun, or is over."""
+    """There is no transfer: it has not begun, or it is over."""
     OFFERED = "offered"
-    """The sender has finished its request and keeps the blocks; it waits for the receiver."""
+    """The sender has finished its request and keeps the blocks for the receiver."""
     READING = "reading"
-    """The blocks are copied, by the receiver's reads or by P's writes; both wait for the end."""
+    """The blocks are being copied, by the receiver's reads or by P's writes; both sides wait for
+    the end."""
     RELEASING = "releasing"
-    """The receiver needs none of the blocks; the sender waits for the message that it may free
+    """The receiver needs none of the blocks; the sender waits for the notification that it may free
     them."""
     ABANDONED = "abandoned"
-    """The receiver's blocks could not be filled, and nobody tries again. The sender of a read does
-    not know, and waits until its lease ends; the receiver of a write does not know, and waits until
-    its deadline."""
+    """The copy failed, and there is no retry. With pull the sender does not know this and waits
+    until its lease ends. With push the receiver does not know this and waits until its deadline."""
     LOST = "lost"
-    """The end of a read is never reported: the receiver waits forever, the sender until its lease
-    ends."""
+    """The end of a read is never reported: the receiver waits forever, and the sender waits until
+    its lease ends."""
     AWAITED = "awaited"
     """Push: D has the request and has not registered blocks for it; P has not finished it."""
     REGISTERED = "registered"
     """Push: D has registered its blocks with P, and waits for P to finish."""
     OVERDUE = "overdue"
-    """Push: P still writes D's blocks, and its lease has ended; both wait for the end."""
+    """Push: P's lease has ended while P still writes to D's blocks; both sides wait for the end."""
     EXPIRED = "expired"
-    """Reverse: D's lease has ended before P asked. P does not know, and may ask."""
+    """Reverse: D's lease ended before P requested the blocks. P does not know this and may still
+    request them."""
     REFUSED = "refused"
-    """Reverse: P has asked too late, and waits for a read that its worker does not begin
+    """Reverse: P requested the blocks too late, and waits for a read that its worker does not start
     (vllm#47021)."""
     CLOSED = "closed"
-    """Reverse: it is over, and nobody waits. It is remembered, for P asks once."""
+    """Reverse: the transfer is over, and neither side waits. Its record stays, because P requests
+    the blocks only once."""
 
 
 NUMBERS: dict[Phase, int] = {phase: number for number, phase in enumerate(Phase)}
@@ -66,19 +68,19 @@ NUMBERS: dict[Phase, int] = {phase: number for number, phase in enumerate(Phase)
 
 
 class Way(StrEnum):
-    """Who sends, and who moves the blocks."""
+    """Which side is the sender, and which side copies the blocks."""
 
     PULL = "pull"
-    """From P to D, and D reads."""
+    """From P to D; D reads."""
     PUSH = "push"
-    """From P to D, and P writes."""
+    """From P to D; P writes."""
     REVERSE = "reverse"
-    """From D to P, for the next turn of a conversation, and P reads (vllm#32553)."""
+    """From D to P, for the next turn of a conversation; P reads (vllm#32553)."""
 
 
 class Transition(NamedTuple):
-    """A transfer may go from one phase to another at an event of this kind. `source` is the
-    function of vLLM that does it."""
+    """A transfer may go from phase `was` to phase `now` at an event of this kind. `source` is the
+    function of vLLM that makes the transition."""
 
     was: Phase
     event: type[Event]
@@ -100,7 +102,7 @@ _TABLE: dict[Way, tuple[tuple[Phase, type[Event], Phase, str], ...]] = {
         (Phase.READING, TransferLost, Phase.LOST, "_pop_done_transfers: the state stays PROC"),
         (Phase.RELEASING, TransferDone, Phase.NONE, "_get_new_notifs"),
         (Phase.ABANDONED, LeaseExpire, Phase.NONE, "_reap_expired_send_leases"),
-        (Phase.LOST, LeaseExpire, Phase.LOST, "_reap_expired_send_leases: D waits on"),
+        (Phase.LOST, LeaseExpire, Phase.LOST, "_reap_expired_send_leases: D still waits"),
     ),
     Way.PUSH: (
         (Phase.NONE, Submit, Phase.AWAITED, "Scheduler.add_request on D"),
@@ -145,7 +147,7 @@ _TABLE: dict[Way, tuple[tuple[Phase, type[Event], Phase, str], ...]] = {
 TRANSITIONS: dict[Way, tuple[Transition, ...]] = {
     way: tuple(Transition(*line) for line in lines) for way, lines in _TABLE.items()
 }
-"""All transitions that there are."""
+"""All transitions, by way."""
 
 _WRITABLE = frozenset((t.was, t.now) for lines in TRANSITIONS.values() for t in lines)
 _ALLOWED = frozenset((w, t.was, t.event, t.now) for w, lines in TRANSITIONS.items() for t in lines)
@@ -164,7 +166,7 @@ def way_of(cluster: Cluster, transfer: str) -> Way:
 
 
 def writable(was: Phase, now: Phase) -> bool:
-    """Whether any transition leads from one phase to another, at whatever event."""
+    """Whether any transition leads from one phase to another, at any event."""
     return was == now or (was, now) in _WRITABLE
 
 
@@ -175,13 +177,13 @@ def allowed(way: Way, was: Phase, event: Event, now: Phase) -> bool:
 
 @functools.cache
 def before(event: type[Event], *ways: Way) -> frozenset[Phase]:
-    """The phases in which an event of this kind moves a transfer on, of all ways if none is
-    named."""
+    """The phases from which an event of this kind makes a transition; of all ways if no way is
+    given."""
     found = (t for way in ways or Way for t in TRANSITIONS[way] if t.event is event)
     return frozenset(t.was for t in found)
 
 
 def leading_to(now: Phase, *ways: Way) -> frozenset[Phase]:
-    """The phases from which a transfer comes into this one, of all ways if none is named."""
+    """The phases from which a transition leads to this phase; of all ways if no way is given."""
     found = (t for way in ways or Way for t in TRANSITIONS[way] if t.now == now)
     return frozenset(t.was for t in found)

@@ -1,34 +1,35 @@
-"""How grave it is when an invariant does not hold: what a user would feel."""
+"""The severity of a finding: what a user would notice."""
 
 from enum import IntEnum
 
 
 class Severity(IntEnum):
-    """The gravest first. An invariant has the gravest that its breach may lead to."""
+    """The most severe first. An invariant has the most severe consequence that its violation may
+    have."""
 
     WRONG_TOKENS = 1
-    """An answer is wrong, and nothing says so."""
+    """An answer is wrong, and no error is reported."""
     CRASH = 2
-    """An engine or a worker dies, and every request on it."""
+    """An engine or a worker dies, and every request on it fails."""
     HANG = 3
     """A request never ends."""
     LEAK = 4
-    """Blocks are kept that serve nobody."""
+    """Blocks stay allocated that no request uses."""
     LOST_PERFORMANCE = 5
-    """What is there is not used: an answer is right, and late."""
+    """Cached or loaded KV is not used: an answer is correct but late."""
     BOOKKEEPING = 6
-    """A number of the engine is off, and nobody feels it by itself."""
+    """A counter of the engine is wrong; by itself this has no effect on users."""
 
     @property
     def words(self) -> str:
-        """As it is shown: "wrong tokens"."""
+        """The name in a report: "wrong tokens"."""
         return self.name.lower().replace("_", " ")
 
     @property
     def option(self) -> str:
-        """As it is written on a command line: "wrong-tokens"."""
+        """The name on a command line: "wrong-tokens"."""
         return self.words.replace(" ", "-")
 
 
 FAIL_ON = Severity.LEAK
-"""From this severity on up a finding fails a run, unless the user says otherwise."""
+"""A finding of this severity or a higher one fails a run, unless the user sets another severity."""

@@ -1,6 +1,7 @@
-"""The signature of a finding: which check does not hold, in which part, and on what.
+"""The signature of a finding: the check that does not hold, the kind of event, and the kind of
+cache group.
 
-Two findings with one signature may have different numbers and names, and one cause.
+Two findings with the same signature may have different numbers and names but the same cause.
 """
 
 from typing import NamedTuple
@@ -11,9 +12,9 @@ from kvproof.model.events import Event
 
 
 class Signature(NamedTuple):
-    """`check` is the id of a guard or an invariant. `event` is the kind of event after which it is
-    seen. `feature` is the kind of cache group that it is about (`full`, `window`, `mamba`), or
-    empty."""
+    """`check` is the id of a guard or an invariant. `event` is the kind of event after which the
+    check fails. `feature` is the kind of cache group that the finding is about (`full`, `window`,
+    `mamba`), or empty."""
 
     check: str
     event: str
@@ -21,7 +22,7 @@ class Signature(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As it is printed."""
+        """The signature in one line."""
         return f"{self.check} after {self.event}" + (f" ({self.feature})" if self.feature else "")
 
 

@@ -1,10 +1,10 @@
-"""What can be seen of a cluster. The model computes it; the live adapter reads it off vLLM.
+"""The observable state of a cluster. The model computes it; the live adapter reads it from vLLM.
 
-Everything is a small immutable value with equality, so states can be compared, hashed and
-written to traces. Invariants look at nothing else.
+Every value is small and immutable and has equality, so that states can be compared, hashed and
+written to traces. Invariants read nothing else.
 
-Tokens are characters and a prefix is a string: the KV of the third token of prompt "abcd" is
-written as the prefix "abc" it was computed from. Sampled tokens are dots.
+A token is a character and a prefix is a string: the KV of the third token of prompt "abcd" is
+represented by the prefix "abc", from which it was computed. A sampled token is a dot.
 """
 
 from typing import Any, NamedTuple
@@ -15,16 +15,16 @@ from kvproof.model.kv_events import Report
 from kvproof.model.phases import Phase, writable
 
 NULL = 0
-"""The id of the null block: a placeholder that holds nothing and belongs to nobody."""
+"""The id of the null block: a placeholder that holds no KV and belongs to no request."""
 
 SAMPLED = "."
 """The token every request samples."""
 
 DRAFT = "?"
-"""A token that a drafter proposed and nobody has accepted. One that is accepted becomes SAMPLED."""
+"""A draft token that is not accepted yet. An accepted draft token becomes SAMPLED."""
 
 Key = tuple[int, str]
-"""A cache key: the group, and the prefix up to the end of the block. Stands for a block hash."""
+"""A cache key: the group, and the prefix up to the end of the block. It represents a block hash."""
 
 Table = tuple[int, ...]
 """One group's block table of a request: block ids in the order of positions."""
@@ -33,30 +33,33 @@ WAITING = "waiting"
 RUNNING = "running"
 PREEMPTED = "preempted"
 LOADING = "loading"
-"""Blocks are allocated and a transfer fills them; not cached yet."""
+"""Blocks are allocated and a transfer fills them; they are not cached yet."""
 LOADED = "loaded"
-"""The transfer ended well; the next step takes the blocks over."""
+"""The transfer succeeded; the next step may cache the blocks and schedule the request."""
 FAILED = "failed"
-"""The transfer failed and is to be recomputed; the next step drops the blocks."""
+"""The transfer failed and the request will compute its prompt; the next step frees the blocks."""
 SENDING = "sending"
-"""Finished on P; its blocks stay until D has read them or the lease ends."""
+"""The request is finished on P. P keeps its blocks until D has read them or the lease ends."""
 ABORTED = "aborted"
-"""Ended by its user while a transfer still writes its blocks; they stay until that ends."""
+"""The user aborted the request while a transfer writes to its blocks. The engine keeps the blocks
+until the transfer ends."""
 PAUSED = "paused"
-"""A session between two parts of its prompt: it waits for its user, and keeps its blocks."""
+"""A session between two parts of its prompt: it waits for its user and keeps its blocks."""
 MISQUEUED = "misqueued"
-"""In no queue of the scheduler that it should be in, or in more than one. The model has none."""
+"""The request is in no scheduler queue although its status requires one, or it is in several. The
+model never has this status."""
 
 
 Cached = tuple[tuple[Key, tuple[int, ...]], ...]
-"""The map from keys to the blocks cached under them, the one a hit takes first in front."""
+"""The map from keys to the blocks cached under them. A hit takes the first block."""
 
 
 class Content(NamedTuple):
-    """What one physical block holds.
+    """The content of one physical block.
 
-    `slots` are prefixes: for attention, per slot, the one whose last token's KV it is; for Mamba a
-    single one, whose state it is. An empty string was never written.
+    `slots` are prefixes. In an attention block each slot holds the KV of the last token of its
+    prefix. A Mamba block has one slot: the state after its prefix. An empty string means that the
+    slot was never written.
     """
 
     group: int
@@ -64,8 +67,8 @@ class Content(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One block of the pool: references to it, and the key it is cached under. `also` are further
-    keys it is cached under, of prefixes that end inside it."""
+    """One block of the pool: its reference count, and the key under which it is cached. `also` has
+    further keys of the block, for prefixes that end inside it."""
 
     refs: int = 0
     key: Key | None = None
@@ -73,21 +76,21 @@ class Block(NamedTuple):
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """All keys it is cached under."""
+        """All keys under which the block is cached."""
         return () if self.key is None else (self.key, *self.also)
 
 
 class Request(NamedTuple):
-    """A request as one engine sees it. Token counts are in tokens, `num_cached_blocks` in blocks.
+    """A request on one engine. Token counts are in tokens, `num_cached_blocks` is in blocks.
 
     `submitted_prompt_tokens` is the prompt length as sent; on P the prompt may be shorter. `hit`
-    and `external` are the tokens its last admission took from the local cache and from the
-    connector. `preemptions` counts to one: what happens next depends on no more, and requests that
-    preempt each other for ever come back to the same state.
+    and `external` are the tokens that the last admission took from the local cache and from the
+    connector. `preemptions` is 0 or 1: the next steps depend on no more, and requests that preempt
+    each other forever return to the same state.
 
-    With a drafter, `drafts` are the proposed tokens that the next step may verify, or the step in
-    flight verifies; `states` has, per group, the block that holds the state of the computed tokens
-    (the null block for attention), for that is not told by its place in the table.
+    With a drafter, `drafts` is the number of draft tokens that the step in flight verifies, or that
+    the next step may verify. `states` has, for each group, the block with the state of the computed
+    tokens (the null block for attention), because its table position does not identify that block.
     """
 
     id: str
@@ -115,18 +118,19 @@ class Request(NamedTuple):
 
 
 COUNTS = "counts"
-"""The request of a dispatched step still runs: its output will be taken."""
+"""The request of a dispatched step still runs; the scheduler will use the output."""
 LATE = "late"
-"""The request was preempted since: the token still comes, and is kept."""
+"""The request was preempted after the step was dispatched; the scheduler will keep the sampled
+token."""
 VOID = "void"
-"""The request has ended, or begun anew: the output is thrown away."""
+"""The request has ended or started over; the scheduler will discard the output."""
 
 
 class Flight(NamedTuple):
-    """One request's share of a dispatched step whose output has not arrived: the tokens computed,
-    whether one is sampled, what will become of the output, and the blocks read or written. With a
-    drafter, `ahead` of the tokens come after all that are known or pending, and `drafts` of these
-    may be accepted."""
+    """One request's part of a dispatched step whose output has not arrived: the number of computed
+    tokens, whether the step samples a token, what the scheduler will do with the output (`fate`),
+    and the blocks that the step reads or writes. With a drafter, `ahead` of the computed tokens
+    come after all known and pending tokens, and `drafts` of these may be accepted."""
 
     request: str
     tokens: int
@@ -138,21 +142,22 @@ class Flight(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """One engine: pool, cache, memory, requests in the order of their arrival, the step in
-    flight, and the prefixes its external store can bring.
+    """One engine: block pool, prefix cache, memory, requests in the order of their arrival, the
+    step in flight, and the prefixes that its external store can load.
 
-    Where steps overlap (`config.Engine.steps_in_flight`), `step` is not used. Then `steps` are
-    those in flight, oldest first; `pending` has the placeholders of each request, which stand for
-    tokens that are sampled and not known yet; `deferred` are blocks of requests that are gone, each
-    list with the number of steps whose outputs it still waits for.
+    Where steps overlap (`config.Engine.steps_in_flight`), `step` is not used. Instead, `steps` has
+    the steps in flight, oldest first. `pending` has the number of placeholders of each request; a
+    placeholder represents a sampled token that is not known yet. `deferred` has lists of blocks of
+    removed requests, each with the number of step outputs that must arrive before the blocks are
+    freed.
 
-    `copies` are those of blocks that the step in the making hands to the worker: the group, the
-    block that is copied, and the one it is copied to (see `partial`). After a step all are made.
+    `copies` are the block copies of the current step: group, source block and target block (see
+    `partial_block_hits`). It is empty after a step.
 
-    `reports` are the KV events of the step in the making, None where it tells none; after a step
-    all are heard.
+    `reports` are the KV events of the current step, None where KV events are off. It is empty after
+    a step.
 
-    `ghost` is no part of what can be observed: no machine looks at it (see `ghost_state`).
+    `ghost` cannot be observed, and no machine reads it (see `ghost_state`).
     """
 
     name: str
@@ -174,7 +179,7 @@ class Engine(NamedTuple):
 
     @property
     def observed(self) -> "Engine":
-        """The engine as it can be read off, without history."""
+        """The observable engine, without ghost state."""
         return self._replace(ghost=EMPTY)
 
     def find(self, name: str) -> Request | None:
@@ -192,7 +197,7 @@ class Engine(NamedTuple):
         return request
 
     def with_request(self, request: Request) -> "Engine":
-        """The engine with this request put in its place, or last."""
+        """The engine with this request replaced, or added as the last one."""
         if self.find(request.id) is None:
             return self._replace(requests=(*self.requests, request))
         return self._replace(
@@ -200,22 +205,22 @@ class Engine(NamedTuple):
         )
 
     def without(self, name: str) -> "Engine":
-        """The engine with this request gone."""
+        """The engine without this request."""
         return self._replace(
             requests=tuple(r for r in self.requests if r.id != name),
             running=tuple(r for r in self.running if r != name),
         )
 
     def flights(self, name: str) -> tuple[Flight, ...]:
-        """A request's shares of the steps in flight, oldest first."""
+        """The request's parts of the steps in flight, oldest first."""
         return tuple(f for step in self.steps for f in step if f.request == name)
 
     def placeholders(self, name: str) -> int:
-        """Tokens of a request that are sampled, or will be, by steps in flight."""
+        """Tokens of a request that steps in flight sample and that are not known yet."""
         return dict(self.pending).get(name, 0)
 
     def blocks_for(self, key: Key) -> tuple[int, ...]:
-        """Blocks cached under a key, the one a hit takes first."""
+        """The blocks cached under a key. A hit takes the first one."""
         for other, blocks in self.cached:
             if other == key:
                 return blocks
@@ -223,16 +228,16 @@ class Engine(NamedTuple):
 
 
 Lists = tuple[tuple[int, ...], ...]
-"""Block lists, one a group."""
+"""Block lists, one for each group."""
 
 
 class Transfer(NamedTuple):
     """The KV transfer of one request: from P to D, or the reverse transfer from D to P for the next
     turn (see `phases`).
 
-    `tokens` are those that the sender offers. `remote` are the sender's logical block ids before
-    trimming, empty until it has finished, and `local` the receiver's; `pairs` are, per group, the
-    receiver's and the sender's kernel block ids after it.
+    `tokens` is the number of tokens that the sender offers. `remote` has the sender's logical block
+    ids before trimming; it is empty until the sender has finished. `local` has the receiver's.
+    `pairs` has, for each group, the receiver's and the sender's kernel block ids after trimming.
     """
 
     request: str
@@ -243,8 +248,8 @@ class Transfer(NamedTuple):
     pairs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
     def to(self, phase: Phase, **changes: Any) -> "Transfer":
-        """The transfer in another phase, with other fields changed too. Raises NotAllowed where no
-        transition leads there."""
+        """The transfer in another phase, with these fields changed. Raises NotAllowed where no
+        transition leads to that phase."""
         if not writable(self.phase, phase):
             raise NotAllowed(f"the transfer of {self.request} goes from {self.phase} to {phase}")
         return self._replace(phase=phase, **changes)
@@ -266,7 +271,7 @@ class State(NamedTuple):
         raise unknown("engine", name, (e.name for e in self.engines))
 
     def with_engine(self, engine: Engine) -> "State":
-        """The state with this engine in its place."""
+        """The state with this engine replaced."""
         return self._replace(
             engines=tuple(engine if e.name == engine.name else e for e in self.engines)
         )
@@ -284,12 +289,12 @@ class State(NamedTuple):
         return Phase.NONE if transfer is None else transfer.phase
 
     def with_transfer(self, request: str, transfer: Transfer | None) -> "State":
-        """The state with a transfer put in its place, or ended (None)."""
+        """The state with this transfer added or replaced, or removed (None)."""
         others = [t for t in self.transfers if t.request != request]
         return self._replace(
             transfers=tuple(sorted(others if transfer is None else [*others, transfer]))
         )
 
     def ending(self, engine: str, request: str) -> "State":
-        """The state with a job over on an engine."""
+        """The state in which a job has ended on an engine."""
         return self._replace(ended=tuple(sorted({*self.ended, (engine, request)})))

@@ -1,4 +1,4 @@
-"""One step of a machine: the event, the states around it, and what happened on the way."""
+"""One step of a machine: the event, the states before and after it, and its effects."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ from kvproof.model.state import Cached, State
 class Read(NamedTuple):
     """A worker read one slot (attention) or one state (Mamba, slot 0) of a block.
 
-    `expected` is the prefix the request needed there, `found` the one the block held, None where
-    the block holds content of another group.
+    `expected` is the prefix that the request needs in the slot. `found` is the prefix in the slot,
+    None where the block holds content of another group.
     """
 
     engine: str
@@ -25,8 +25,8 @@ class Read(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """A request got its first blocks: what it hit, and the cache as it was looked up. `served` is
-    ghost state: what was served then (see `ghost`)."""
+    """The scheduler admitted a request: `hit` and `external` are in tokens, `cached` is the cache
+    at the look-up. `served` is ghost state: the prompts served before the look-up (see `ghost`)."""
 
     engine: str
     request: str
@@ -39,7 +39,8 @@ class Admission(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Blocks a request was predicted to take from the free queue, and those it took."""
+    """The number of blocks that a request was predicted to take from the free queue, and the number
+    that it took."""
 
     engine: str
     request: str
@@ -48,7 +49,7 @@ class Allocation(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """The worker copied a whole block before the step computed (see `partial`)."""
+    """The worker copied a whole block before it computed the step (see `partial_block_hits`)."""
 
     engine: str
     source: int
@@ -56,8 +57,7 @@ class Copy(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What happened during one event, in order. `resets` are the engines that said they have reset
-    their cache."""
+    """The effects of one event, in order. `resets` has the engines whose cache was reset."""
 
     reads: tuple[Read, ...] = ()
     admissions: tuple[Admission, ...] = ()
@@ -68,7 +68,7 @@ class Effects(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A transition. For a `Schedule`, `event` holds what was chosen."""
+    """A transition. For a `Schedule`, `event` has the choices of the scheduler."""
 
     before: State
     event: Event

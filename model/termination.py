@@ -1,4 +1,4 @@
-"""When a run is over, and who is still waiting."""
+"""When a run is over, and which requests still wait."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,13 @@ from kvproof.model.phases import Phase, before
 from kvproof.model.state import PREEMPTED, WAITING, Engine, Request, State
 
 ENDING = before(TransferDone)
-"""Phases of transfers that will end by themselves."""
+"""Phases of transfers that end without another event of a user or scheduler."""
 
 
 def unfinished(state: State) -> list[tuple[str, Request]]:
-    """Requests that are still held by an engine, with the engine's name. One that waits for a
-    transfer whose end will never be reported is excused: that is the environment's doing. So is
-    one that may be short of the blocks which such a one keeps, here or on the other engine."""
+    """The requests that an engine still has, each with the engine's name. A request that waits for
+    a lost transfer is excused, because the environment lost the report. A request is also excused
+    where it may lack the blocks that an excused request keeps, on this or on the other engine."""
     excused = {t.request for t in state.transfers if t.phase == Phase.LOST}
     known: set[str] = set()
     while excused > known:
@@ -23,8 +23,8 @@ def unfinished(state: State) -> list[tuple[str, Request]]:
 
 
 def _short(engine: Engine, excused: set[str]) -> Iterator[str]:
-    """Requests without blocks that may not fit beside those excused, to which blocks are promised
-    up to their end. A token takes at most a block of each group."""
+    """Requests without blocks that may not fit beside the excused requests and the blocks reserved
+    for these up to their end. A token takes at most one block of each group."""
     stuck = [r for r in engine.requests if r.id in excused and r.tables]
     groups = max((len(r.tables) for r in stuck), default=0)
     promised = sum(len(r.tokens) for r in stuck)
@@ -35,12 +35,13 @@ def _short(engine: Engine, excused: set[str]) -> Iterator[str]:
 
 
 def over(state: State) -> bool:
-    """Whether nothing is left to be done for what was submitted."""
+    """Whether all submitted requests are finished: no transfer and no step is in progress, and no
+    request waits."""
     pending = any(t.phase in ENDING for t in state.transfers)
     flying = any(engine.steps for engine in state.engines)
     return not pending and not flying and not unfinished(state)
 
 
 def waiting(state: State) -> str:
-    """Who is still waiting, in words."""
+    """The requests that still wait, as text."""
     return ", ".join(f"{r.id} on {engine} ({r.status})" for engine, r in unfinished(state))

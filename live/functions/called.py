@@ -92,10 +92,10 @@ def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
 
 
 def aligned_chunk(
-    rules: Rules, block_size: Num, junction_blocks: Num, **rest: Num
+    rules: Rules, block_size: Num, boundary_blocks: Num, **rest: Num
 ) -> tuple[Num, Num, Num]:
     chunk = rules.align_chunk(
-        block_size=block_size, shared_prefix_boundary=junction_blocks * block_size, **rest
+        block_size=block_size, shared_prefix_boundary=boundary_blocks * block_size, **rest
     )
     return chunk, chunk, chunk
 

@@ -147,7 +147,7 @@ FUNCTIONS: dict[str, Function] = {
                 "known": SIZE,
                 "block_size": SIZE,
                 "chunk_limit": SIZE,
-                "junction_blocks": BLOCKS,
+                "boundary_blocks": BLOCKS,
             },
             scheduling.aligned_chunk,
             given=called.schedulable,

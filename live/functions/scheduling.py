@@ -36,12 +36,12 @@ def aligned_chunk(
     known: int,
     block_size: int,
     chunk_limit: int,
-    junction_blocks: int,
+    boundary_blocks: int,
 ) -> tuple[int, int, int]:
     """`Scheduler._mamba_block_aligned_split`, where the start was computed, hit, and loaded."""
     engine, scheduler = _aligned(block_size, chunk_limit)
     request = arrived(engine, prefill_end, known - prefill_end)
-    request.shared_prefix_boundary = junction_blocks * block_size
+    request.shared_prefix_boundary = boundary_blocks * block_size
     split = scheduler._mamba_block_aligned_split
     hit, loaded = split(request, tokens, start, 0), split(request, tokens, 0, start)
     request.num_computed_tokens = start

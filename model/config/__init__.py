@@ -1,7 +1,8 @@
-"""A cluster: its engines, their pools and cache groups, and the traffic it is to carry.
+"""A cluster: its engines, their pools and cache groups, and its jobs.
 
-Small by default. Each value checks its own numbers. What does not combine, or is not modelled, is
-told by the table in `features`, which each new engine and cluster is asked: one file a feature.
+The defaults are small. Each class checks its own numbers. The table in `features` says which
+features do not combine and which are not modelled; each new engine and cluster is checked against
+it. Each feature has one file.
 """
 
 from kvproof.model.config.cluster import Cluster

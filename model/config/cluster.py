@@ -1,4 +1,4 @@
-"""A cluster: one engine, or a prefill and a decode engine, and the traffic they carry."""
+"""A cluster: one engine, or a prefill and a decode engine, and its jobs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,15 +18,16 @@ TRANSFERS = ("pull", "push")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Engines and traffic. `aborts`, `losses`, `evictions` and `resets` switch on events of the
-    environment; `failures` bounds how many transfers, or loads of a store, may fail. With
-    `sessions` jobs may come in parts (see `sessions`). `resets` are those of an idle engine; with
-    `resets_any_time` they come under load too (see `resets`). With `oversized` drawn jobs
-    may need more blocks than an engine has. With `stray` a worker also reports a transfer again, or
-    one of a request that is gone; that of vLLM 0.32.0's NIXL pull connector keeps from it by
-    itself. With `follow_up_turns` D keeps what it has of a request it finished, and P may load that
-    for the next turn. `transfer` says who moves the blocks of a KV transfer: with
-    `pull` D reads those of P; with `push` P writes those of D (`NixlPushConnector`; see `push`)."""
+    """Engines and jobs. `aborts`, `losses`, `evictions` and `resets` enable events of the
+    environment. `failures` is the most transfers, or loads of a store, that may fail. With
+    `sessions`, jobs may have parts (see `sessions`). `resets` allows resets of an idle engine;
+    `resets_any_time` also allows them under load (see `resets`). With `oversized`, randomly
+    generated jobs may need more blocks than an engine has. With `stray`, a worker may also report a
+    transfer a second time, or report a transfer of a removed request; the worker of vLLM 0.32.0's
+    NIXL pull connector never does this. With `follow_up_turns`, D keeps the blocks of a finished
+    request, and P may load them for the next turn. `transfer` says which side copies the blocks of
+    a KV transfer: with `pull`, D reads P's blocks; with `push`, P writes to D's blocks
+    (`NixlPushConnector`; see `push`)."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -45,7 +46,7 @@ class Cluster:
     transfer: str = "pull"
 
     checks: ClassVar[tuple[Callable[["Cluster"], None], ...]] = ()
-    """What a new cluster is asked besides: the table of features, which the package hands in."""
+    """Further checks of a new cluster: the table of features, which the package `config` sets."""
 
     def __post_init__(self) -> None:
         _check_engines(self)
@@ -58,17 +59,17 @@ class Cluster:
 
     @property
     def disaggregated(self) -> bool:
-        """Whether this is a prefill node and a decode node."""
+        """Whether the cluster has a prefill engine and a decode engine."""
         return len(self.engines) == 2
 
     @property
     def pushes(self) -> bool:
-        """Whether P writes into D's blocks, where otherwise D reads P's."""
+        """Whether P writes to D's blocks (push). Otherwise D reads P's blocks (pull)."""
         return self.transfer == "push"
 
     @property
     def by_priority(self) -> bool:
-        """Whether the priority of jobs counts on some engine."""
+        """Whether some engine schedules by the priority of jobs."""
         return any(e.by_priority for e in self.engines)
 
     @cached_property
@@ -96,11 +97,11 @@ class Cluster:
         raise unknown("job", name, (j.name for j in self.jobs))
 
     def follow_up(self, name: str) -> Job | None:
-        """The job that follows this one, if there is one."""
+        """The next turn of this job's conversation, None where there is none."""
         return next((job for job in self.jobs if job.follows == name), None)
 
     def carrying(self, *jobs: Job) -> "Cluster":
-        """The same cluster with other traffic."""
+        """The same cluster with other jobs."""
         return dataclasses.replace(self, jobs=jobs)
 
 
@@ -108,19 +109,20 @@ def _check_engines(cluster: Cluster) -> None:
     names = [e.name for e in cluster.engines]
     if not names or len(set(names)) < len(names):
         raise UsageError(
-            f"The engines {names} are none or share a name. Use one or two engines with "
+            f"The engines {names} are none, or two have the same name. Use one or two engines with "
             "different names."
         )
     roles = sorted(e.role for e in cluster.engines)
     if roles not in (["both"], ["decode", "prefill"]):
         raise UsageError(
-            f"A cluster of roles {roles} is not known. Use one engine of role both, or one "
+            f"A cluster cannot have the roles {roles}. Use one engine of role both, or one "
             "prefill and one decode engine."
         )
 
 
 def _check_pair(p: Engine, d: Engine) -> None:
-    """P and D pair their blocks group by group, kernel block by kernel block."""
+    """Check that the blocks of P and D can be paired, group by group and kernel block by kernel
+    block. Raises UsageError where they cannot."""
 
     def kind(group: Group) -> tuple[str, int, str]:
         return group.kind, group.window, group.mode
@@ -132,7 +134,7 @@ def _check_pair(p: Engine, d: Engine) -> None:
         )
     if [g.eagle for g in p.groups] != [g.eagle for g in d.groups]:
         raise UsageError(
-            "The drafter has layers in other cache groups on P than on D, which NIXL could not "
+            "The drafter has layers in different cache groups on P and on D, which NIXL cannot "
             "pair. Use eagle for the same groups on both."
         )
     for i, group in enumerate(p.groups):

@@ -22,36 +22,35 @@ LOWEST = {
     "match_unit": 0,
     "hash_lookahead_tokens": 0,
 }
-"""The lowest value of each number that is always there. `limits` has the highest."""
+"""The lowest value of each required number. `limits` has the highest values."""
 
 
 @dataclass(frozen=True)
 class Engine:
     """One vLLM engine.
 
-    `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one
-    step (`max_num_batched_tokens`). A logical attention block is `physical_per_logical` kernel
-    blocks; transfers move kernel blocks. With `store` an external store brings, within the step,
-    prefixes that were computed here before and are no longer cached (see `store`).
-    `policy` says who is served first: `fcfs` the one that came first, `priority` the job of the
-    lowest priority number, and among equals the one that came first. At most
-    `max_requests` run at a time (`max_num_seqs`).
-    `steps_in_flight` is how many steps may be dispatched before the output of the first has
-    arrived: 2 is vLLM's async scheduling (`VllmConfig.max_concurrent_batches`; see `in_flight`).
-    `retention` says which blocks of windows and states stay in the cache
-    (`prefix_cache_retention_interval`): None for all that could serve a hit, 0 for those at which a
-    resent prompt or a sibling resumes, and above 0 also those at every multiple of so many tokens.
-    `drafts` is the number of tokens that a drafter proposes for each request after each of its
-    samples (`num_speculative_tokens`); 0 is no drafter (see `drafts`).
-    With `kv_events` the engine reports what it stores in the cache and removes from it
-    (`KVEventsConfig.enable_kv_cache_events`; see `kv_events`).
-    `match_unit` is the number of tokens between two prefixes that have a hash
-    (`prefix_match_unit`), 0 for what all block sizes are multiples of. Where it is less than the
-    block of a Mamba group, hits may end inside a block (see `partial_block_hits`).
-    `hash_lookahead_tokens` is the number of tokens after a block that its hash covers
-    (`VllmConfig.num_hash_lookahead_tokens`). With a drafter of the EAGLE kind it may be 1, for what
-    its layers hold of a token depends on the next one. Then a hit takes the whole match, and a
-    block is cached when the token after it is known.
+    `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one step
+    (`max_num_batched_tokens`). A logical attention block consists of `physical_per_logical` kernel
+    blocks; transfers copy kernel blocks. With `store`, an external store loads prefixes within the
+    step: prefixes that this engine computed earlier and no longer has in its cache (see `store`).
+    `policy` says which request is scheduled first: with `fcfs` the request that arrived first, with
+    `priority` the request with the lowest priority number, and among equals the one that arrived
+    first. At most `max_requests` requests run at a time (`max_num_seqs`). `steps_in_flight` is how
+    many steps may be dispatched before the output of the first has arrived: 2 is vLLM's async
+    scheduling (`VllmConfig.max_concurrent_batches`; see `in_flight`). `retention` (in tokens) says
+    which window blocks and states stay in the cache (`prefix_cache_retention_interval`). None keeps
+    all that could serve a hit. 0 keeps those at which the same prompt, or a prompt that shares a
+    prefix with it, resumes. A number above 0 also keeps those at every multiple of that number.
+    `drafts` is the number of tokens that a drafter proposes after each sampled token
+    (`num_speculative_tokens`); 0 means no drafter (see `drafts`). With `kv_events` the engine
+    reports what it stores in the cache and removes from it
+    (`KVEventsConfig.enable_kv_cache_events`; see `kv_events`). `match_unit` is the number of tokens
+    between two prefixes that have a hash (`prefix_match_unit`), 0 for the greatest common divisor
+    of all block sizes. Where it is smaller than a Mamba block, hits may end inside a block (see
+    `partial_block_hits`). `hash_lookahead_tokens` is the number of tokens after a block that its
+    hash covers (`VllmConfig.num_hash_lookahead_tokens`). With an EAGLE drafter it may be 1, because
+    the KV of the drafter's layers for a token depends on the next token. Then a hit takes the whole
+    match, and a block is cached when the token after it is known.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Engine:
     hash_lookahead_tokens: int = 0
 
     checks: ClassVar[tuple[Callable[["Engine"], None], ...]] = ()
-    """What a new engine is asked besides: the table of features, which the package hands in."""
+    """Further checks of a new engine: the table of features, which the package `config` sets."""
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -82,31 +81,31 @@ class Engine:
 
     @cached_property
     def block_sizes(self) -> frozenset[int]:
-        """Tokens in a block of each group that has more than one block a request."""
+        """Block sizes, in tokens, of the groups that have more than one block for each request."""
         return frozenset(g.block_size for g in self.groups if g.attention or g.aligned)
 
     @cached_property
     def lookahead(self) -> int:
-        """Slots after the tokens of a step in which the drafter may write: as many as it proposes
-        where it has layers of its own (vLLM's `num_lookahead_tokens`)."""
+        """Slots after the tokens of a step that the drafter may write to: `drafts` where the
+        drafter has its own layers, else 0 (vLLM's `num_lookahead_tokens`)."""
         return self.drafts if any(g.eagle for g in self.groups) else 0
 
     @cached_property
     def eagle_drop_tokens(self) -> int:
-        """Tokens that a prompt must share with a cached one after a hit: a block of each group that
-        the drafter has layers in. What these layers hold for a token depends on the next one, so
-        that the last block of a match is not taken (vLLM's `drop_eagle_block`)."""
+        """Tokens that a prompt must share with a cached prompt after a hit: one block of each group
+        that has drafter layers. The KV of these layers for a token depends on the next token, so a
+        hit drops the last block of a match (vLLM's `drop_eagle_block`)."""
         return max((g.block_size for g in self.groups if self.drops_match(g)), default=0)
 
     def drops_match(self, group: Group) -> bool:
-        """Whether a hit leaves the last block of a match out in this group: where the drafter has
-        layers, unless the hash of a block covers the token after it."""
+        """Whether a hit drops the last block of a match in this group: where the group has drafter
+        layers, unless the hash of a block covers the token after the block."""
         return group.eagle and not self.hash_lookahead_tokens
 
     @cached_property
     def partial_block_hits(self) -> bool:
-        """Whether a hit may end inside a block: beside an aligned Mamba group whose blocks have
-        more than one prefix with a hash (vLLM's `enable_partial_hash_hits`)."""
+        """Whether a hit may end inside a block: where the engine has an aligned Mamba group whose
+        blocks contain more than one prefix with a hash (vLLM's `enable_partial_hash_hits`)."""
         return any(g.aligned and g.block_size > self.hash_unit for g in self.groups)
 
     @cached_property
@@ -134,7 +133,8 @@ class Engine:
 
     @cached_property
     def marks_shared_prefix_boundaries(self) -> bool:
-        """Whether blocks are kept where two prompts were seen to part."""
+        """Whether the engine keeps blocks at shared prefix boundaries, where two prompts
+        diverge."""
         sparse = self.retention is not None and any(g.kind == "window" for g in self.groups)
         return self.aligned_group is not None or sparse
 
@@ -145,7 +145,7 @@ class Engine:
 
     @property
     def connected(self) -> bool:
-        """Whether the engine is one of a pair, prefill or decode."""
+        """Whether the engine is the prefill or the decode engine of a pair."""
         return self.role != "both"
 
     @property
@@ -155,7 +155,7 @@ class Engine:
 
     @property
     def overlaps(self) -> bool:
-        """Whether a step is scheduled while an earlier one is under way (async scheduling)."""
+        """Whether a step may be scheduled while an earlier step is in flight (async scheduling)."""
         return self.steps_in_flight > 1
 
     def kernel_tokens(self, group: int) -> int:

@@ -14,8 +14,9 @@ class Group:
     """One KV-cache group: layers of one kind that share a block table.
 
     `block_size` is in tokens. `window` (tokens) is for kind `window`. `mode` is for kind `mamba`:
-    `align` caches states at block boundaries, `none` keeps one state a request and caches nothing.
-    `eagle` says that a drafter of the EAGLE or MTP kind has layers here (see `Engine.drafts`).
+    `align` caches states at block boundaries; `none` keeps one state for each request and caches
+    nothing. `eagle` says that an EAGLE or MTP drafter has layers in this group (see
+    `Engine.drafts`).
     """
 
     kind: str
@@ -32,13 +33,13 @@ class Group:
         one_of("Mamba cache mode", self.mode, MODES)
         if self.eagle and self.kind == "mamba":
             raise UsageError(
-                "A drafter has no Mamba layers, and a Mamba group is marked eagle. "
+                "A Mamba group is marked eagle, but a drafter has no Mamba layers.  "
                 "Use eagle for an attention group."
             )
 
     @property
     def attention(self) -> bool:
-        """Whether blocks of this group hold KV per token (and not one state)."""
+        """Whether a block of this group holds the KV of each token, not one state."""
         return self.kind != "mamba"
 
     @property

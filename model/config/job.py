@@ -1,4 +1,4 @@
-"""A job: one request of the traffic."""
+"""A job: one request that the environment sends."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ REVERSE = " reverse"
 
 @dataclass(frozen=True)
 class Job:
-    """One request of the traffic: a prompt (one character is one token) and its length of output.
+    """One request: a prompt (one character is one token) and the number of output tokens.
 
-    In a cluster with a prefill and a decode engine it runs on P first, then on D. `embeds` sends
-    the prompt as embeddings instead of token ids. A lower `priority` is served first, by engines
-    whose policy it is. A job with `parts` is a session: they are sent one after another, each when
-    what came before has been answered with `max_tokens` tokens. A job that `follows` another is the
-    next turn of its conversation (see `follow_up_turns`).
+    In a cluster with a prefill and a decode engine, the job runs on P first, then on D. `embeds`
+    sends the prompt as embeddings instead of token ids. An engine with the policy `priority`
+    schedules a job with a lower `priority` first. A job with `parts` is a session: the user sends
+    each part after the answer of `max_tokens` tokens to the part before. A job that `follows`
+    another is the next turn of that job's conversation (see `follow_up_turns`).
     """
 
     name: str
@@ -36,7 +36,7 @@ class Job:
 
     @property
     def conversation(self) -> str:
-        """The prompt and its answer. D never computes the last token."""
+        """The prompt and its answer. D never computes the KV of the last token."""
         return self.prompt + "." * self.max_tokens
 
     @property

@@ -97,6 +97,6 @@ def records(trace: Trace) -> list[dict[str, Any]]:
     if trace.finding is not None:
         finding = trace.finding
         found: dict[str, Any] = {"invariant": finding.invariant, "reasons": list(finding.reasons)}
-        lines.append({"finding": found | {"about": finding.about.said()}})
+        lines.append({"finding": found | {"about": finding.about.by_name()}})
     lines.append({"end": {"steps": len(trace.events)}})
     return lines

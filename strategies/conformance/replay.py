@@ -17,11 +17,11 @@ from kvproof.model.events import (
     Event,
     Schedule,
     Submit,
-    as_told,
+    as_recorded,
     bare,
     describe,
+    matches_recorded,
     stimulus,
-    told_alike,
 )
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
@@ -223,7 +223,7 @@ def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | 
             step = machine.take(offered(machine, event))
         except NotAllowed:
             return None
-        if not told_alike(event, step.event):
+        if not matches_recorded(event, step.event):
             return None
         after = flat(step.after)
         changes.append(diff(last, after))
@@ -232,11 +232,11 @@ def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | 
 
 
 def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Difference | None:
-    if told_alike(recorded, step.event):
+    if matches_recorded(recorded, step.event):
         return None
     if bare(step.event) != bare(recorded):
         return Difference(*at, "event", describe(recorded), describe(step.event))
-    return next(_blocks_differ(at, recorded, as_told(recorded, step.event)))
+    return next(_blocks_differ(at, recorded, as_recorded(recorded, step.event)))
 
 
 def _blocks_differ(at: tuple[int, str], recorded: Event, event: Event) -> Iterator[Difference]:

@@ -29,7 +29,7 @@ CHUNK = {
     "known": at_least(1),
     "block_size": at_least(1),
     "chunk_limit": at_least(1),
-    "junction_blocks": at_least(0),
+    "boundary_blocks": at_least(0),
 }
 SOURCE = "Scheduler._mamba_block_aligned_split"
 
@@ -39,7 +39,7 @@ class Chunk:
 
     def __init__(self, rules: Rules, v: dict[str, Num]) -> None:
         self.rules, self.v = rules, v
-        self.shared_prefix_boundary = v["junction_blocks"] * v["block_size"]
+        self.shared_prefix_boundary = v["boundary_blocks"] * v["block_size"]
         self.asked_end = v["start"] + v["tokens"]
         self.tokens = self.split(v["tokens"])
         self.end = v["start"] + self.tokens

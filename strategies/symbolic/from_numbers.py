@@ -83,8 +83,8 @@ def _tokens(numbers: Numbers, backoff: int) -> tuple[int, int]:
         return hit, end + backoff
     if "local_slots" in numbers:
         return _of_lists(numbers, size, backoff)
-    if "junction_blocks" in numbers:
-        return numbers["junction_blocks"] * size, numbers["known"]
+    if "boundary_blocks" in numbers:
+        return numbers["boundary_blocks"] * size, numbers["known"]
     asked = _first(numbers, ("chosen_asked", "asked", "prompt"), 1)
     if "chosen_blocks" in numbers:
         return numbers["chosen_blocks"] * size, asked
