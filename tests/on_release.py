@@ -13,7 +13,7 @@ from typing import Any
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.releases import default_cache, lend
 from kvproof.model.presets import cluster_named
-from kvproof.strategies.conformance.count_conformance import ties
+from kvproof.strategies.count_conformance import ties
 from kvproof.strategies.sampling.stateful import sample
 from tests.watching import known_rules, watched
 

@@ -17,7 +17,8 @@ def _narrow_full(engine: Engine) -> Refusal | None:
     return None
 
 
-def _draw(settings: RandomSettings) -> None:
+def draw_eagle(settings: RandomSettings) -> None:
+    """Draw the drafts, and give the drafter layers in all attention groups."""
     settings.on_engines(drafts=settings.choose(NUMBERS))
     for group in settings.attention():
         group["eagle"] = True
@@ -43,5 +44,5 @@ FEATURE = Feature(
         ),
     ),
     limits=(Limit(of=Engine, check=_narrow_full, words="full groups of wider blocks than others"),),
-    draw=_draw,
+    draw=draw_eagle,
 )

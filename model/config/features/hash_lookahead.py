@@ -3,8 +3,16 @@
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import NOT_MODELLED, Exclusion, Feature
+from kvproof.model.config.features.eagle import draw_eagle
+from kvproof.model.config.random_settings import RandomSettings
 
 NO_CONNECTOR = "which vLLM does not do beside a KV connector"
+
+
+def _draw(settings: RandomSettings) -> None:
+    draw_eagle(settings)
+    settings.on_engines(hash_lookahead_tokens=1)
+
 
 FEATURE = Feature(
     id="hash_lookahead",
@@ -27,6 +35,5 @@ FEATURE = Feature(
             f"it may cover it, {NOT_MODELLED}",
         ),
     ),
-    draw=lambda settings: settings.on_engines(hash_lookahead_tokens=1),
-    chance=0.5,
+    draw=_draw,
 )
