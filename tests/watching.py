@@ -39,8 +39,8 @@ def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = N
 def is_undriven(cluster: Cluster) -> bool:
     """Whether the cluster uses a feature that came later than this vLLM. Then no engine is built:
     the verdict would be UNKNOWN, with the name of what is missing."""
-    from kvproof.live.contract.contract import check
     from kvproof.live.contract.features import used_by
+    from kvproof.live.contract_check import check
     from kvproof.live.machine import LiveMachine
 
     missing = [f for f in LATER if f in used_by(cluster) and check().missing(f)]
