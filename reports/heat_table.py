@@ -12,8 +12,8 @@ MARKS = {Verdict.VIOLATED: "BAD", Verdict.SAMPLED: "ok", Verdict.UNKNOWN: "?"}
 LEGEND = (
     "`BAD`: the invariant breaks (the fault shows). `ok`: every run that would show it was driven "
     "to its end and did not show it, and no random episode did. `?`: unknown; the JSON gives the "
-    "reason. A fault is recognized by the invariants that it breaks; in another release a different "
-    "mistake may break them on the same run."
+    "reason. A fault is recognized by the invariants that it breaks; in another release a "
+    "different mistake may break them on the same run."
 )
 
 
