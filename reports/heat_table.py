@@ -28,7 +28,7 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     for row in rows:
         name = f"`{row.name}`".ljust(wide)
         marks = [MARKS[c.verdict].ljust(w) for c, w in zip(row.cells, columns, strict=True)]
-        yield f"| {name} | {' | '.join(marks)} | {row.told(versions)} |"
+        yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |"
     yield ""
 
 
