@@ -12,9 +12,9 @@ from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import graph_file
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
-from kvproof.strategies.explorer.point_of_no_return import no_return
+from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -41,8 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--graph",
         type=Path,
         metavar="FILE",
-        help=f"write the graph to a new .graphml or .dot file; up to {graph_file.DRAWN_MAX} states "
-        "also as a picture, .svg or .png",
+        help="write the graph to a new .graphml or .dot file; up to "
+        f"{graph_file.PICTURE_STATES_MAX} states also as a picture, .svg or .png",
     )
 
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     limits = Limits(args.states_max, args.memory_max)
     if args.graph is not None:
         graph_file.check(args.graph)
-        if args.graph.suffix in graph_file.DRAWN:
+        if args.graph.suffix in graph_file.PICTURES:
             _check_small(args.graph, setup, limits, args.symmetry)
     outcome, reached = exhausted(setup, limits, _checkpoint(args), args.symmetry)
     outcome = with_graver(
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         args.fail_on,
         lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
-        [*INVARIANTS.values(), *ties(setup.rules)],
+        [*INVARIANTS.values(), *conformance_checks(setup.rules)],
     )
     more = {
         "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
     """Raise UsageError if there are too many states to draw: a short search looks for them before
     the long one."""
-    few = limits._replace(states=min(limits.states, graph_file.DRAWN_MAX))
+    few = limits._replace(states=min(limits.states, graph_file.PICTURE_STATES_MAX))
     _, reached = explored(setup.cluster, setup.rules, setup.invariants, few, symmetric=symmetric)
     graph_file.check_size(path, len(reached.packed))
 
@@ -118,18 +118,18 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     invariants = setup.invariants or list(INVARIANTS.values())
     try:
         with progress("looking back: {} states, {} to expand") as show:
-            found = no_return(
+            found = point_of_no_return(
                 setup.cluster, setup.rules, invariants, outcome.events, AHEAD_MAX, show
             )
     except KeyboardInterrupt:
         return {}
-    return {"no_return": {**found._asdict(), "sentence": found.sentence}}
+    return {"point_of_no_return": {**found._asdict(), "sentence": found.sentence}}
 
 
 def _details(outcome: Outcome) -> list[str]:
     """The lines about a search after its verdict."""
     covered = outcome.coverage
-    lines = [covered["no_return"]["sentence"]] if "no_return" in covered else []
+    lines = [covered["point_of_no_return"]["sentence"]] if "point_of_no_return" in covered else []
     if "renamings" in covered:
         lines.append(
             "symmetry: merged states that are equal up to renaming blocks, and under "

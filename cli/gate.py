@@ -21,7 +21,7 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.reports import junit
 from kvproof.reports.verdict_json import verdict_object
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -139,7 +139,7 @@ def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:
         setup,
         args.fail_on,
         lambda graver: exhausted(graver, limits)[0],
-        [*INVARIANTS.values(), *ties(setup.rules)],
+        [*INVARIANTS.values(), *conformance_checks(setup.rules)],
     )
 
 

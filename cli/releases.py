@@ -102,12 +102,12 @@ def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | No
     if path.suffix not in (".svg", ".png"):
         raise unknown("format of a picture", path.suffix, (".svg", ".png"))
     try:
-        from kvproof.reports.heat_picture import drawn
+        from kvproof.reports.heat_picture import picture
     except ImportError as error:
         raise UsageError(
             "A picture needs matplotlib. Use pip install 'kvproof[picture]' to install it."
         ) from error
-    return drawn
+    return picture
 
 
 def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Release]:
@@ -143,7 +143,7 @@ def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) 
     else:
         for version, cell in zip(versions, row.cells, strict=True):
             print(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}")
-        print(f"{trace.finding.invariant}: {row.told(versions)}")
+        print(f"{trace.finding.invariant}: {row.history(versions)}")
     return verdict.exit_code
 
 

@@ -76,15 +76,15 @@ def _line(subject: Subject, changed: dict[str, tuple[Any, Any]], before: Flat, a
 
 
 def _block(subject: Subject, changed: dict[str, tuple[Any, Any]], after: Flat) -> str:
-    said = []
+    texts = []
     for name in ("refs", "key"):
         if name in changed:
             old, new = changed[name]
             write = key if name == "key" else value
-            said.append(f"{name} {write(old)} -> {write(new)}")
+            texts.append(f"{name} {write(old)} -> {write(new)}")
     if {"holds", "group", "slots"} & set(changed):
-        said.append(f"holds {content(subject[1], subject[3], after)}")
-    return ", ".join(said)
+        texts.append(f"holds {content(subject[1], subject[3], after)}")
+    return ", ".join(texts)
 
 
 def key(cached_as: Any) -> str:

@@ -72,12 +72,12 @@ FORMATS: dict[str, Callable[[Graph], str | bytes]] = {
 }
 """The writer of each file format, by the suffix of the file name."""
 
-DRAWN = (".svg", ".png")
+PICTURES = (".svg", ".png")
 """The formats for small graphs only."""
 
-UNDRAWN = " or ".join(suffix for suffix in FORMATS if suffix not in DRAWN)
+TEXT_FORMATS = " or ".join(suffix for suffix in FORMATS if suffix not in PICTURES)
 
-DRAWN_MAX = 150
+PICTURE_STATES_MAX = 150
 """The maximum number of states of a picture: in a larger one no line can be followed."""
 
 
@@ -89,10 +89,10 @@ def check(path: Path) -> None:
             f"The file {path} is no known kind of graph. "
             f"Write a name that ends in {', '.join(most)} or {last}."
         )
-    if path.suffix in DRAWN and importlib.util.find_spec("matplotlib") is None:
+    if path.suffix in PICTURES and importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             f"The picture {path} needs matplotlib, which is not installed. "
-            f"Write pip install 'kvproof[picture]', or a name that ends in {UNDRAWN}."
+            f"Write pip install 'kvproof[picture]', or a name that ends in {TEXT_FORMATS}."
         )
     if path.exists():
         raise UsageError(
@@ -102,10 +102,10 @@ def check(path: Path) -> None:
 
 def check_size(path: Path, states: int) -> None:
     """Raise UsageError if the path is a picture and the graph has too many states for one."""
-    if path.suffix in DRAWN and states > DRAWN_MAX:
+    if path.suffix in PICTURES and states > PICTURE_STATES_MAX:
         raise UsageError(
-            f"The graph has more than {DRAWN_MAX} states, too many for the picture {path}. "
-            f"Write a smaller --config, or a name that ends in {UNDRAWN}."
+            f"The picture {path} may have {PICTURE_STATES_MAX} states, and the graph has more. "
+            f"Use a smaller --config, or a name that ends in {TEXT_FORMATS}."
         )
 
 

@@ -43,7 +43,7 @@ class Row(NamedTuple):
     about: str
     cells: tuple[Cell, ...]
 
-    def told(self, versions: Sequence[str]) -> str:
+    def history(self, versions: Sequence[str]) -> str:
         """The first bad release, and the first good release after it, in words."""
         verdicts = [cell.verdict for cell in self.cells]
         if Verdict.VIOLATED not in verdicts:
@@ -135,10 +135,10 @@ def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
     """Whether a run of this fault breaks an invariant that the fault breaks, or one of the
     symptoms."""
     followed = _followed(release, name)
-    tells = {*broken_by(FAULTS[name]), *symptoms}
+    signs = {*broken_by(FAULTS[name]), *symptoms}
     for record in followed:
         for broken in record.get("broken", ()):
-            if broken["invariant"] in tells and _dies_of(name, broken):
+            if broken["invariant"] in signs and _dies_of(name, broken):
                 return _bad(broken)
     return _not_shown(release, followed)
 

@@ -20,7 +20,7 @@ CELL_WIDE, CELL_TALL = 0.62, 0.26
 """The size of a cell, in inches."""
 
 
-def drawn(releases: Sequence[Release], suffix: str) -> bytes:
+def picture(releases: Sequence[Release], suffix: str) -> bytes:
     """The picture in the format of this suffix (.svg or .png)."""
     rows: list[Row] = [*story_rows(releases), *invariant_rows(releases)]
     order = list(COLOURS)

@@ -12,8 +12,8 @@ MARKS = {Verdict.VIOLATED: "BAD", Verdict.SAMPLED: "ok", Verdict.UNKNOWN: "?"}
 LEGEND = (
     "`BAD`: the invariant breaks (the fault shows). `ok`: every run that would show it was driven "
     "to its end and did not show it, and no random episode did. `?`: unknown; the JSON gives the "
-    "reason. A fault is recognized by the invariants that it breaks; in another release a different "
-    "mistake may break them on the same run."
+    "reason. A fault is recognized by the invariants that it breaks; in another release a "
+    "different mistake may break them on the same run."
 )
 
 
@@ -28,7 +28,7 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     for row in rows:
         name = f"`{row.name}`".ljust(wide)
         marks = [MARKS[c.verdict].ljust(w) for c, w in zip(row.cells, columns, strict=True)]
-        yield f"| {name} | {' | '.join(marks)} | {row.told(versions)} |"
+        yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |"
     yield ""
 
 

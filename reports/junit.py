@@ -55,16 +55,16 @@ def _add(root: ET.Element, suite: str, case: Case) -> None:
     time = f"{outcome.seconds:.3f}"
     element = ET.SubElement(root, "testcase", classname=suite, name=case.name, time=time)
     finding = outcome.finding
-    said = f"{finding.invariant}: {finding.sentence}" if finding else outcome.reason
+    text = f"{finding.invariant}: {finding.sentence}" if finding else outcome.reason
     grave = f" ({outcome.severity.words})" if outcome.severity else ""
     if case.fails:
-        failure = ET.SubElement(element, "failure", message=said + grave, type="VIOLATED")
+        failure = ET.SubElement(element, "failure", message=text + grave, type="VIOLATED")
         failure.text = "\n".join([*_beside(outcome), *map(describe, outcome.events)])
     if outcome.verdict is Verdict.UNKNOWN:
         ET.SubElement(element, "error", message=outcome.reason, type="UNKNOWN")
     covered = ", ".join(f"{name} {value}" for name, value in outcome.coverage.items())
     out = ET.SubElement(element, "system-out")
-    tolerated = f" {said}{grave}," if outcome.tolerated(case.fail_on) else ""
+    tolerated = f" {text}{grave}," if outcome.tolerated(case.fail_on) else ""
     out.text = f"{outcome.verdict.value}{tolerated} {covered}".strip()
 
 

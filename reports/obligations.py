@@ -57,8 +57,8 @@ def _verdict(proofs: Sequence[Proof]) -> str:
 
 def _arithmetic(proof: Proof) -> str:
     each = OBLIGATIONS[proof.id]
-    told = (_verdict([proof]), _ms([proof]), each.assumptions, f"`{each.killed_by}`")
-    return _row(f"`{each.id}`", each.name, *told)
+    cells = (_verdict([proof]), _ms([proof]), each.assumptions, f"`{each.killed_by}`")
+    return _row(f"`{each.id}`", each.name, *cells)
 
 
 def _refuted_by(ids: Sequence[str]) -> str:

@@ -145,11 +145,11 @@ def figure(graph: Graph) -> Figure:
     axes = made.add_subplot()
     axes.set_axis_off()
     axes.set_title(_title(graph), loc="left", fontsize=11)
-    drawn = lines(graph)
-    _draw_lines(axes, drawn, at)
+    shown = lines(graph)
+    _draw_lines(axes, shown, at)
     if named:
-        _name_lines(axes, drawn, at)
-    handles = [*_draw_states(axes, graph, at), *_legend(drawn)]
+        _name_lines(axes, shown, at)
+    handles = [*_draw_states(axes, graph, at), *_legend(shown)]
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(high + 0.7, low - 0.7)
     made.legend(
@@ -162,9 +162,9 @@ def figure(graph: Graph) -> Figure:
     return made
 
 
-def _draw_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
+def _draw_lines(axes: Any, shown: list[Line], at: list[Place]) -> None:
     for bend in (0.0, BEND):
-        part = [line for line in drawn if _bend(line, at) == bend]
+        part = [line for line in shown if _bend(line, at) == bend]
         red = [line for line in part if line.violating]
         _draw(axes, red, at, bend, edge_color=RED, width=7, arrowstyle="-")
         _draw(axes, part, at, bend, edge_color=[line.colour for line in part], width=1.3)
@@ -176,8 +176,8 @@ def _bend(line: Line, at: list[Place]) -> float:
     return 0.0 if at[line.target][0] > at[line.origin][0] else BEND
 
 
-def _draw(axes: Any, drawn: list[Line], at: list[Place], bend: float, **look: Any) -> None:
-    ends = [(line.origin, line.target) for line in drawn]
+def _draw(axes: Any, shown: list[Line], at: list[Place], bend: float, **look: Any) -> None:
+    ends = [(line.origin, line.target) for line in shown]
     nx.draw_networkx_edges(
         nx.DiGraph(ends),
         dict(enumerate(at)),
@@ -189,8 +189,8 @@ def _draw(axes: Any, drawn: list[Line], at: list[Place], bend: float, **look: An
     )
 
 
-def _name_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
-    for line, (x, y) in zip(drawn, _name_places(drawn, at), strict=True):
+def _name_lines(axes: Any, shown: list[Line], at: list[Place]) -> None:
+    for line, (x, y) in zip(shown, _name_places(shown, at), strict=True):
         axes.text(
             x / NAMED.wide,
             y / NAMED.tall,
@@ -203,11 +203,11 @@ def _name_lines(axes: Any, drawn: list[Line], at: list[Place]) -> None:
         )
 
 
-def _name_places(drawn: list[Line], at: list[Place]) -> list[Point]:
+def _name_places(shown: list[Line], at: list[Place]) -> list[Point]:
     """The positions of the names of the lines, in inches: on the line, where no other name is. If
     no position is free, the first one is used."""
     found: list[Point] = []
-    for line in drawn:
+    for line in shown:
         tried = [_on(line, at, part) for part in NAME_AT]
         free = [
             (x, y)
@@ -215,7 +215,7 @@ def _name_places(drawn: list[Line], at: list[Place]) -> list[Point]:
             if not any(
                 abs(x - u) < (_wide(line) + _wide(other)) / 2
                 and abs(y - v) < LETTER.tall * (len(line.kinds) + len(other.kinds)) / 2
-                for other, (u, v) in zip(drawn, found, strict=False)
+                for other, (u, v) in zip(shown, found, strict=False)
             )
         ]
         found.append((free or tried)[0])
@@ -266,18 +266,18 @@ def _mark(node: Node) -> Mark:
 
 
 def _title(graph: Graph) -> str:
-    said = f"{len(graph.nodes)} states, {len(graph.edges)} events that lead from one to another"
+    size = f"{len(graph.nodes)} states, {len(graph.edges)} events that lead from one to another"
     broken = [node.label.splitlines()[-1] for node in graph.nodes if node.broken]
-    return "; ".join((said, *broken))
+    return "; ".join((size, *broken))
 
 
-def _legend(drawn: list[Line]) -> Iterator[Line2D]:
+def _legend(shown: list[Line]) -> Iterator[Line2D]:
     """The entries of the legend for the lines."""
-    kinds = {kind for line in drawn for kind in line.kinds}
+    kinds = {kind for line in shown for kind in line.kinds}
     for kind, colour in COLOURS.items():
         if kind in kinds:
             yield Line2D([], [], color=colour, label=kind)
-    if any(len(line.kinds) > 1 for line in drawn):
+    if any(len(line.kinds) > 1 for line in shown):
         yield Line2D([], [], color=SEVERAL, label="several kinds")
-    if any(line.violating for line in drawn):
+    if any(line.violating for line in shown):
         yield Line2D([], [], color=RED, linewidth=7, label="path to the violation")

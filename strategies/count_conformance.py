@@ -17,22 +17,22 @@ from kvproof.model.counting_abstraction.relation import PROJECTIONS, Projection,
 from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 
-TIE = "step_is_one_of_the_proofs"
+CONFORMANCE = "step_is_one_of_the_proofs"
 """The id of the finding that a step is not a transition of a proved system."""
 
 
 @functools.lru_cache(maxsize=16)
-def ties(rules: Rules) -> tuple[Invariant, ...]:
+def conformance_checks(rules: Rules) -> tuple[Invariant, ...]:
     """The checks that a step under these rules is a transition of a count-level system."""
-    return tuple(_tie(project, rules) for project in PROJECTIONS)
+    return tuple(_check(project, rules) for project in PROJECTIONS)
 
 
-def _tie(project: Projection, rules: Rules) -> Invariant:
+def _check(project: Projection, rules: Rules) -> Invariant:
     def check(cluster: Cluster, step: Step) -> Iterable[Because]:
         return (Because(reasons) for reasons in unmatched(project, cluster, rules, step))
 
     return Invariant(
-        id=TIE,
+        id=CONFORMANCE,
         name="every step, projected to counts, is a transition of the system proved for all sizes",
         origin="the proofs themselves",
         severity=None,

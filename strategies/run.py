@@ -9,7 +9,7 @@ from kvproof.model.events import Complete, Event, describe
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 
 
 class Violated(Exception):
@@ -50,7 +50,7 @@ class Run:
         self.machine = machine
         self.invariants = tuple(invariants)
         rules = getattr(machine, "rules", None)
-        self.ties = () if rules is None else ties(rules)
+        self.conformance = () if rules is None else conformance_checks(rules)
         self.steps: list[Step] = []
         self.stimuli = machine.stimuli()
 
@@ -86,7 +86,7 @@ class Run:
             raise
         self.steps.append(step)
         self.stimuli = self.machine.stimuli()
-        self.fail(*broken(self.machine.cluster, step, (*self.invariants, *self.ties)))
+        self.fail(*broken(self.machine.cluster, step, (*self.invariants, *self.conformance)))
 
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the most severe of these findings at this point of the run, without

@@ -13,7 +13,7 @@ from typing import Any
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.releases import default_cache, lend
 from kvproof.model.presets import cluster_named
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import sample
 from tests.watching import known_rules, watched
 
@@ -53,7 +53,7 @@ def main(release: str, mistake: str, *clusters: str) -> None:
     lend(release, default_cache())
     if mistake != AS_RELEASED:
         MISTAKES[mistake]()
-    asked = (*CHECKS.values(), *ties(known_rules()))
+    asked = (*CHECKS.values(), *conformance_checks(known_rules()))
     for name in clusters:
         outcome = sample(watched, cluster_named(name), asked, examples=EXAMPLES, shrink=False)
         finding = outcome.finding and outcome.finding.invariant

@@ -16,7 +16,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.packed import PackedSearch
@@ -34,7 +34,9 @@ def counts_of(outcome: Outcome) -> dict[str, object]:
 
 
 def about(name: str = NAME, rules=REFERENCE):
-    return checkpoint.scope(CLUSTERS[name], rules, [i.id for i in (*ALL, *ties(rules))])
+    return checkpoint.scope(
+        CLUSTERS[name], rules, [i.id for i in (*ALL, *conformance_checks(rules))]
+    )
 
 
 @pytest.mark.parametrize("after", [1, 7, 100, 353])

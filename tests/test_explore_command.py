@@ -144,19 +144,19 @@ def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
     def impatient(*_args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(explore_command, "no_return", impatient)
+    monkeypatch.setattr(explore_command, "point_of_no_return", impatient)
     code, record = as_json("explore", *BROKEN)
     assert (code, record["verdict"]) == (1, "VIOLATED")
     assert Path(record["trace"]).exists()
-    assert "no_return" not in record
+    assert "point_of_no_return" not in record
 
 
 def test_the_point_of_no_return_is_in_the_record(as_json: Any) -> None:
     _, record = as_json("explore", "--fault", "loads_take_the_last_blocks")
-    assert record["no_return"]["event"] == 8
-    assert record["no_return"]["irrelevant"] == [9, 10, 11, 12]
+    assert record["point_of_no_return"]["event"] == 8
+    assert record["point_of_no_return"]["irrelevant"] == [9, 10, 11, 12]
     _, record = as_json("explore", *SMALL)
-    assert "no_return" not in record
+    assert "point_of_no_return" not in record
 
 
 def test_an_interrupted_gate_says_what_was_not_run(

@@ -13,13 +13,13 @@ from hypothesis import settings
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.presets.random_clusters import drawn
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
 from tests.watching import Counting, is_undriven, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
-DRAWN = 100
+PICTURES = 100
 SHARE = 3
 
 
@@ -48,7 +48,9 @@ ONCE_WRONG = [
 """Clusters that showed a mistake of kvproof once they had been drawn."""
 
 
-@pytest.mark.parametrize("cluster", [*map(drawn, range(DRAWN)), *ONCE_WRONG], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "cluster", [*map(drawn, range(PICTURES)), *ONCE_WRONG], ids=lambda c: c.name
+)
 def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Cluster) -> None:
     if is_undriven(cluster):
         return
@@ -59,7 +61,7 @@ def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Clus
         machines.append(watched(cluster))
         return machines[-1]
 
-    checks = (*CHECKS.values(), *ties(known_rules()))
+    checks = (*CHECKS.values(), *conformance_checks(known_rules()))
     check_machine(make, cluster, checks, examples=examples, shrink=False)
     assert len(machines) >= examples
     assert sum(machine.judged for machine in machines) > 0

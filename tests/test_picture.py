@@ -22,7 +22,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports import graph_file
 from kvproof.reports.graph import Graph, graph_of
-from kvproof.reports.graph_file import DRAWN_MAX, check_size, write
+from kvproof.reports.graph_file import PICTURE_STATES_MAX, check_size, write
 from kvproof.reports.places import places, spaced
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.search_graph import SearchGraph
@@ -194,7 +194,7 @@ def test_a_png_is_written(tmp_path: Path) -> None:
 
 def test_too_many_states_are_refused(tmp_path: Path) -> None:
     for name in ("g.svg", "g.png"):
-        check_size(tmp_path / name, DRAWN_MAX)
+        check_size(tmp_path / name, PICTURE_STATES_MAX)
         with pytest.raises(UsageError, match=REFUSED) as refused:
             write(tmp_path / name, healthy("pd"))
         assert "Write a smaller --config, or a name that ends in .graphml or .dot." in str(

@@ -127,7 +127,7 @@ def test_first_bad_and_first_good() -> None:
     assert (told[story]["first_bad"], told[story]["first_good"]) == ("0.2.0", "0.4.0")
     row = next(r for r in story_rows(releases) if r.name == story)
     versions = [r.version for r in releases]
-    assert row.told(versions) == "bad from 0.2.0, good from 0.4.0"
+    assert row.history(versions) == "bad from 0.2.0, good from 0.4.0"
     assert row._replace(cells=row.cells[1:]).told(versions[1:]).startswith("bad from 0.2.0 or bef")
     assert "not good since" in row._replace(cells=row.cells[:3]).told(versions[:3])
 
@@ -135,9 +135,9 @@ def test_first_bad_and_first_good() -> None:
 def test_the_picture_shows_unknown_in_its_own_colour() -> None:
     picture = pytest.importorskip("kvproof.reports.heat_picture")
     assert len(set(picture.COLOURS.values())) == len(picture.COLOURS)
-    unknown = picture.drawn([Release("0.1.0", reason="no")], ".svg").decode()
+    unknown = picture.picture([Release("0.1.0", reason="no")], ".svg").decode()
     assert picture.COLOURS[Verdict.SAMPLED] not in unknown
-    assert picture.drawn([Release("0.1.0", tuple(good()))], ".png").startswith(b"\x89PNG")
+    assert picture.picture([Release("0.1.0", tuple(good()))], ".png").startswith(b"\x89PNG")
 
 
 def test_stories_and_deaths_name_what_there_is() -> None:

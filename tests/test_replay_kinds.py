@@ -15,7 +15,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record
-from kvproof.strategies.count_conformance import TIE
+from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome
 from tests.mistakes import MISTAKES
@@ -87,7 +87,7 @@ def test_a_step_that_the_proofs_do_not_know(
         relation._reaches.cache_clear()
         found = sample(ModelMachine, CLUSTERS["full"], examples=20)
         assert found.finding is not None
-        assert found.finding.invariant == TIE
+        assert found.finding.invariant == CONFORMANCE
         path = kept(tmp_path, "model", found)
         assert replays(path) == (1, 1)
     relation._reaches.cache_clear()

@@ -16,7 +16,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.reports import junit
-from kvproof.strategies.count_conformance import TIE
+from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -69,22 +69,22 @@ def test_they_are_shown_in_plain_words() -> None:
 
 
 def test_the_gravest_comes_first_and_what_has_no_name_before_lost_performance() -> None:
-    mixed = ["predicted_is_taken", "hit_is_the_longest", TIE, "all_blocks_return"]
+    mixed = ["predicted_is_taken", "hit_is_the_longest", CONFORMANCE, "all_blocks_return"]
     mixed += ["engine_survives", "writer_is_alone", "pool_adds_up"]
     assert [f.invariant for f in gravest(map(finding, mixed))] == [
         "pool_adds_up",
         "writer_is_alone",
         "engine_survives",
         "all_blocks_return",
-        TIE,
+        CONFORMANCE,
         "hit_is_the_longest",
         "predicted_is_taken",
     ]
 
 
 def test_what_nobody_can_judge_fails_whatever_is_asked() -> None:
-    assert severity_of(finding(TIE)) is None
-    assert [violated(TIE).exit_code(s) for s in Severity] == [1] * len(Severity)
+    assert severity_of(finding(CONFORMANCE)) is None
+    assert [violated(CONFORMANCE).exit_code(s) for s in Severity] == [1] * len(Severity)
 
 
 @pytest.mark.parametrize("fail_on", Severity)

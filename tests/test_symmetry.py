@@ -14,7 +14,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine, Request
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint, symmetry
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
@@ -138,7 +138,7 @@ def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
 
 @pytest.mark.parametrize("after", [1, 30, 77])
 def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
-    cluster, every = CLUSTERS["pd-tight"], [*ALL, *ties(REFERENCE)]
+    cluster, every = CLUSTERS["pd-tight"], [*ALL, *conformance_checks(REFERENCE)]
     search = PackedSearch(cluster, REFERENCE, every, symmetric=True)
     for _ in range(after):
         search.expand()

@@ -20,7 +20,7 @@ from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Transfer
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict
@@ -168,7 +168,9 @@ def test_the_tie_passes_over_turns() -> None:
 
     run = served_once(cluster(FULL, "abc", 2, "abc..d"))
     for step in run.steps:
-        assert not any(list(tie.check(run.machine.cluster, step)) for tie in ties(REFERENCE))
+        assert not any(
+            list(check.check(run.machine.cluster, step)) for check in conformance_checks(REFERENCE)
+        )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.symbolic.cluster_template import ClusterTemplate, clusters
-from kvproof.strategies.symbolic.from_numbers import sketched
+from kvproof.strategies.symbolic.from_numbers import template_of
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import everything, prove
@@ -179,12 +179,12 @@ def test_what_is_not_refuted_has_no_run() -> None:
 def test_numbers_that_break_nothing_have_no_run() -> None:
     fault = FAULTS["front_trim"]
     proof = Proof("truncated_once", "", Verdict.VIOLATED, {"asked": 2, "backoff": 1})
-    found = witness(proof, [fault], sketches_max=3)
+    found = witness(proof, [fault], templates_max=3)
     assert found.finding is None
     assert found.outcome.verdict is Verdict.UNKNOWN
     assert found.reason == (
         "no run breaks paired_offsets_are_equal or request_reads_its_own_prefix in the clusters of "
-        "the 3 sketches nearest to the numbers"
+        "the 3 templates nearest to the numbers"
     )
 
 
@@ -200,17 +200,17 @@ def test_numbers_that_no_cluster_can_have_say_why() -> None:
 
 
 def test_numbers_are_read_by_their_names() -> None:
-    assert sketched({"asked": 3, "backoff": 1}) == ClusterTemplate(
+    assert template_of({"asked": 3, "backoff": 1}) == ClusterTemplate(
         kinds=("full", "mamba"), prompt=3
     )
     lists = {"local_first": 2, "local_slots": 1, "remote_first": 0, "remote_slots": 3}
-    assert sketched(lists) == ClusterTemplate(prompt=3, shared=2)
+    assert template_of(lists) == ClusterTemplate(prompt=3, shared=2)
     hit = {"hit_blocks": 2, "external": 3, "block_size": 4, "window": 5}
     expected = ClusterTemplate(
         kinds=("full", "window"), kernel=4, window=5, chunk=22, prompt=11, shared=8
     )
-    assert sketched(hit) == expected
-    assert sketched({"total": 2}, "pool") == ClusterTemplate(total=2, connected=False)
+    assert template_of(hit) == expected
+    assert template_of({"total": 2}, "pool") == ClusterTemplate(total=2, connected=False)
 
 
 def test_same_proof_same_run() -> None:

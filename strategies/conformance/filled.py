@@ -15,9 +15,9 @@ from kvproof.model.reference.rules import Rules
 
 def filled(cluster: Cluster, rules: Rules, events: Iterable[Event]) -> tuple[Event, ...]:
     """The events of a run of the model, from its initial state, each with its blocks."""
-    state, said = model.initial(cluster), []
+    state, resolved = model.initial(cluster), []
     for event in events:
         step = model.apply(cluster, state, bare(event), rules)
         state = step.after
-        said.append(step.event)
-    return tuple(said)
+        resolved.append(step.event)
+    return tuple(resolved)

@@ -31,7 +31,7 @@ from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
 from kvproof.model.traces.trace import Trace
-from kvproof.strategies.count_conformance import TIE, ties
+from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -242,11 +242,11 @@ def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Differen
 def _blocks_differ(at: tuple[int, str], recorded: Event, event: Event) -> Iterator[Difference]:
     """The lists of blocks that differ between two events with the same decisions."""
     if isinstance(recorded, Schedule) and isinstance(event, Schedule):
-        for said, choice in zip(recorded.chose or (), event.chose or (), strict=True):
+        for expected, choice in zip(recorded.chose or (), event.chose or (), strict=True):
             for name in BLOCKS:
-                was, now = getattr(said, name, ()), getattr(choice, name, ())
+                was, now = getattr(expected, name, ()), getattr(choice, name, ())
                 if was != now:
-                    yield Difference(*at, f"{name} of {describe(said)}", was, now)
+                    yield Difference(*at, f"{name} of {describe(expected)}", was, now)
 
 
 def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Difference | None:
@@ -259,7 +259,7 @@ def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Differen
 
 def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
     rules = getattr(machine, "rules", REFERENCE)
-    return ties(rules) if name == TIE else (check_named(name),)
+    return conformance_checks(rules) if name == CONFORMANCE else (check_named(name),)
 
 
 def _stuck(machine: Machine, invariant: str) -> bool:

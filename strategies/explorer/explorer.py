@@ -23,7 +23,7 @@ from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.conformance.filled import filled
-from kvproof.strategies.count_conformance import ties
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.fairness import no_progress
@@ -81,7 +81,11 @@ def explored(
     symmetric: bool = False,
 ) -> tuple[Outcome, SearchGraph]:
     """As `explore`, but also returns the search graph."""
-    chosen = [*INVARIANTS.values(), *ties(rules)] if invariants is None else list(invariants)
+    chosen = (
+        [*INVARIANTS.values(), *conformance_checks(rules)]
+        if invariants is None
+        else list(invariants)
+    )
     start = time.perf_counter()
     about = checkpoint.scope(cluster, rules, [i.id for i in chosen], symmetric)
     before = checkpoint.load(kept.path, about, cluster) if kept and kept.resume else None

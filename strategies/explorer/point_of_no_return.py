@@ -30,7 +30,7 @@ TELL_EVERY = 500
 """The number of states examined between two calls of a Progress."""
 
 
-class NoReturn(NamedTuple):
+class PointOfNoReturn(NamedTuple):
     """The event after which a violation was certain. Events are numbered from 1; `length` is their
     number.
 
@@ -150,14 +150,14 @@ class Walk(NamedTuple):
     breaks: tuple[str, ...]
 
 
-def no_return(
+def point_of_no_return(
     cluster: Cluster,
     rules: Rules,
     invariants: Sequence[Invariant],
     events: Sequence[Event],
     states_max: int,
     progress: Progress | None = None,
-) -> NoReturn:
+) -> PointOfNoReturn:
     """Judge the events of a violation: the last breaks an `always` invariant, or leads to where the
     requests cannot end, and none before it breaks one of `invariants`.
 
@@ -176,7 +176,7 @@ def no_return(
     else:
         over = Ahead(scope, termination.over, states_max, progress)
         irrelevant = _irrelevant(events, partial(_blocked_again, over))
-    return NoReturn(event, unknown, irrelevant, len(events))
+    return PointOfNoReturn(event, unknown, irrelevant, len(events))
 
 
 def all_ended(cluster: Cluster, state: State) -> bool:

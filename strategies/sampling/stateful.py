@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes done and the number wanted."""
 
 
-class Tally:
+class Covered:
     """What complete episodes without a violation covered. The runs that Hypothesis makes while it
     shrinks a failure are not included."""
 
@@ -131,17 +131,17 @@ def sample(
     _check("The number of examples", examples)
     _check("The number of steps", steps)
     chosen = tuple(CHECKS.values() if invariants is None else invariants)
-    tally = Tally(examples, progress)
+    covered = Covered(examples, progress)
 
     def add(run: Run) -> None:
-        tally.add(run)
+        covered.add(run)
         if ended is not None:
             ended(run)
 
     def close() -> None:
-        if tally.open and failed is not None:
+        if covered.open and failed is not None:
             failed()
-        tally.open = False  # the following runs shrink this one
+        covered.open = False  # the following runs shrink this one
 
     target = Target(make_machine, cluster, chosen, use_jobs, add, close)
 
@@ -152,7 +152,7 @@ def sample(
     begin = time.monotonic()
 
     def outcome(verdict: Verdict, **rest: Any) -> Outcome:
-        return Outcome(verdict, tally.coverage(), seconds=time.monotonic() - begin, **rest)
+        return Outcome(verdict, covered.coverage(), seconds=time.monotonic() - begin, **rest)
 
     try:
         run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]

@@ -101,12 +101,12 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
     """The prompt of a follow-up turn: the conversation so far and some more tokens, or a prefix of
     the conversation that ends near a block boundary or near the end of what D holds."""
-    told: str = answered.conversation
-    held = len(told) - 1
+    conversation: str = answered.conversation
+    held = len(conversation) - 1
     lengths = {*prompt_lengths(engines, longest), *range(held - 1, held + 3), len(answered.prompt)}
     length: int = draw(st.sampled_from(sorted(n for n in lengths if 1 <= n <= longest)))
     letter: str = draw(st.sampled_from(LETTERS))
-    return told[:length] + letter * (length - len(told))
+    return conversation[:length] + letter * (length - len(conversation))
 
 
 @st.composite

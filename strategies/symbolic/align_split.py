@@ -108,8 +108,8 @@ def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     killed_by="wide_block_never_crossed",
 )
 def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
-    """The claim holds for every block size, also for blocks wider than the budget: the first request of
-    a step is never stuck. The only precondition is a budget of at least one token."""
+    """The claim holds for every block size, also for blocks wider than the budget: the first
+    request of a step is never stuck. The only precondition is a budget of at least one token."""
     v = {**v, "tokens": min_(v["known"] - v["start"], v["chunk_limit"])}
     chunk = Chunk(rules, v)
     return Claim(chunk.tokens >= 1, given=chunk.in_prefill)

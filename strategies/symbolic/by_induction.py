@@ -69,8 +69,8 @@ def _among(
 ) -> Proof:
     """A refutation that does not assume all claims may be about an unreachable state. It counts
     only with a run, for its sizes or for the sizes that refuted a claim `before`."""
-    told = proof.counterexample
-    if not without or told is None or told.run:
+    cti = proof.counterexample
+    if not without or cti is None or cti.run:
         return proof
     system = systems(rules)[claimed.system]
     for other in before:
@@ -79,7 +79,7 @@ def _among(
             run = run_to(system, claimed.claim, sizes)
             if run is not None:
                 return dataclasses.replace(proof, numbers=other.numbers, counterexample=run)
-    reason = f"without {', '.join(sorted(without))} a step breaks it; {told.sentence}"
+    reason = f"without {', '.join(sorted(without))} a step breaks it; {cti.sentence}"
     return dataclasses.replace(
         proof, verdict=Verdict.UNKNOWN, reason=reason, numbers={}, counterexample=None
     )
@@ -93,8 +93,8 @@ def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None, rule
     if proof.verdict is Verdict.PROVED:
         reason = f"Z3 proves it, but a walk breaks it: {walked}"
         return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
-    told = walked_into(systems(rules)[claimed.system], claimed.claim, *walked)
-    return dataclasses.replace(proof, verdict=Verdict.VIOLATED, reason="", counterexample=told)
+    cti = walked_into(systems(rules)[claimed.system], claimed.claim, *walked)
+    return dataclasses.replace(proof, verdict=Verdict.VIOLATED, reason="", counterexample=cti)
 
 
 def _induction(
@@ -117,9 +117,9 @@ def _induction(
         if not step.broken_by(rules, claimed.claim, numbers, without):
             reason = f"Z3 refutes it, but it holds on plain ints: {numbers}"
             return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
-        told = counterexample(step, claimed.claim, rules, numbers)
+        cti = counterexample(step, claimed.claim, rules, numbers)
         return dataclasses.replace(
-            proof, verdict=Verdict.VIOLATED, numbers=numbers, counterexample=told
+            proof, verdict=Verdict.VIOLATED, numbers=numbers, counterexample=cti
         )
     if open_:
         reason = "; ".join(f"{s.step.action}: {s.answer.reason}" for s in open_)

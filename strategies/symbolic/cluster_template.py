@@ -55,94 +55,94 @@ class ClusterTemplate:
         """Tokens of a block on D, or on a single engine."""
         return self.kernel * self.d_ratio
 
-    def changes(self, told: "ClusterTemplate") -> tuple[str, ...]:
+    def changes(self, first: "ClusterTemplate") -> tuple[str, ...]:
         """The differences between this template and the first one, field by field."""
         fields = (f.name for f in dataclasses.fields(self))
-        pairs = ((name, getattr(self, name), getattr(told, name)) for name in fields)
+        pairs = ((name, getattr(self, name), getattr(first, name)) for name in fields)
         return tuple(_change(name, a, b) for name, a, b in pairs if a != b)
 
 
-def _change(name: str, now: object, told: object) -> str:
+def _change(name: str, now: object, first: object) -> str:
     if isinstance(now, bool):
         return name if now else f"not {name}"
-    texts = (" and ".join(v) if isinstance(v, tuple) else str(v) for v in (now, told))
+    texts = (" and ".join(v) if isinstance(v, tuple) else str(v) for v in (now, first))
     return f"{name} {' for '.join(texts)}"
 
 
-def near(sketch: ClusterTemplate) -> Iterator[ClusterTemplate]:
+def near(template: ClusterTemplate) -> Iterator[ClusterTemplate]:
     """The templates that differ in one field: a size one larger, a window as wide as the prompt,
     one kind more or fewer. No size is smaller, because the numbers of a counterexample are already
     small."""
 
     def other(**fields: object) -> ClusterTemplate:
-        return dataclasses.replace(sketch, **fields)  # type: ignore[arg-type]
+        return dataclasses.replace(template, **fields)  # type: ignore[arg-type]
 
-    yield other(prompt=sketch.prompt + 1)
-    if sketch.connected:
-        if sketch.p_ratio != sketch.d_ratio:
-            yield other(p_ratio=sketch.d_ratio)
-            yield other(d_ratio=sketch.p_ratio)
-        yield other(p_ratio=sketch.p_ratio + 1)
-        yield other(d_ratio=sketch.d_ratio + 1)
-    if "mamba" in sketch.kinds:
-        yield other(kinds=tuple(k for k in sketch.kinds if k != "mamba"))
-    elif STATE not in sketch.kinds:
-        yield other(kinds=(*sketch.kinds, "mamba"))
-    elif sketch.caching:
+    yield other(prompt=template.prompt + 1)
+    if template.connected:
+        if template.p_ratio != template.d_ratio:
+            yield other(p_ratio=template.d_ratio)
+            yield other(d_ratio=template.p_ratio)
+        yield other(p_ratio=template.p_ratio + 1)
+        yield other(d_ratio=template.d_ratio + 1)
+    if "mamba" in template.kinds:
+        yield other(kinds=tuple(k for k in template.kinds if k != "mamba"))
+    elif STATE not in template.kinds:
+        yield other(kinds=(*template.kinds, "mamba"))
+    elif template.caching:
         yield other(caching=False)
-    if sketch.total is None:
-        yield other(crowded=not sketch.crowded)
+    if template.total is None:
+        yield other(crowded=not template.crowded)
     else:
-        yield other(total=sketch.total + 1)
-    yield other(shared=sketch.shared + sketch.d_block)
-    if sketch.embeds:
+        yield other(total=template.total + 1)
+    yield other(shared=template.shared + template.d_block)
+    if template.embeds:
         yield other(embeds=False)
-    if "window" in sketch.kinds:
-        yield other(window=sketch.window + 1)
-        yield other(window=max(sketch.window, sketch.prompt))
-    yield other(chunk=sketch.chunk + 1)
-    yield other(kernel=sketch.kernel + 1)
-    yield other(max_tokens=sketch.max_tokens + 1)
+    if "window" in template.kinds:
+        yield other(window=template.window + 1)
+        yield other(window=max(template.window, template.prompt))
+    yield other(chunk=template.chunk + 1)
+    yield other(kernel=template.kernel + 1)
+    yield other(max_tokens=template.max_tokens + 1)
 
 
-def clusters(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
+def clusters(template: ClusterTemplate, name: str) -> Iterator[Cluster]:
     """The clusters that fit a template. Raises UsageError if no cluster can fit it."""
-    for jobs in _traffics(sketch):
-        roomy = 1 + sum(_blocks(sketch, len(job.prompt) + job.max_tokens + 1) for job in jobs)
-        numbers = [roomy] if sketch.total is None else [sketch.total]
-        if sketch.crowded:
-            numbers += range(1 + _blocks(sketch, _computed(sketch)), roomy)
+    for jobs in _traffics(template):
+        roomy = 1 + sum(_blocks(template, len(job.prompt) + job.max_tokens + 1) for job in jobs)
+        numbers = [roomy] if template.total is None else [template.total]
+        if template.crowded:
+            numbers += range(1 + _blocks(template, _computed(template)), roomy)
         for blocks in numbers:
-            yield _cluster(sketch, name, jobs, blocks, roomy)
+            yield _cluster(template, name, jobs, blocks, roomy)
 
 
-def _computed(sketch: ClusterTemplate) -> int:
+def _computed(template: ClusterTemplate) -> int:
     """Tokens that one request computes on the engine that may have few blocks. If a state is
     transferred, P leaves the last token to D; the last sampled token is not computed."""
-    if not sketch.connected:
-        return sketch.prompt + sketch.max_tokens - 1
-    return max(sketch.prompt - int("mamba" in sketch.kinds or STATE in sketch.kinds), 1)
+    if not template.connected:
+        return template.prompt + template.max_tokens - 1
+    return max(template.prompt - int("mamba" in template.kinds or STATE in template.kinds), 1)
 
 
-def _traffics(sketch: ClusterTemplate) -> Iterator[tuple[Job, ...]]:
+def _traffics(template: ClusterTemplate) -> Iterator[tuple[Job, ...]]:
     """The jobs. If crowded: the job and one with other tokens. Otherwise: the job alone, or with
     one that has the same prefix; the job twice; and, for a state at a shared prefix boundary, the
     job with two others that share only the prefix."""
 
     def job(name: str, prompt: str) -> Job:
-        return Job(name, prompt, sketch.max_tokens, sketch.embeds)
+        return Job(name, prompt, template.max_tokens, template.embeds)
 
-    prompt = _tokens(LETTERS, sketch.prompt)
-    if sketch.crowded:
-        yield job("r0", _tokens(OTHER_LETTERS, sketch.prompt)), job("r1", prompt)
+    prompt = _tokens(LETTERS, template.prompt)
+    if template.crowded:
+        yield job("r0", _tokens(OTHER_LETTERS, template.prompt)), job("r1", prompt)
         return
-    if sketch.shared:
-        yield job("r0", prompt[: sketch.shared] + OTHER_LETTERS[0]), job("r1", prompt)
+    if template.shared:
+        yield job("r0", prompt[: template.shared] + OTHER_LETTERS[0]), job("r1", prompt)
     else:
         yield (job("r0", prompt),)
     yield job("r0", prompt), job("r1", prompt)
-    if sketch.shared and "mamba" in sketch.kinds:
-        parted = (prompt[: sketch.shared] + other * 3 for other in OTHER_LETTERS[:2])
+    if template.shared and "mamba" in template.kinds:
+        parted = (prompt[: template.shared] + other * 3 for other in OTHER_LETTERS[:2])
         yield job("r0", prompt), *(job(f"r{n}", p) for n, p in enumerate(parted, 1))
 
 
@@ -150,36 +150,36 @@ def _tokens(letters: str, count: int) -> str:
     return (letters * (count // len(letters) + 1))[:count]
 
 
-def _blocks(sketch: ClusterTemplate, tokens: int) -> int:
+def _blocks(template: ClusterTemplate, tokens: int) -> int:
     """The number of blocks that a request of `tokens` tokens can hold."""
-    size = sketch.kernel * min(sketch.p_ratio, sketch.d_ratio)
-    return len(sketch.kinds) * int(blocks_for_tokens(tokens, size))
+    size = template.kernel * min(template.p_ratio, template.d_ratio)
+    return len(template.kinds) * int(blocks_for_tokens(tokens, size))
 
 
-def _group(sketch: ClusterTemplate, kind: str, block: int) -> Group:
+def _group(template: ClusterTemplate, kind: str, block: int) -> Group:
     if kind == STATE:
         return Group("mamba", block, mode="none")
-    return Group(kind, block, window=sketch.window if kind == "window" else 0)
+    return Group(kind, block, window=template.window if kind == "window" else 0)
 
 
 def _cluster(
-    sketch: ClusterTemplate, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
+    template: ClusterTemplate, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
 ) -> Cluster:
     def engine(letter: str, role: str, ratio: int, blocks: int) -> Engine:
-        groups = tuple(_group(sketch, kind, sketch.kernel * ratio) for kind in sketch.kinds)
-        chunk, caching = sketch.chunk, sketch.caching
+        groups = tuple(_group(template, kind, template.kernel * ratio) for kind in template.kinds)
+        chunk, caching = template.chunk, template.caching
         return Engine(letter, groups, blocks, role, chunk, ratio, prefix_caching=caching)
 
-    if not sketch.connected:
-        alone = (engine("E", "both", sketch.d_ratio, blocks),)
-        return Cluster(name, alone, jobs, evictions=sketch.evicting)
-    p = engine("P", "prefill", sketch.p_ratio, blocks)
-    d = engine("D", "decode", sketch.d_ratio, decode_blocks)
+    if not template.connected:
+        alone = (engine("E", "both", template.d_ratio, blocks),)
+        return Cluster(name, alone, jobs, evictions=template.evicting)
+    p = engine("P", "prefill", template.p_ratio, blocks)
+    d = engine("D", "decode", template.d_ratio, decode_blocks)
     return Cluster(
         name,
         (p, d),
         jobs,
-        evictions=sketch.evicting,
-        failures=int(sketch.recomputes),
-        load_failure="recompute" if sketch.recomputes else "fail",
+        evictions=template.evicting,
+        failures=int(template.recomputes),
+        load_failure="recompute" if template.recomputes else "fail",
     )

@@ -19,7 +19,7 @@ CHUNKS = ("chunk_limit", "chunk")
 Numbers = Mapping[str, int]
 
 
-def sketched(numbers: Numbers, system: str = "") -> ClusterTemplate:
+def template_of(numbers: Numbers, system: str = "") -> ClusterTemplate:
     """The template of the cluster that the numbers describe. `system` is the name of their
     count-level system."""
     kind = system.removeprefix("transfer of ")

@@ -78,7 +78,7 @@ def _sum(term: Any, factor: int, into: dict[str, int]) -> None:
     elif z3.is_mul(term) and z3.is_int_value(term.arg(0)) and term.num_args() == 2:
         _sum(term.arg(1), factor * term.arg(0).as_long(), into)
     else:
-        name = _told(term)
+        name = _term(term)
         into[name] = into.get(name, 0) + factor
 
 
@@ -122,7 +122,7 @@ def _product(factor: int, name: str) -> str:
     return name if factor == 1 else f"{factor} * {name}"
 
 
-def _told(term: Any) -> str:
+def _term(term: Any) -> str:
     """An integer term that is not a sum."""
     if z3.is_const(term):
         return str(term)

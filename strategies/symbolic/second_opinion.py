@@ -33,7 +33,7 @@ class Checked(NamedTuple):
 
     def names(self, answer: str) -> list[str]:
         """The questions with this answer."""
-        return [name for name, said in self.opinions.items() if said.answer == answer]
+        return [name for name, opinion in self.opinions.items() if opinion.answer == answer]
 
     @property
     def answer(self) -> str:
@@ -77,8 +77,8 @@ def cross_check(
 
 def counts_by_answer(checked: Sequence[Checked]) -> dict[str, int]:
     """The number of questions by answer."""
-    said = [opinion.answer for each in checked for opinion in each.opinions.values()]
-    return {"questions": len(said)} | {a: said.count(a) for a in (AGREES, UNKNOWN, DISAGREES)}
+    answers = [opinion.answer for each in checked for opinion in each.opinions.values()]
+    return {"questions": len(answers)} | {a: answers.count(a) for a in (AGREES, UNKNOWN, DISAGREES)}
 
 
 def with_opinions(found: Outcome, checked: Sequence[Checked]) -> Outcome:

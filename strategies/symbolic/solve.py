@@ -29,15 +29,15 @@ PLAIN_UNITS = 200_000
 """The limit on Z3's work (`rlimit`, here 0.1 s to 0.3 s) for the plain search."""
 
 
-def _drawn_out(context: z3.Context) -> z3.Solver:
+def _conditions_moved_out(context: z3.Context) -> z3.Solver:
     """A solver that first moves conditions out of terms: with conditions inside terms some searches
     do not end."""
     bounded = z3.With(z3.Tactic("ctx-simplify", context), max_depth=30, max_steps=5_000_000)
-    drawn = z3.With(z3.Tactic("simplify", context), pull_cheap_ite=True, local_ctx=True)
+    moved = z3.With(z3.Tactic("simplify", context), pull_cheap_ite=True, local_ctx=True)
     named = ("elim-uncnstr", "lia2card", "card2bv", "cofactor-term-ite", "smt")
     rest = (z3.Tactic(name, context) for name in named)
     first = (z3.Tactic(name, context) for name in ("simplify", "propagate-values"))
-    return z3.Then(*first, bounded, drawn, *rest, ctx=context).solver()
+    return z3.Then(*first, bounded, moved, *rest, ctx=context).solver()
 
 
 def _plain(context: z3.Context) -> z3.Solver:
@@ -62,7 +62,7 @@ class Question:
         context = z3.Context()
         self.variables = {name: z3.Int(name, context) for name in obligation.for_all}
         claim = obligation.on(rules, self.variables)
-        self.solvers = (_plain(context), _drawn_out(context))
+        self.solvers = (_plain(context), _conditions_moved_out(context))
         self.solver = self.solvers[0]
         for solver in self.solvers:
             solver.add(claim.given)

@@ -196,8 +196,8 @@ def _refuted(posed: Posed, answer: Any) -> Discovered:
     state = type(posed.start)(*(values[n] for n in type(posed.start)._fields))
     if not posed.system.given(sizes) or posed.system.invariants[posed.name](sizes, state):
         return doubt
-    return Discovered(Verdict.VIOLATED, run=tuple(_told(at) for at in run))
+    return Discovered(Verdict.VIOLATED, run=tuple(_text(at) for at in run))
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {v}" for n, v in counts.items() if v) or "nothing"

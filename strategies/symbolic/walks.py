@@ -27,8 +27,8 @@ def _number(source: random.Random) -> int:
 
 def _sizes(system: System, source: random.Random, fixed: Mapping[str, int]) -> Any:
     while True:
-        drawn = {name: _number(source) for name in system.parameters._fields}
-        sizes = system.parameters(**{**drawn, **fixed})
+        chosen = {name: _number(source) for name in system.parameters._fields}
+        sizes = system.parameters(**{**chosen, **fixed})
         if system.given(sizes):
             return sizes
 

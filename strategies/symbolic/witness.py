@@ -26,13 +26,13 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.symbolic.cluster_template import ClusterTemplate, clusters, near
-from kvproof.strategies.symbolic.from_numbers import sketched
+from kvproof.strategies.symbolic.from_numbers import template_of
 from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.walks import broken_claims
 from kvproof.strategies.verdict import Outcome, Verdict
 
-SKETCHES_MAX = 500
+TEMPLATES_MAX = 500
 """The maximum number of templates: the template of the numbers, and those nearest to it."""
 
 STATES_MAX = 1_000
@@ -83,7 +83,7 @@ def witness(
     proof: Proof,
     faults: Sequence[Fault],
     beside: Sequence[Fault] = (),
-    sketches_max: int = SKETCHES_MAX,
+    templates_max: int = TEMPLATES_MAX,
 ) -> Witness:
     """The first run that breaks a matching invariant, in the order of distance from the numbers
     that refute a claim under these faults; or why there is none. The same proof gives the same
@@ -91,14 +91,14 @@ def witness(
     if proof.verdict is not Verdict.VIOLATED:
         return Witness(reason=f"{proof.id} is {proof.verdict.value}, not VIOLATED")
     for visible in (True, False):
-        found = next(witnesses(proof, faults, beside, sketches_max, visible), None)
+        found = next(witnesses(proof, faults, beside, templates_max, visible), None)
         if found is not None:
             return found
-    told = _told(proof, faults)
+    first = _template(proof, faults)
     names = " or ".join(i.id for i in matching(proof, faults))
-    where = f"the clusters of the {sketches_max} sketches nearest to the numbers"
+    where = f"the clusters of the {templates_max} templates nearest to the numbers"
     return Witness(
-        impossible=_impossible(told, proof.id), reason=f"no run breaks {names} in {where}"
+        impossible=_impossible(first, proof.id), reason=f"no run breaks {names} in {where}"
     )
 
 
@@ -106,7 +106,7 @@ def witnesses(
     proof: Proof,
     faults: Sequence[Fault],
     beside: Sequence[Fault] = (),
-    sketches_max: int = SKETCHES_MAX,
+    templates_max: int = TEMPLATES_MAX,
     visible: bool = True,
 ) -> Iterator[Witness]:
     """Runs of the model with these faults that break a matching invariant, at most one for each
@@ -116,35 +116,35 @@ def witnesses(
     rules = _with(faults, beside)
     about = claimed().get(proof.id)
     breaks = matching(proof, faults)
-    told = _told(proof, faults)
-    impossible = _impossible(told, proof.id)
+    first = _template(proof, faults)
+    impossible = _impossible(first, proof.id)
     searched: set[Cluster] = set()
-    for sketch in _around(told, sketches_max):
-        for cluster in _possible(sketch, proof.id):
+    for template in _around(first, templates_max):
+        for cluster in _possible(template, proof.id):
             if cluster in searched:
                 continue
             searched.add(cluster)
             found = _run(cluster, rules, breaks, about if visible else None)
             if found is not None:
-                run = (cluster, found.events, found.finding, sketch.changes(told))
+                run = (cluster, found.events, found.finding, template.changes(first))
                 yield Witness(*run, impossible, searched=len(searched))
 
 
-def _told(proof: Proof, faults: Sequence[Fault]) -> ClusterTemplate:
+def _template(proof: Proof, faults: Sequence[Fault]) -> ClusterTemplate:
     about = claimed().get(proof.id)
-    return sketched(_numbers(proof, about, rules_with(faults)), about.system if about else "")
+    return template_of(_numbers(proof, about, rules_with(faults)), about.system if about else "")
 
 
-def _possible(sketch: ClusterTemplate, name: str) -> Iterator[Cluster]:
+def _possible(template: ClusterTemplate, name: str) -> Iterator[Cluster]:
     """The clusters that fit a template; none if it is impossible."""
     with contextlib.suppress(UsageError):
-        yield from clusters(sketch, name)
+        yield from clusters(template, name)
 
 
-def _impossible(sketch: ClusterTemplate, name: str) -> str:
+def _impossible(template: ClusterTemplate, name: str) -> str:
     """Why no cluster fits a template; empty if one fits."""
     try:
-        next(clusters(sketch, name))
+        next(clusters(template, name))
     except UsageError as error:
         return str(error)
     return ""
@@ -175,13 +175,13 @@ def _numbers(proof: Proof, about: Claimed | None, rules: Rules) -> dict[str, int
     return {**sizes._asdict(), **counts._asdict()}
 
 
-def _around(told: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
+def _around(first: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
     """A template, and then the others in the order of distance from it, each once."""
-    seen, waiting = {told}, deque([told])
+    seen, waiting = {first}, deque([first])
     while waiting:
-        sketch = waiting.popleft()
-        yield sketch
-        for other in near(sketch):
+        template = waiting.popleft()
+        yield template
+        for other in near(template):
             if other not in seen and len(seen) < most:
                 seen.add(other)
                 waiting.append(other)

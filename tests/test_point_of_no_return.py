@@ -21,7 +21,12 @@ from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.explorer.point_of_no_return import NoReturn, all_ended, no_return, numbered
+from kvproof.strategies.explorer.point_of_no_return import (
+    PointOfNoReturn,
+    all_ended,
+    numbered,
+    point_of_no_return,
+)
 
 pytestmark = pytest.mark.exhaustive
 
@@ -39,8 +44,10 @@ def shortest(name: str) -> tuple[Event, ...]:
     return explore(*faulty(name)).events
 
 
-def judged(name: str, events: Sequence[Event] = (), states_max: int = STATES_MAX) -> NoReturn:
-    return no_return(*faulty(name), ALL, events or shortest(name), states_max)
+def judged(
+    name: str, events: Sequence[Event] = (), states_max: int = STATES_MAX
+) -> PointOfNoReturn:
+    return point_of_no_return(*faulty(name), ALL, events or shortest(name), states_max)
 
 
 BY_HAND = {
@@ -153,7 +160,7 @@ def test_the_end_asks_for_every_job() -> None:
 def test_requests_that_can_still_end() -> None:
     cluster = CLUSTERS["full"]
     events = (Submit("E", "r0"), Schedule("E"), Complete("E"))
-    answer = no_return(cluster, REFERENCE, ALL, events, STATES_MAX)
+    answer = point_of_no_return(cluster, REFERENCE, ALL, events, STATES_MAX)
     assert (answer.event, answer.unknown, answer.irrelevant) == (None, "", ())
     assert answer.sentence == (
         "All requests could still end without a violation after the last event."
@@ -165,7 +172,9 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
     name = "decode_loads_whole_prompt"
     cluster, rules = faulty(name)
-    no_return(cluster, rules, ALL, shortest(name), STATES_MAX, lambda *seen: told.append(seen))
+    point_of_no_return(
+        cluster, rules, ALL, shortest(name), STATES_MAX, lambda *seen: told.append(seen)
+    )
     assert len(told) > 2
     assert [seen for seen, _ in told] == [10 * n for n in range(1, len(told) + 1)]
 
@@ -265,11 +274,17 @@ def test_numbers_in_words(events: tuple[int, ...], said: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (NoReturn(5, "", (2, 3), 9), "The violation could no longer be avoided after event 5; "),
-        (NoReturn(9, "", (2,), 9), "until its last event; event 2 does not matter to it."),
-        (NoReturn(0, "", (), 9), "The violation could not be avoided from the start."),
-        (NoReturn(None, "cut", (), 9), "It is unknown when the violation could no longer be "),
+        (
+            PointOfNoReturn(5, "", (2, 3), 9),
+            "The violation could no longer be avoided after event 5; ",
+        ),
+        (PointOfNoReturn(9, "", (2,), 9), "until its last event; event 2 does not matter to it."),
+        (PointOfNoReturn(0, "", (), 9), "The violation could not be avoided from the start."),
+        (
+            PointOfNoReturn(None, "cut", (), 9),
+            "It is unknown when the violation could no longer be ",
+        ),
     ],
 )
-def test_sentences(answer: NoReturn, said: str) -> None:
+def test_sentences(answer: PointOfNoReturn, said: str) -> None:
     assert said in answer.sentence

@@ -1,4 +1,4 @@
-"""What ties the proofs to what runs: a step outside the relation is red, and says where."""
+"""Conformance to the proofs: a step that is not a transition of a proved system is a finding."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL
-from kvproof.strategies.count_conformance import TIE, ties
+from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
@@ -48,7 +48,7 @@ def assert_red(name: str, *words: str) -> None:
     outcome = explore(CLUSTERS[name])
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
-    assert outcome.finding.invariant == TIE
+    assert outcome.finding.invariant == CONFORMANCE
     for word in words:
         assert word in outcome.finding.sentence, outcome.finding.sentence
 
@@ -111,7 +111,7 @@ def test_a_wrong_relation_turns_a_sampled_run_red(monkeypatch: pytest.MonkeyPatc
     outcome = sample(ModelMachine, CLUSTERS["full"], examples=20)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
-    assert outcome.finding.invariant == TIE
+    assert outcome.finding.invariant == CONFORMANCE
 
 
 def test_a_step_nobody_takes_is_outside() -> None:
@@ -119,11 +119,15 @@ def test_a_step_nobody_takes_is_outside() -> None:
     machine = ModelMachine(cluster)
     machine.take(machine.stimuli()[0])
     step = machine.take(Schedule("E"))
-    assert not [found for tie in ties(REFERENCE) for found in tie.check(cluster, step)]
+    assert not [
+        found for check in conformance_checks(REFERENCE) for found in check.check(cluster, step)
+    ]
     chose = step.event.chose or ()
     fewer = tuple(c._replace(tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
-    [found] = [found for tie in ties(REFERENCE) for found in tie.check(cluster, wrong)]
+    [found] = [
+        found for check in conformance_checks(REFERENCE) for found in check.check(cluster, wrong)
+    ]
     assert "compute(tokens 1)" in found.reasons[2]
     assert "which the proofs do not allow" in found.reasons[3]
 
@@ -133,7 +137,7 @@ def test_a_step_nobody_takes_is_outside() -> None:
 def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
     found = explore(CLUSTERS[FAULTS[fault].cluster], rules_with([FAULTS[fault]])).finding
     assert found is not None
-    assert found.invariant != TIE
+    assert found.invariant != CONFORMANCE
 
 
 @pytest.mark.exhaustive
@@ -142,16 +146,18 @@ def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
 )
 def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
     each = FAULTS[fault]
-    outcome = explore(CLUSTERS[each.cluster], rules_with([each]), list(ties(REFERENCE)))
+    outcome = explore(
+        CLUSTERS[each.cluster], rules_with([each]), list(conformance_checks(REFERENCE))
+    )
     assert outcome.finding is not None
-    assert outcome.finding.invariant == TIE
+    assert outcome.finding.invariant == CONFORMANCE
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["pd", "pd-window", "hybrid"])
 def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def driven() -> None:
-        run = Run(watched(CLUSTERS[name]), ties(known_rules()))
+        run = Run(watched(CLUSTERS[name]), conformance_checks(known_rules()))
         for _ in range(12):
             if not run.stimuli:
                 break
@@ -160,7 +166,7 @@ def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.Mo
     driven()
     monkeypatch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
     relation._reaches.cache_clear()
-    with pytest.raises(Violated, match=TIE):
+    with pytest.raises(Violated, match=CONFORMANCE):
         driven()
 
 
