@@ -68,7 +68,7 @@ class Node:
         self.scheduler.add_request(request)
 
     def go_on(self, job: config.Job) -> None:
-        """Add the next part of a session, or the request without a prompt that ends the session."""
+        """Add the next part of a session, or the request that ends the session."""
         paused = self.engine.request(job.name)
         part = sessions.next_part(job, paused)
         update = paused._replace(prompt=part or state.SAMPLED)
@@ -223,9 +223,7 @@ class Node:
                 **adapt.failed_loads(invalid),
             ),
         )
-        for (
-            live
-        ) in served:  # a request that ends now may have filled a block, and is not read again
+        for live in served:  # a request that ends now may have filled a block
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
         if self.cfg.drafts and names and not self.cfg.overlaps:
             from vllm.v1.outputs import DraftTokenIds

@@ -92,7 +92,7 @@ class Recorder:
             return result
         self.choices = [
             *before,
-            *(self._with_blocks(choice, not num_new_tokens) for choice in chose),
+            *(self._with_blocks(c, not num_new_tokens) for c in chose),
         ]
         if fresh:
             self.admitted.append(Admitted(name, hit, external, cached))

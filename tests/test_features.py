@@ -12,7 +12,7 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.errors import UsageError
-from kvproof.model.presets.random_clusters import drawn
+from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.reports.feature_table import feature_table, with_feature_table
 from tests.conftest import CAREFUL, rewritten
 
@@ -108,6 +108,6 @@ def test_a_new_feature_is_one_file(odd_limits: str) -> None:
         "Use max_requests 2, or store false."
     )
     assert "| a limit of three requests | `max_requests` |  | a store |" in feature_table()
-    clusters = [c for c in map(drawn, range(200)) if odd_limits in used_by(c)]
+    clusters = [c for c in map(random_cluster, range(200)) if odd_limits in used_by(c)]
     assert clusters
     assert not any("store" in used_by(c) for c in clusters)

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Engine, Group
-from kvproof.model.presets.random_clusters import drawn
+from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
 from tests.watching import Counting, is_undriven, known_rules, watched
@@ -45,11 +45,11 @@ ONCE_WRONG = [
         sessions=True,
     ),
 ]
-"""Clusters that showed a mistake of kvproof once they had been drawn."""
+"""Clusters that showed a mistake of kvproof when they were first generated."""
 
 
 @pytest.mark.parametrize(
-    "cluster", [*map(drawn, range(PICTURES)), *ONCE_WRONG], ids=lambda c: c.name
+    "cluster", [*map(random_cluster, range(PICTURES)), *ONCE_WRONG], ids=lambda c: c.name
 )
 def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Cluster) -> None:
     if is_undriven(cluster):

@@ -14,7 +14,7 @@ from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.memory import width
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.presets.random_clusters import drawn
+from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.model.state import Content
 from kvproof.model.step import Step
 
@@ -129,9 +129,9 @@ def test_sessions_are_refused() -> None:
         Cluster("c", (engine,), sessions=True)
 
 
-def test_clusters_are_drawn_with_it_and_without() -> None:
+def test_clusters_are_generated_with_it_and_without() -> None:
     """Of engines that have an EAGLE drafter and no connector, about half."""
-    engines = [drawn(seed).engines[0] for seed in range(300)]
+    engines = [random_cluster(seed).engines[0] for seed in range(300)]
     eagle = [e for e in engines if e.lookahead and not e.connected]
     assert 0 < sum(e.hash_lookahead_tokens for e in eagle) < len(eagle)
     assert all(e.lookahead for e in engines if e.hash_lookahead_tokens)

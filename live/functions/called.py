@@ -1,5 +1,5 @@
-"""Our rules as vLLM's functions are called: which numbers go in, which come out, and where vLLM
-never gets. Nothing is computed here that the rules do not compute."""
+"""kvproof's rules in the form of vLLM's functions: the numbers that go in, the numbers that come
+out, and the cases that vLLM never reaches. The rules do all the computing."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ def grown(_rules: Rules, end: Num, block_size: Num, held_blocks: Num) -> Num:
 
 
 def fits(end: Num, block_size: Num, held_blocks: Num) -> Truth:
-    """A table is never longer than its tokens need: no draft tokens are modelled."""
+    """A table is never longer than its tokens need, because draft tokens are not modelled here."""
     return held_blocks <= counts.blocks_for_tokens(end, block_size)
 
 
 def one_way(loaded: Num, computing: Num) -> Truth:
-    """A request is admitted to compute, or to load and compute nothing yet."""
+    """A request is admitted to compute, or to load without computing."""
     return either(both(loaded == 0, computing >= 1), both(loaded >= 1, computing == 0))
 
 
@@ -54,7 +54,7 @@ def window_admission(
 def within_prompt(
     block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, prompt: Num, **_: Num
 ) -> Truth:
-    """A local hit leaves a token of the prompt; a load need not."""
+    """A local hit leaves at least one prompt token; a load may leave none."""
     hit = hit_blocks * block_size
     inside = both(hit < prompt, hit + loaded + computing <= prompt)
     return both(one_way(loaded, computing), inside)
@@ -87,7 +87,7 @@ def loads_beyond_a_state(hit_blocks: Num, loaded: Num, idle: Num, **_: Num) -> T
 
 
 def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
-    """Whether a block before the state, which ends the load, is left null."""
+    """Whether the load has a null block before the block with its state."""
     return loaded > block_size
 
 
@@ -103,7 +103,7 @@ def aligned_chunk(
 def schedulable(
     start: Num, tokens: Num, prefill_end: Num, known: Num, chunk_limit: Num, **_: Num
 ) -> Truth:
-    """A prefill ends with the prompt, or before the last token of a request that goes on."""
+    """A prefill ends with the prompt, or before the last token of a resumed request."""
     ends = either(prefill_end == known, prefill_end == known - 1)
     return all_of(start < known, start + tokens <= known, tokens <= chunk_limit, ends)
 
@@ -123,7 +123,8 @@ def truncated(
 
 
 def last(blocks: Num, kept: Num) -> tuple[Num, Num]:
-    """The first of the last so many blocks of a list, 0 for none, and how many."""
+    """The position of the first of the last `kept` blocks of a list (0 for none), and their
+    number."""
     kept = min_(blocks, kept)
     return if_(kept > 0, blocks - kept, 0), kept
 
@@ -170,7 +171,7 @@ def accepted_beside_state(
 
 
 def something_to_load(tokens: Num, hit_blocks: Num, local_ratio: Num, **_: Num) -> Truth:
-    """D, having hit all, does not read."""
+    """Whether D's hit leaves something to read."""
     return hit_blocks * local_ratio < tokens
 
 
@@ -184,7 +185,7 @@ def retained(
     prompt: Num,
     shared_prefix_boundary: Num,
 ) -> Truth:
-    """A junction is where a hit could end."""
+    """A shared prefix boundary is rounded down to a position where a hit can end."""
     unit = units * block_size
     whole = counts.round_down(shared_prefix_boundary, unit)
     return rules.is_retained(block, window, block_size, unit, apart * unit, prompt, whole)

@@ -1,4 +1,4 @@
-"""A function of vLLM beside the rule that says what it must compute, and their comparison."""
+"""A function of vLLM, the rule that it must follow, and their comparison."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +16,14 @@ from kvproof.model.reference.rules import Rules
 
 @dataclass(frozen=True)
 class Function:
-    """One function of vLLM, and our rule for it.
+    """One function of vLLM, and kvproof's rule for it.
 
-    `rule` is `(rules, one keyword for each number)` in the algebra, `driver` takes the same numbers
-    as ints and calls vLLM; both return a number, a truth, or a tuple of them. `ranges`, `given` and
-    `bound` are the numbers vLLM can get. `origin` names the function. `differs` has the known
-    deviations that show in it, each with the numbers it shows for. `dead` counts the branches of
-    the rule that these numbers never take.
+    `rule` takes the rules and one keyword for each number, in the algebra. `driver` takes the same
+    numbers as ints and calls vLLM. Both return a number, a truth value, or a tuple of these.
+    `ranges`, `given` and `bound` describe the numbers that vLLM can get. `origin` is the name of
+    the vLLM function. `differs` has the known deviations that are visible in it, each with its
+    condition on the numbers. `dead` is the number of branches of the rule that these numbers never
+    take.
     """
 
     id: str
@@ -36,8 +37,8 @@ class Function:
     dead: int = 0
 
     def cases(self, rules: Rules) -> Cases:
-        """Numbers for every branch and boundary of the rule and of the conditions of its known
-        deviations; then the same again where none of these is to show."""
+        """Numbers for each branch and boundary of the rule and of the conditions of its known
+        deviations, then numbers for the rule where none of these conditions holds."""
         rule = functools.partial(self.rule, rules)
         found = cases_of(rule, self.ranges, self.given, self.bound, self._deviating)
         if not self.differs:
@@ -56,11 +57,11 @@ class Function:
         return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))
 
     def ours(self, rules: Rules, numbers: Mapping[str, int]) -> tuple[int, ...]:
-        """What the rule says about these numbers."""
+        """The result of the rule for these numbers."""
         return tuple(int(part) for part in as_tuple(self.rule(rules, **numbers)))
 
     def theirs(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
-        """What the installed vLLM computes of these numbers."""
+        """The result of the installed vLLM for these numbers."""
         try:
             return tuple(int(part) for part in as_tuple(self.driver(**numbers)))
         except Exception as error:
@@ -69,10 +70,10 @@ class Function:
 
 
 class Difference(NamedTuple):
-    """Numbers for which vLLM computes something else than our rule says.
+    """Numbers for which vLLM's result differs from the rule's.
 
-    `known` names the deviation that explains it: it is to show for these numbers, and with its rule
-    in the place of ours the two agree. It is empty where none does.
+    `known` is the name of the deviation that explains the difference: its condition holds for these
+    numbers, and its rule gives vLLM's result. It is empty where no deviation explains it.
     """
 
     function: Function
@@ -90,7 +91,7 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The cases of a function, and where the two differ."""
+    """The cases of a function, and the cases with different results."""
 
     function: Function
     cases: Cases
@@ -103,30 +104,29 @@ class Comparison(NamedTuple):
 
     @property
     def explained_by(self) -> set[str]:
-        """The known deviations that were seen."""
+        """The known deviations that explain some difference."""
         return {d.known for d in self.differences if d.known}
 
     @property
     def complaints(self) -> list[str]:
-        """All that is not as it must be, as sentences: differences that nothing explains, known
-        deviations that show no more, more or fewer dead branches than expected, and what Z3 gave
-        up on."""
+        """All problems, as sentences: unexplained differences, known deviations that are no longer
+        visible, an unexpected number of dead branches, and cases that Z3 could not decide."""
         gone = [name for name in self.function.differs if name not in self.explained_by]
         found = [
             *map(str, self.unexplained),
-            *(f"the deviation {name} shows in no case" for name in gone),
-            *(f"Z3 gave up: {text}" for text in self.cases.unsettled),
+            *(f"the deviation {name} is visible in no case" for name in gone),
+            *(f"Z3 could not decide: {text}" for text in self.cases.unsettled),
         ]
         dead, expected = self.cases.dead, self.function.dead
         if len(dead) != expected:
-            found.append(f"{len(dead)} branches are dead and not {expected}: {'; '.join(dead)}")
+            found.append(f"{len(dead)} branches are dead, expected {expected}: {'; '.join(dead)}")
         return found
 
 
 def compare(function: Function, rules: Rules, deviations: Iterable[Fault]) -> Comparison:
-    """Call vLLM on every case. Of these deviations only those explain a difference that the
-    function lists, and only for the numbers they are to show for. Raises AdapterDrift where this
-    vLLM has not all that is called."""
+    """Call vLLM on each case. A deviation explains a difference only where the function lists it
+    and its condition holds for the numbers. Raises AdapterDrift where this vLLM lacks a function
+    that is called."""
     check().require(["functions"])
     faults = {fault.name: fault for fault in deviations}
     cases = function.cases(rules)
@@ -145,8 +145,8 @@ def _explaining(
     theirs: tuple[int, ...],
     faults: Mapping[str, Fault],
 ) -> str:
-    """The first deviation that is to show for these numbers, and with which the rule computes what
-    vLLM does."""
+    """The name of the first deviation whose condition holds for these numbers and whose rule gives
+    vLLM's result, or an empty string."""
     for name, shows in function.differs.items():
         if (
             name in faults

@@ -1,7 +1,7 @@
 """Drivers of the managers of one cache group.
 
-The managers are those of a real scheduler, with its block pool. A table is put in place by hand,
-with real blocks of the pool; the functions that read it are vLLM's.
+The managers belong to a real scheduler with a block pool. The driver sets a table with real blocks
+of the pool; vLLM's functions read it.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ REQUEST = "r0"
 
 
 def manager(group: Group, blocks: int = 1) -> Any:
-    """The manager of an engine with this group alone, and at least so many blocks to take."""
+    """The manager of an engine with only this group, and with at least `blocks` free blocks."""
     scheduler = build.scheduler(Engine("E", (group,), blocks + 2), "fail")
     return scheduler.kv_cache_manager.coordinator.single_type_managers[0]
 
@@ -63,7 +63,7 @@ def retained(
     shared_prefix_boundary: int,
 ) -> bool:
     """`reachable_block_mask` with sparse retention, of a window group (`window` above 0) or of a
-    Mamba group. A hit unit is so many blocks, and `apart` hit units are between what is kept."""
+    Mamba group. A hit unit has `units` blocks, and the retention interval is `apart` hit units."""
     from vllm.v1.core.kv_cache_coordinator import replay_boundaries
 
     kind = Group("window", block_size, window) if window else Group("mamba", block_size)
@@ -89,7 +89,7 @@ def _predicted(group: Any, end: int, hit: list[Any], computed: int) -> int:
 
 
 def growth(kind: str, end: int, block_size: int, held_blocks: int) -> int:
-    """`get_num_blocks_to_allocate` of a running request that holds so many blocks."""
+    """`get_num_blocks_to_allocate` of a running request that holds `held_blocks` blocks."""
     group = manager(Group(kind, block_size), held_blocks)
     group.req_to_blocks[REQUEST] = group.block_pool.get_new_blocks(held_blocks)
     group.num_cached_block[REQUEST] = 0
@@ -107,9 +107,9 @@ def window_admission(
     prompt: int,  # noqa: ARG001
     idle: int,
 ) -> int:
-    """`get_num_blocks_to_allocate` of a new request in a window group, which is not told how long
-    the prompt is. Its hit blocks are in the free queue where `idle` is 1, and held by others where
-    it is 0."""
+    """`get_num_blocks_to_allocate` of a new request in a window group; vLLM's function does not get
+    the prompt length. Where `idle` is 1, the hit blocks are in the free queue; where it is 0, other
+    requests hold them."""
     group = manager(Group("window", block_size, window), hit_blocks)
     hit = group.block_pool.get_new_blocks(hit_blocks)
     if idle:

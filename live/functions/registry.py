@@ -1,7 +1,7 @@
-"""The functions of vLLM that are called on the cases of our rules.
+"""The functions of vLLM that kvproof calls on the cases of its rules.
 
-Ranges leave out what vLLM can never get; where one does, it is said. Speculative decoding and
-context parallelism are switched off, as everywhere in kvproof.
+Ranges exclude the numbers that vLLM can never get; a comment says where. Speculative decoding and
+context parallelism are off.
 """
 
 import functools
@@ -16,7 +16,7 @@ from kvproof.model.reference.blocks.groups import STATE_WINDOW
 SIZE = at_least(1)
 BLOCKS = at_least(0)
 FLAG = between(0, 1)
-# Small, for products of several of them are hard to search.
+# Small, because products of several numbers are hard to search.
 RETAINING = {
     "block": BLOCKS,
     "block_size": between(1, 2),
@@ -37,7 +37,7 @@ FUNCTIONS: dict[str, Function] = {
             managers.window_skipped,
         ),
         Function(
-            # Of no computed tokens vLLM says -1, which it takes for none.
+            # For no computed tokens vLLM returns -1, and treats it as 0.
             "tokens_skipped_by_state",
             "MambaManager.get_num_skipped_tokens",
             lambda _rules, **v: counts.tokens_skipped_by_state(**v),

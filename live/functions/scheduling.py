@@ -1,5 +1,5 @@
-"""Drivers of the scheduler: chunks, hits, and a load that has ended. Schedulers and requests are
-real; how far a request has come is put in place by hand."""
+"""Drivers of the scheduler: chunks, hits, and a finished load. Schedulers and requests are real;
+the driver sets the progress of a request."""
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ def _aligned(block_size: int, chunk_limit: int) -> tuple[Engine, Scheduler]:
 
 
 def arrived(engine: Engine, prompt: int, outputs: int = 0, embeds: bool = False) -> Any:
-    """A real request with a prompt of so many tokens, all alike, and so many sampled ones."""
+    """A real request with `prompt` equal prompt tokens and `outputs` sampled tokens."""
     known = Request("r0", WAITING, "a" * prompt, prompt, outputs + 1, embeds=embeds)
     request = build.request(engine, known, {"do_remote_decode": True})
     if outputs:
@@ -38,7 +38,7 @@ def aligned_chunk(
     chunk_limit: int,
     boundary_blocks: int,
 ) -> tuple[int, int, int]:
-    """`Scheduler._mamba_block_aligned_split`, where the start was computed, hit, and loaded."""
+    """`Scheduler._mamba_block_aligned_split`, for a start that was computed, hit, or loaded."""
     engine, scheduler = _aligned(block_size, chunk_limit)
     request = arrived(engine, prefill_end, known - prefill_end)
     request.shared_prefix_boundary = boundary_blocks * block_size
@@ -49,9 +49,9 @@ def aligned_chunk(
 
 
 def longest_hit(known: int, block_size: int, units: int) -> int:
-    """The tokens of `KVCacheManager.get_computed_blocks`, where all blocks of a longer prompt are
-    cached: in a full group, and in a window wider than the prompt with `units` times the block
-    size."""
+    """The hit tokens of `KVCacheManager.get_computed_blocks` where all blocks of a longer prompt
+    are cached: in a full group, and in a window group with `units` times the block size and a
+    window longer than the prompt."""
     unit = block_size * units
     cached = known + unit
     groups = (Group("full", block_size), Group("window", unit, window=cached + 1))

@@ -1,7 +1,8 @@
-"""Drivers of the NIXL connector: what P leaves to D, what it offers, and how D pairs it.
+"""Drivers of the NIXL connector: the tokens that P leaves to D, the blocks that P offers, and how D
+pairs them.
 
-The scheduler's half is that of a real scheduler. The worker's half is `live.nixl.worker`: it is not
-started, so the check of its handshake is not made.
+The scheduler side belongs to a real scheduler. The worker side is `live.nixl.worker`; it is not
+started, so its handshake check does not run.
 """
 
 import functools
@@ -17,13 +18,14 @@ DIES = -1
 
 @functools.cache
 def _connected(group: Group, role: str) -> tuple[Engine, Any]:
-    """An engine with full attention and this group, and its connector's scheduler half."""
+    """An engine with full attention and this group, and the scheduler side of its connector."""
     engine = Engine("E", (Group("full", group.block_size), group), role=role)
     return engine, build.scheduler(engine, "fail").connector.connector_scheduler
 
 
 def _other(backoff: int) -> Group:
-    """A Mamba group makes vLLM leave one token to D, a window none."""
+    """A group with this backoff: with a Mamba group vLLM leaves one token to D, with a window
+    none."""
     return Group("mamba", 2) if backoff else Group("window", 2, 3)
 
 
@@ -34,8 +36,9 @@ def remote_count(prompt: int, backoff: int) -> int:
 
 
 def truncated(prompt: int, backoff: int, times: int, embeds: int) -> tuple[int, int, int]:
-    """`_truncate_request_for_prefill`, asked so many times: the prompt's tokens, all tokens, and
-    those the prompt really has."""
+    """`_truncate_request_for_prefill`, called `times` times. Returns three numbers of tokens:
+    vLLM's counter for the prompt, its counter for all tokens, and the actual length of the
+    prompt."""
     engine, connector = _connected(_other(backoff), "prefill")
     request = arrived(engine, prompt, embeds=embeds == 1)
     for _ in range(times):
@@ -51,17 +54,18 @@ def _clipped(group: Group, blocks: int) -> tuple[int, int]:
 
 
 def window_offer(blocks: int, window: int, block_size: int) -> tuple[int, int]:
-    """The first block that `get_exchange_clipped_blocks` keeps of a window, and how many."""
+    """The first block of a window that `get_exchange_clipped_blocks` keeps, and the number of kept
+    blocks."""
     return _clipped(Group("window", block_size, window), blocks)
 
 
 def state_offer(blocks: int) -> tuple[int, int]:
-    """The same of a Mamba group."""
+    """The same for a Mamba group."""
     return _clipped(Group("mamba", 2), blocks)
 
 
 def _span(whole: list[int], part: list[int]) -> tuple[int, int]:
-    """Where a part of a list begins and ends in it, `(0, 0)` for none."""
+    """Where a part of a list begins and ends in the list, `(0, 0)` for an empty part."""
     if not part:
         return 0, 0
     first = whole.index(part[0])
@@ -73,8 +77,8 @@ def _span(whole: list[int], part: list[int]) -> tuple[int, int]:
 def paired(
     kind: str, tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int
 ) -> tuple[int, int, int, int]:
-    """The slices that `_apply_prefix_caching` takes of the lists of a full-attention group, beside
-    one of this kind. A kernel block holds one token. `DIES` where it raises."""
+    """The slices that `_apply_prefix_caching` takes of the lists of a full-attention group, with a
+    second group of this kind. A kernel block holds one token. `DIES` where it raises."""
     worker = nixl.worker(Engine("D", (Group("full", 4), Group(kind, 4, 9)), role="decode"))
     ours = list(range(hit_blocks * local_ratio, -(-tokens // local_ratio) * local_ratio))
     theirs = list(range(-(-tokens // remote_ratio) * remote_ratio))
@@ -90,7 +94,7 @@ def paired(
 
 def kernel_block(kernel: int, ratio: int) -> tuple[int, int]:
     """The logical block that `_logical_to_kernel_block_ids` expands to a list with this kernel
-    block, and its place in the list."""
+    block, and the position of the kernel block in the list."""
     worker = nixl.worker(Engine("D", (Group("full", ratio),), physical_per_logical=ratio))
     for block in range(kernel + 1):
         expanded = [int(k) for k in worker._logical_to_kernel_block_ids([[block]], ratio)[0]]

@@ -1,4 +1,4 @@
-"""A cluster as plain data: what is written in traces, and read from them and from files."""
+"""A cluster as plain data, as in traces and cluster files."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError, unknown
 
 NOTES = ("about", "distinct_states")
-"""Fields of a file that say something of its cluster, and are no part of it."""
+"""Fields of a file that describe its cluster and are no part of it."""
 
 
 def to_json(cluster: Cluster) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def to_json(cluster: Cluster) -> dict[str, Any]:
 
 def _build(cls: Callable[..., Any], what: str, data: Any) -> Any:
     if not isinstance(data, Mapping):
-        raise UsageError(f"{what} is {data!r}. Write an object with named fields.")
+        raise UsageError(f"{what} is {data!r}. Use an object with named fields.")
     known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for field in data:
         if field not in known:
@@ -27,7 +27,7 @@ def _build(cls: Callable[..., Any], what: str, data: Any) -> Any:
     try:
         return cls(**data)
     except TypeError as error:
-        raise UsageError(f"{what} is incomplete ({error}). Write every required field.") from error
+        raise UsageError(f"{what} is incomplete ({error}). Use every required field.") from error
 
 
 def _with_parts(job: Any) -> Any:
@@ -36,16 +36,16 @@ def _with_parts(job: Any) -> Any:
         return job
     parts = job["parts"]
     if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
-        raise UsageError(f"The parts of a job are {parts!r}. Write a list of prompts.")
+        raise UsageError(f"The parts of a job are {parts!r}. Use a list of prompts.")
     return {**job, "parts": tuple(parts)}
 
 
 def from_json(data: Any) -> Cluster:
-    """A cluster from plain data. Raises UsageError where it is impossible."""
+    """A cluster from plain data. Raises UsageError where the data describes no valid cluster."""
 
     def many(cls: Callable[..., Any], what: str, items: Any) -> tuple[Any, ...]:
         if not isinstance(items, (list, tuple)):
-            raise UsageError(f"The {what}s are {items!r}. Write a list of objects.")
+            raise UsageError(f"The {what}s are {items!r}. Use a list of objects.")
         return tuple(_build(cls, what, item) for item in items)
 
     data = _object(data)
@@ -66,15 +66,15 @@ def from_json(data: Any) -> Cluster:
 
 
 def notes(text: str, source: str) -> dict[str, Any]:
-    """The notes in a file: what its cluster is for, and how many distinct states it has, each where
-    the file says so. Raises UsageError where the text is no JSON object."""
+    """The notes in a file, if it has them: the purpose of its cluster, and its number of distinct
+    states. Raises UsageError where the text is no JSON object."""
     data = _loaded(text, source)
     return {name: data[name] for name in NOTES if name in data}
 
 
 def parse(text: str, source: str) -> Cluster:
-    """A cluster from JSON text; `source` names it in the error. Raises UsageError where it is
-    impossible."""
+    """A cluster from JSON text; `source` is its name in errors. Raises UsageError where the text
+    describes no valid cluster."""
     data = _loaded(text, source)
     return from_json({name: value for name, value in data.items() if name not in NOTES})
 
@@ -93,7 +93,7 @@ def _loaded(text: str, source: str) -> Mapping[str, Any]:
 def _object(data: Any) -> Mapping[str, Any]:
     if not isinstance(data, Mapping) or "engines" not in data:
         raise UsageError(
-            "A cluster is an object with a field engines, which this is not. "
+            "This is no cluster: a cluster is an object with a field engines.  "
             "Use {name, engines: [{name, groups: [{kind, block_size}]}], jobs: [...]}."
         )
     return data

@@ -1,7 +1,8 @@
-"""What the table of features says of each: its names, when it is used, and what it excludes.
+"""The entries of the table of features: the names of a feature, when a cluster uses it, and what it
+excludes.
 
-A feature is used by an engine or by a whole cluster. `Part` is which of the two a predicate looks
-at.
+An engine or a whole cluster uses a feature. `Part` is the type that a predicate takes: engine or
+cluster.
 """
 
 from collections.abc import Callable
@@ -15,12 +16,12 @@ Part = TypeVar("Part")
 NOT_MODELLED = "which kvproof does not model"
 
 SECTIONS = ("cache groups", "prefix cache", "engine", "P/D", "traffic")
-"""Where a feature stands in the table, in this order."""
+"""The sections of the table, in this order."""
 
 
 class Refusal(NamedTuple):
-    """Why a cluster is refused: the beginning of a sentence that says what is wrong, and what to
-    use instead, both without a full stop."""
+    """Why kvproof refuses a cluster: what is wrong, and what to use instead, both without a full
+    stop."""
 
     wrong: str
     instead: str
@@ -31,11 +32,12 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Exclusion(Generic[Part]):
-    """Features that a feature does not go with.
+    """Features that cannot be combined with a feature.
 
-    All of `beside` must be used by the same engine, or cluster (`of`), and `where` must hold there,
-    if it is given. `only` tells in README where that is. `because` is a clause for the refusal,
-    `instead` what to use; if it is not given, it is to leave out one of the features.
+    The exclusion applies where the same engine or cluster (`of`) uses all of `beside`, and `where`,
+    if given, holds. `only` describes `where` in README. `because` is a clause for the refusal.
+    `instead` is what to use; if it is not given, the refusal proposes to leave out one of the
+    features.
     """
 
     of: type[Part]
@@ -48,8 +50,8 @@ class Exclusion(Generic[Part]):
 
 @dataclass(frozen=True, kw_only=True)
 class Limit(Generic[Part]):
-    """What a feature asks of the numbers, groups or jobs around it. `check` gives the refusal where
-    that is not so. `words` tell in README what is refused, where that is worth a word."""
+    """A condition of a feature on numbers, groups or jobs. `check` returns the refusal where the
+    condition does not hold. `words` describes in README what is refused; it may be empty."""
 
     of: type[Part]
     check: Callable[[Part], Refusal | None]
@@ -60,13 +62,14 @@ class Limit(Generic[Part]):
 class Feature(Generic[Part]):
     """One line of the table.
 
-    `name` stands in sentences, `words` and `options` in README. `on` and `off` are what to write to
-    use the feature, and to leave it out; what nothing needs or excludes has none. `needs` are
-    features that it cannot do without, and without those of `idle_without` it changes nothing. A
-    job whose field `job_field` is set asks for the feature.
+    `name` is used in sentences, `words` and `options` in README. `on` and `off` are the settings
+    that use the feature and leave it out; they are empty where no feature needs or excludes it.
+    `needs` are the features that it requires; without the features in `idle_without` it has no
+    effect. A job with the field `job_field` requires the feature.
 
-    A random cluster uses the feature after `draw`: one of up to three, or, with a `chance`, with
-    this probability beside them. Without `draw` it follows from what else is drawn.
+    `draw` sets the feature in a random cluster. A random cluster has up to three features without a
+    `chance`; a feature with a `chance` is added with that probability. A feature without `draw`
+    results from the other settings.
     """
 
     id: str

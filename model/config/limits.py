@@ -1,4 +1,4 @@
-"""Limits of every number in a cluster. The error says which."""
+"""The limits of each number in a cluster. The error states the limits."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ LIMITS = {
 
 
 def within(what: str, value: int, lowest: int, limit: str) -> None:
-    """Raises UsageError where a number is no whole one, or outside its limits."""
+    """Raises UsageError where a number is not a whole number, or is outside its limits."""
     highest = LIMITS[limit]
     if not isinstance(value, int) or not lowest <= value <= highest:
         raise UsageError(
@@ -33,6 +33,6 @@ def within(what: str, value: int, lowest: int, limit: str) -> None:
 
 
 def one_of(what: str, value: str, known: Sequence[str]) -> None:
-    """Raises UsageError where a value is none of those that are known."""
+    """Raises UsageError where a value is unknown."""
     if value not in known:
         raise unknown(what, value, known)

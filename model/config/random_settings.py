@@ -1,4 +1,4 @@
-"""The settings of a random cluster while its features are drawn: fields by name, unchecked."""
+"""The settings of a random cluster while its features are chosen: fields by name, unchecked."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ BLOCK_SIZES = (1, 2, 4, 8)
 
 @dataclass
 class RandomSettings:
-    """What each feature may set. `groups` and `engine` have the fields of the groups and of every
-    engine, `cluster` those of the cluster. `kernel_blocks` has the kernel blocks per block of P and
-    of D where they differ: their blocks are then so many times as wide."""
+    """The settings that features may change. `groups` has the fields of each group, `engine` the
+    fields of every engine, `cluster` the fields of the cluster. `kernel_blocks` has the kernel
+    blocks per block of P and of D where a feature sets them: their block sizes are multiplied by
+    these numbers."""
 
     random: Random
     pair: bool
@@ -25,7 +26,7 @@ class RandomSettings:
     kernel_blocks: tuple[int, ...] = ()
 
     def choose(self, values: Sequence[Value]) -> Value:
-        """One of these, each as likely."""
+        """One of these values, all with the same probability."""
         return self.random.choice(values)
 
     def on_engines(self, **fields: object) -> None:

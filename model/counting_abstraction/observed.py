@@ -1,10 +1,10 @@
-"""What a step did to one part of a state, in counts."""
+"""How a step changed one part of a state, in counts."""
 
 from typing import Any, NamedTuple
 
 
 class Move(NamedTuple):
-    """One action of a step, and the values each of its choices may have, by the choice's name."""
+    """One action of a step, and the possible values of each of its choices, by name."""
 
     action: str
     choices: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -16,8 +16,8 @@ def move(action: str, **choices: tuple[int, ...]) -> Move:
 
 
 class Observed(NamedTuple):
-    """One part: the system it belongs to, the sizes the cluster fixes, the counts before the step,
-    its actions in their order, and the counts after it."""
+    """One part of a state: its system, the sizes that the cluster fixes, the counts before the
+    step, the actions of the step in order, and the counts after it."""
 
     about: str
     system: str

@@ -12,14 +12,14 @@ from kvproof.model.reference.rules import Rules
 
 
 class Sizes(NamedTuple):
-    """What a cluster fixes: blocks of the pool, the null block among them."""
+    """The sizes that a cluster fixes: the number of blocks of the pool, the null block included."""
 
     total: Num
 
 
 class Pool(NamedTuple):
-    """The counts. `free` blocks in the queue, `held` ones somebody references, and the `references`
-    to them: entries of all block tables."""
+    """The counts: `free` blocks in the queue, `held` blocks with a reference, and `references`, the
+    entries of all block tables."""
 
     free: Num
     held: Num = 0
@@ -27,15 +27,16 @@ class Pool(NamedTuple):
 
 
 def pool_system(rules: Rules) -> System:
-    """The system of a pool. A step takes blocks from the queue (new ones, and cached ones that a
-    request hits), shares held ones, and drops references: of `freed` blocks the last one."""
+    """The system of a pool. A step takes blocks from the queue (new blocks, and cached blocks of a
+    hit), shares held blocks, and drops references; for `freed` blocks it drops the last
+    reference."""
 
     def may_move(
         _sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
     ) -> Truth:
         bounds = all_of(taken >= 0, shared >= 0, freed >= 0, dropped >= freed)
         there = both(taken <= pool.free + freed, freed <= pool.held + taken)
-        # Whoever stays held keeps a reference.
+        # Each block that stays held keeps a reference.
         kept = pool.references + taken + shared - dropped >= pool.held + taken - freed
         none_left = (pool.held + taken - freed == 0) == (
             pool.references + taken + shared - dropped == 0

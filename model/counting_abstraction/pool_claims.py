@@ -1,4 +1,4 @@
-"""What must be true of a pool's counts, for all sizes: inductive, all of them together."""
+"""The claims about a pool's counts, for all sizes. Together they are inductive."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,17 +9,18 @@ Claim = Callable[[Sizes, Pool], Truth]
 
 
 def sizes_allowed(sizes: Sizes) -> Truth:
-    """A pool has the null block at least."""
+    """A pool has at least the null block."""
     return sizes.total >= 1
 
 
 def pool_adds_up(sizes: Sizes, pool: Pool) -> Truth:
-    """Free, referenced and null blocks make up the pool; none is promised that is not there."""
+    """The free blocks, the held blocks and the null block make up the pool; no count is
+    negative."""
     return both(pool.free + pool.held + 1 == sizes.total, both(pool.free >= 0, pool.held >= 0))
 
 
 def held_is_referenced(_sizes: Sizes, pool: Pool) -> Truth:
-    """Each held block has a reference, and without held blocks there is none."""
+    """Each held block has a reference, and without held blocks there is no reference."""
     return both(pool.held <= pool.references, (pool.held == 0) == (pool.references == 0))
 
 

@@ -1,4 +1,4 @@
-"""Reads block pools off the states of a step (see `pool`)."""
+"""Computes the counts of block pools from the states of a step (see `pool`)."""
 
 from collections.abc import Iterator
 
@@ -17,8 +17,8 @@ def pool_counts(engine: Engine) -> Pool:
 
 
 def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
-    """What a step did to each pool. Of a block that leaves the queue and comes back within the
-    step nothing is seen."""
+    """How a step changed each pool. A block that leaves the queue and returns to it within the step
+    is not visible."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):

@@ -1,4 +1,4 @@
-"""Reads block tables off the states of a step (see `table`)."""
+"""Computes the counts of block tables from the states of a step (see `table`)."""
 
 from collections.abc import Iterator
 
@@ -59,7 +59,7 @@ ENDS: dict[tuple[type, str], str] = {
     (TransferFail, ABORTED): "leave",
     (LeaseExpire, SENDING): "leave",
 }
-"""What the end of a transfer means for a request of a status."""
+"""The action for a request with a status when its transfer ends."""
 
 
 def sizes_of(
@@ -106,7 +106,7 @@ def table_counts(engine: Engine, request: Request | None, index: int) -> Table:
 
 
 class _Reader:
-    """Names the actions of a step for one request of an engine."""
+    """Finds the actions of a step for one request of an engine."""
 
     def __init__(
         self, engine: Engine, before: Request | None, after: Request | None, rules: Rules
@@ -117,7 +117,7 @@ class _Reader:
         self.name = known.id if known else ""
 
     def concerned(self, event: Event) -> bool:
-        """Whether the event is about this request at all."""
+        """Whether the event concerns this request."""
         if isinstance(event, Schedule):
             names = {n for c in event.chose or () for n in (c.request, getattr(c, "needy", ""))}
             return self.name in names
@@ -128,7 +128,7 @@ class _Reader:
         return bool(getattr(event, "request", "") == self.name)
 
     def moves(self, event: Event, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
-        """The actions, where so many entries may be hashed."""
+        """The actions; `hashed` has the possible numbers of hashed entries."""
         status = self.before.status if self.before else ""
         if isinstance(event, Schedule):
             yield from self._scheduled(event, sizes, hashed)
@@ -188,11 +188,10 @@ def _concerns(event: Event, engine: str) -> bool:
 
 
 def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
-    """What a step did to each table that it concerned. An engine with a store is passed over: the
-    system of tables knows loads only as a wait, not as tokens that are there in the same step. So
-    is one whose steps overlap: the claims are about tokens that are known, which there the computed
-    ones outrun. So is one with a drafter, of whose tokens some are taken back, and one whose hits
-    may end inside a block, of which a table then has a copy."""
+    """How a step changed each table that it concerns. Some engines are skipped. With a store, loads
+    end in the same step, but the system models a load as a wait. With overlapping steps, the
+    computed tokens may be ahead of the known tokens, which the claims are about. With a drafter,
+    computed tokens may be rejected. With hits inside a block, a table may have a copy."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):

@@ -1,4 +1,4 @@
-"""Reads KV transfers off the states of a step (see `transfer`)."""
+"""Computes the counts of KV transfers from the states of a step (see `transfer`)."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from kvproof.model.state import SENDING, Request, State, Transfer
 from kvproof.model.step import Step
 
 READER = (Phase.READING, Phase.LOST, Phase.RELEASING)
-"""Phases in which D has begun with what P offers."""
+"""Phases in which D has answered P's offer."""
 
 BY_EVENT: dict[type, str] = {
     TransferDone: "done",
@@ -53,8 +53,8 @@ def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: 
 def transfer_counts(
     cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
 ) -> counted.Transfer:
-    """The counts of one request's transfer in one group. Of one that has ended, P may still keep
-    the blocks."""
+    """The counts of one request's transfer in one group. P may still keep the blocks of a transfer
+    that has ended."""
     p, d = cluster.prefill, cluster.decode
     sender, reader = state.engine(p.name).find(name), None
     pinned = int(sender is not None and sender.status == SENDING)
@@ -102,7 +102,7 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
 
 
 def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
-    """What a step did to each transfer whose record it changed, or whose blocks P freed."""
+    """How a step changed each transfer whose record it changed, or whose blocks P freed."""
     if not cluster.disaggregated or any(e.dead for e in step.after.engines):
         return
     expiring = step.event.request if isinstance(step.event, LeaseExpire) else ""

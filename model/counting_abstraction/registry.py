@@ -1,4 +1,4 @@
-"""All count-level systems, with what is claimed of them."""
+"""All count-level systems, with their claims."""
 
 import dataclasses
 import functools
@@ -62,8 +62,8 @@ def systems(rules: Rules) -> dict[str, System]:
     return {name: make(rules) for name, make in MAKERS.items()}
 
 
-class _Heard:
-    """The rules of the spec, noting which of them are asked for."""
+class _RecordingRules:
+    """The rules of the spec; records which of them are used."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -75,10 +75,10 @@ class _Heard:
 
 @functools.cache
 def rules_used(name: str) -> frozenset[str]:
-    """The names of the rules a system is made of. Both sides of every condition are evaluated, so
-    one evaluation of each action asks for all of them."""
-    heard = _Heard()
-    system = MAKERS[name](heard)  # type: ignore[arg-type]
+    """The names of the rules that a system uses. Both sides of every condition are evaluated, so
+    one evaluation of each action uses all of its rules."""
+    rules = _RecordingRules()
+    system = MAKERS[name](rules)  # type: ignore[arg-type]
     sizes = system.parameters(*(1 for _ in system.parameters._fields))
     start = system.initial(sizes)
     state = type(start)(*(1 for _ in start))
@@ -87,11 +87,11 @@ def rules_used(name: str) -> frozenset[str]:
         action.enabled(sizes, state)
         action.allowed(sizes, state, *chosen)
         action.then(sizes, state, *chosen)
-    return frozenset(heard.names)
+    return frozenset(rules.names)
 
 
 def relevant(name: str, rules: Rules) -> Rules:
-    """The rules as far as a system is made of them; the spec's otherwise."""
+    """These rules where a system uses them, the rules of the spec elsewhere."""
     for rule in sorted(rules_used(name)):
         if getattr(rules, rule) != getattr(REFERENCE, rule):
             break

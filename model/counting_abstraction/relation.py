@@ -1,5 +1,5 @@
-"""Whether a step, read as counts, is one of the count-level systems: what ties the proofs to the
-model and to live vLLM."""
+"""Whether a step, projected to counts, is a transition of the count-level systems. This relates the
+proofs to the model and to live vLLM."""
 
 import functools
 import itertools
@@ -21,7 +21,7 @@ PROJECTIONS: tuple[Projection, ...] = (
     project_pool.observed,
     project_transfer.observed,
 )
-"""How the counts of a step are read: its block tables, its pools, its transfers."""
+"""The projections of a step: its block tables, its pools, its transfers."""
 
 
 def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:
@@ -36,7 +36,7 @@ def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:
 def _reaches(
     rules: Rules, system: str, sizes: Any, before: Any, moves: tuple[Move, ...]
 ) -> set[Any]:
-    """The counts that the moves may lead to."""
+    """The counts that the moves can produce."""
     actions = {action.name: action for action in systems(rules)[system].actions}
     here = {before}
     for move in moves:
@@ -47,19 +47,20 @@ def _reaches(
 def unmatched(
     project: Projection, cluster: Cluster, rules: Rules, step: Step
 ) -> Iterator[tuple[str, ...]]:
-    """For each part of the state that a step changes in a way the count-level systems do not know:
-    which, how it was, what was done, and how it is. The systems know no follow-up turns, and no
-    transfer that begins on D: a cluster with turns, or one that pushes, is not asked about."""
+    """For each part of the state that a step changes in a way that the count-level systems do not
+    allow: the part with its counts before, its sizes, the actions, and its counts after. The
+    systems do not model follow-up turns or transfers that begin on D, so clusters with follow-up
+    turns or push are not checked."""
     if cluster.follow_up_turns or cluster.pushes:
         return
     for seen in project(cluster, rules, step):
         led = _reaches(rules, seen.system, seen.sizes, seen.before, seen.moves)
         if seen.after not in led:
             yield (
-                f"{seen.about} ({seen.system}) was {told(seen.before)}",
-                f"its sizes are {told(seen.sizes)}",
+                f"{seen.about} ({seen.system}) was {shown(seen.before)}",
+                f"its sizes are {shown(seen.sizes)}",
                 f"the step did {' and '.join(map(_done, seen.moves)) or 'nothing'} to it",
-                f"it is {told(seen.after)}, which the proofs do not allow",
+                f"it is {shown(seen.after)}, which the proofs do not allow",
             )
 
 
@@ -68,6 +69,6 @@ def _done(move: Move) -> str:
     return f"{move.action}({settled})"
 
 
-def told(counts: Any) -> str:
-    """The counts that are not 0."""
+def shown(counts: Any) -> str:
+    """The counts that are not 0, as text."""
     return ", ".join(f"{n} {v}" for n, v in counts._asdict().items() if v) or "nothing"

@@ -1,7 +1,8 @@
 """One request's block table in one cache group, in counts.
 
-Parametric in every size; the kind of the group is fixed. Positions and identities are gone, so a
-count says how many, and the model says which. `project_table` reads the counts off a state.
+The system is parametric in every size; the kind of the group is fixed. It has no positions and no
+block ids: a count says how many, and the model says which. `project_table` computes the counts of a
+state.
 
 Sources: `Scheduler.schedule`, `KVCacheManager.allocate_slots`, `SingleTypeKVCacheManager` and its
 subclasses, `NixlConnectorScheduler` of vLLM V1.
@@ -19,9 +20,9 @@ NONE = 0
 
 
 class Sizes(NamedTuple):
-    """What a cluster fixes. Tokens: block size, chunk, window; `units` blocks make a hit unit.
-    The last four are 0 or 1: the engine caches prefixes, has a connector, is P, and recomputes
-    what could not be loaded."""
+    """The sizes that a cluster fixes. In tokens: block size, chunk, window. A hit unit has `units`
+    blocks. The last four are 0 or 1: whether the engine caches prefixes, has a connector, is P, and
+    recomputes after a failed load."""
 
     block_size: Num
     units: Num
@@ -41,11 +42,10 @@ class Sizes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The counts. Tokens: `submitted_prompt_tokens` of the prompt as sent, `prompt` as kept,
-    `out` sampled,
-    `computed`; `hit` in the cache and `external` from the connector at the last admission;
-    `junction` to stop at.
-    Blocks: `length` of the table, `null` and `hashed` entries of it, and the cached counter."""
+    """The counts. Tokens: `submitted_prompt_tokens` of the prompt as sent, `prompt` as kept, `out`
+    sampled, `computed`; `hit` from the cache and `external` from the connector at the last
+    admission; `shared_prefix_boundary`, where the next chunk stops. In blocks: `length` of the
+    table, its `null` and `hashed` entries, and the cached counter."""
 
     status: Num = GONE
     submitted_prompt_tokens: Num = NONE
@@ -67,7 +67,7 @@ class Table(NamedTuple):
 
     @property
     def reach(self) -> Num:
-        """Tokens the table has blocks for."""
+        """The number of tokens for which the table has blocks."""
         return max_(self.computed, self.hit + self.external)
 
     def among(self, *statuses: int) -> Truth:
@@ -75,7 +75,7 @@ class Table(NamedTuple):
         return any_of(*(self.status == s for s in statuses))
 
     def emptied(self, status: Num) -> "Table":
-        """Without blocks and progress."""
+        """The counts without blocks and computed tokens."""
         return Table(status, self.submitted_prompt_tokens, self.prompt, self.out)
 
 
@@ -88,7 +88,7 @@ def where(condition: Truth, then: Table, otherwise: Table) -> Table:
 
 
 class Group:
-    """What one kind of group does, by the rules."""
+    """The behaviour of one kind of group under these rules."""
 
     def __init__(self, kind: str, rules: Rules) -> None:
         self.kind, self.rules = kind, rules
@@ -103,20 +103,20 @@ class Group:
         return counts.full_blocks(tokens, sizes.block_size)
 
     def null_in_hit(self, sizes: Sizes, blocks: Num) -> Num:
-        """Null entries of the table that a hit of so many blocks begins with."""
+        """The null entries at the start of the table of a hit with `blocks` blocks."""
         if self.kind == "window":
             need = self.rules.window_blocks_for_hit(sizes.window, sizes.block_size)
             return max_(blocks - need, 0)
         return max_(blocks - 1, 0) if self.kind == "mamba" else 0
 
     def released(self, sizes: Sizes, table: Table, computed: Num) -> Table:
-        """After the blocks that `computed` tokens leave behind are let go. Those of a state are all
-        in front of it; a hashed one may be among them (`hashed` is settled by `hashing`)."""
+        """The table after the blocks that `computed` tokens no longer need are freed. For a state
+        these are all blocks in front of it; some may be hashed (`hashing` sets `hashed`)."""
         behind = min_(self.skipped(sizes, computed), table.length)
         return table._replace(null=max_(table.null, behind))
 
     def grown(self, sizes: Sizes, table: Table, end: Num) -> Table:
-        """After blocks were taken to reach `end` tokens."""
+        """The table after it took blocks for `end` tokens."""
         if self.kind != "mamba":
             taken = self.rules.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
             return table._replace(length=table.length + taken)
@@ -126,7 +126,7 @@ class Group:
         return table._replace(length=table.length + padding + taken, null=table.null + padding)
 
     def counting(self, sizes: Sizes, table: Table, upto: Num) -> Table:
-        """After the full blocks of the first `upto` tokens were cached."""
+        """The table after the full blocks of the first `upto` tokens were cached."""
         cacheable = counts.round_down(upto, sizes.hit_unit)
         num_cached_blocks = max_(
             table.num_cached_blocks, counts.full_blocks(cacheable, sizes.block_size)
@@ -136,14 +136,14 @@ class Group:
         )
 
     def hashing(self, sizes: Sizes, table: Table, hashed: Num) -> Table:
-        """With so many hashed entries. Full attention hashes what it counts; of the others, counts
-        alone do not tell which blocks are kept, only how many there can be."""
+        """The table with `hashed` hashed entries. Full attention hashes exactly the counted blocks;
+        for other kinds the counts give only an upper limit."""
         exact = if_(sizes.caching == 1, table.num_cached_blocks, 0)
         return table._replace(hashed=exact if self.kind == "full" else hashed)
 
     def may_hash(self, before: Table, after: Table, hashed: Num) -> Truth:
-        """Whether so many entries may be hashed after a step: those that were, less what was let
-        go, and of the real ones those that the counter has passed since."""
+        """Whether `hashed` entries may be hashed after a step: at most the real entries, and at
+        most the entries hashed before plus the blocks that the counter passed in the step."""
         passed = after.num_cached_blocks - before.num_cached_blocks
         real = after.length - after.null
         return all_of(hashed >= 0, hashed <= real, hashed <= before.hashed + passed)

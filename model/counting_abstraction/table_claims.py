@@ -1,6 +1,6 @@
-"""What must be true of a block table's counts, for all sizes: inductive, all of them together.
+"""The claims about a block table's counts, for all sizes. Together they are inductive.
 
-The claims are about the spec, whatever rules a system follows: a faulty one must break them.
+The claims state the spec, whatever rules a system follows: a faulty system must violate them.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
 
 
 def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
-    """A request that is gone has no counts; one that is there has at least a prompt token."""
+    """A removed request has no counts; a present request has at least one prompt token."""
     nothing = all_of(*(a == b for a, b in zip(t, GONE_TABLE, strict=True)))
     there = all_of(
         t.status > GONE, t.status <= ABORTED, t.submitted_prompt_tokens >= 1, t.prompt >= 1
@@ -55,15 +55,15 @@ def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
 
 
 def truncated_once(sizes: Sizes, t: Table) -> Truth:
-    """P has cut a prompt as often as it should, however often the request was preempted."""
+    """P truncates a prompt exactly once, however often the request is preempted."""
     kept = REFERENCE.prompt_after_truncation(t.submitted_prompt_tokens, sizes.backoff, False)
     wanted = if_(sizes.sends == 1, kept, t.submitted_prompt_tokens)
     return either(t.status == GONE, t.prompt == wanted)
 
 
 def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
-    """No more tokens are computed than are known, nor sampled than are asked for, and P has sampled
-    none until its end."""
+    """No more tokens are computed than are known, no more are sampled than requested, and P samples
+    no token before the end."""
     return all_of(
         t.computed <= t.known,
         t.hit + t.external <= t.known,
@@ -73,21 +73,21 @@ def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
 
 
 def loads_what_is_offered(sizes: Sizes, t: Table) -> Truth:
-    """D loads, with its own hit, exactly what P has delivered."""
+    """D's local hit and its load are together exactly what P delivered."""
     offered = REFERENCE.tokens_loaded_by_decode(t.prompt, sizes.backoff)
     connected = both(sizes.connected == 1, sizes.sends == 0)
     return implies(t.external > 0, all_of(connected, t.hit + t.external == offered))
 
 
 def loads_all_or_nothing(_sizes: Sizes, t: Table) -> Truth:
-    """While a load is under way, and when it has ended, all its tokens count as computed."""
+    """During a load, and after it, all its tokens count as computed."""
     whole = t.computed == t.hit + t.external
     loads = any_of(t.status == LOADING, t.status == LOADED, t.status == ABORTED)
     return implies(loads, both(whole, t.external > 0))
 
 
 def no_blocks_without_tokens(_sizes: Sizes, t: Table) -> Truth:
-    """A request without blocks has computed nothing, and counts nothing."""
+    """A request without blocks has no computed tokens and no cached blocks."""
     none = all_of(
         t.computed == 0, t.hit == 0, t.external == 0, t.num_cached_blocks == 0, t.null == 0
     )
@@ -100,8 +100,8 @@ def table_fits_its_tokens(sizes: Sizes, t: Table) -> Truth:
 
 
 def counter_counts_full_blocks(sizes: Sizes, t: Table) -> Truth:
-    """The cached counter counts full blocks only; during a load, blocks of the local hit only;
-    nothing where nothing is cached."""
+    """The cached counter counts only full blocks, during a load only blocks of the local hit, and
+    nothing where prefix caching is off."""
     loads = any_of(t.status == LOADING, t.status == LOADED)
     return all_of(
         t.num_cached_blocks * sizes.block_size <= t.reach,
@@ -111,7 +111,7 @@ def counter_counts_full_blocks(sizes: Sizes, t: Table) -> Truth:
 
 
 def hashed_are_counted(_sizes: Sizes, t: Table) -> Truth:
-    """Hashed entries are real blocks, and counted."""
+    """Hashed entries are real blocks, and the cached counter counts them."""
     return all_of(
         t.null <= t.length, t.hashed <= t.length - t.null, t.hashed <= t.num_cached_blocks
     )
@@ -122,8 +122,8 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
     group = Group(kind, REFERENCE)
 
     def null_is_not_needed(sizes: Sizes, t: Table) -> Truth:
-        """Null entries are only where the next token looks no more. A load is judged by the token
-        the request will resume at."""
+        """Null entries are only at positions that the next token does not need. For a load this is
+        the token at which the request will resume."""
         loads = any_of(t.status == LOADING, t.status == LOADED)
         runs = any_of(*(t.status == s for s in (WAITING, RUNNING, PREEMPTED)))
         resumed = min_(t.reach, t.prompt - 1) if kind == "window" else t.reach
@@ -133,11 +133,11 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         )
 
     def full_attention_keeps_all(sizes: Sizes, t: Table) -> Truth:
-        """No entry is null, and all that is counted is hashed."""
+        """No entry is null, and all counted blocks are hashed."""
         return both(t.null == 0, implies(sizes.caching == 1, t.hashed == t.num_cached_blocks))
 
     def state_is_there(_sizes: Sizes, t: Table) -> Truth:
-        """A table that has entries has a real one: the running state."""
+        """A table with entries has at least one real entry: the running state."""
         return implies(t.length > 0, t.null < t.length)
 
     def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
@@ -146,7 +146,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         return implies(t.status == SENDING, t.computed == loaded)
 
     own: dict[str, Claim] = {}
-    if kind != "state":  # it caches nothing
+    if kind != "state":  # a state group caches nothing
         own["hashed_are_counted"] = hashed_are_counted
     if kind == "full":
         own["full_attention_keeps_all"] = full_attention_keeps_all

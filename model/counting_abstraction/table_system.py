@@ -1,7 +1,7 @@
-"""How each event changes the counts of a block table (see `table`): one action each.
+"""How each event changes the counts of a block table (see `table`): one action for each event.
 
-What counts leave open is a choice: which blocks of a hit the group had itself (`own`), how many
-entries are hashed afterwards (`hashed`).
+Where the counts do not determine the result, the action has a choice: how many blocks of a hit the
+group has itself (`own`), how many entries are hashed afterwards (`hashed`).
 
 Sources: `Scheduler.schedule`, `KVCacheManager.allocate_slots`, `SingleTypeKVCacheManager` and its
 subclasses, `NixlConnectorScheduler` of vLLM V1.
@@ -37,8 +37,8 @@ def table_system(kind: str, rules: Rules) -> System:
     cached at block boundaries) or state (a Mamba group that caches nothing)."""
     group = Group(kind, rules)
     may_lack = kind == "full" and rules.hit_holds((True, False))
-    """Whether a hit may lack blocks of attention, because it holds in another group. What is
-    lacking in another one is not followed."""
+    """Whether a hit may lack attention blocks, because the hit holds in another group only. Lacking
+    blocks in other groups are not modelled."""
 
     def asked_again(sizes: Sizes, t: Table) -> Num:
         again = rules.prompt_after_truncation(
@@ -92,7 +92,7 @@ def table_system(kind: str, rules: Rules) -> System:
         _own: Num,
         _lacking: Num,
         _external: Num,
-        _junction: Num,
+        _shared_prefix_boundary: Num,
         _hashed: Num,
     ) -> Truth:
         return counts.round_down(blocks, sizes.units) == blocks
@@ -117,8 +117,8 @@ def table_system(kind: str, rules: Rules) -> System:
         shared_prefix_boundary: Num,
         hashed: Num,
     ) -> Table:
-        """A hit of so many blocks, of which the group has `own` blocks itself, and a load. Blocks
-        `lacking` in the hit are null in the table."""
+        """A hit of `blocks` blocks, of which the group has `own` blocks itself, and a load. The
+        blocks that are `lacking` in the hit are null in the table."""
         prompt = asked_again(sizes, t)
         hit = blocks * sizes.block_size
         total = hit + external
@@ -182,7 +182,8 @@ def table_system(kind: str, rules: Rules) -> System:
         return where(ends, sent, longer._replace(hashed=hashed))
 
     def kept_for_decode(sizes: Sizes, t: Table, hashed: Num) -> Table:
-        """A finished request that P keeps for D lets go of what D does not need."""
+        """A finished request whose blocks P keeps for D: P frees the blocks that D does not
+        need."""
         needed = rules.needed_from_load(t.computed, t.submitted_prompt_tokens)
         kept = group.released(sizes, t._replace(status=SENDING, out=t.out + 1), needed)
         return group.hashing(sizes, kept, hashed)
@@ -199,7 +200,7 @@ def table_system(kind: str, rules: Rules) -> System:
         taken = taken._replace(status=status, computed=counts.resumed_at(t.computed, t.known))
         return where(t.status == FAILED, t.emptied(WAITING), taken)
 
-    def may_adopt(sizes: Sizes, t: Table, _preempted: Num, hashed: Num) -> Truth:
+    def may_finish_load(sizes: Sizes, t: Table, _preempted: Num, hashed: Num) -> Truth:
         taken = group.counting(sizes, t, t.computed)
         return either(t.status == FAILED, group.may_hash(t, taken, hashed))
 
@@ -282,7 +283,7 @@ def table_system(kind: str, rules: Rules) -> System:
                 lambda _s, t: t.among(LOADED, FAILED),
                 finish_load,
                 lambda _s: choosing(preempted=between(0, 1)),
-                may_adopt,
+                may_finish_load,
             ),
             Action(
                 "abort",

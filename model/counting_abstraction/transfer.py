@@ -1,8 +1,8 @@
-"""One request's KV transfer from P to D in one cache group, in counts: what P delivers, what D
-loads, and how long the two block lists are and where they start, before and after trimming.
+"""One request's KV transfer from P to D in one cache group, in counts: the tokens that P delivers
+and D loads, and the lengths and start positions of the two block lists, before and after trimming.
 
 Lists of attention groups count kernel blocks, which hold the same number of tokens on both sides; a
-Mamba list counts blocks. `project` reads the counts off a state.
+Mamba list counts blocks. `project_transfer` computes the counts of a state.
 
 Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_state_after_alloc`,
 `request_finished`), `NixlBaseConnectorScheduler.get_exchange_clipped_blocks`, and the worker's
@@ -33,8 +33,9 @@ from kvproof.model.reference.rules import Rules
 
 
 class Sizes(NamedTuple):
-    """What a cluster fixes: tokens of a kernel block, kernel blocks of a block on P and on D, the
-    window, and the prompt tokens that P leaves to D, and that D computes itself."""
+    """The sizes that a cluster fixes: tokens of a kernel block, kernel blocks per block on P and on
+    D, the window in tokens, the prompt tokens that P leaves to D, and those that D computes
+    itself."""
 
     kernel: Num
     p_ratio: Num
@@ -56,9 +57,9 @@ class Sizes(NamedTuple):
 
 class Transfer(NamedTuple):
     """The counts. `phase` is the number of a phase (`phases.NUMBERS`). `pinned`: P keeps the
-    request's blocks (0 or 1). Tokens: those `delivered` by P, and D's `hit` and `loaded`. Blocks:
-    `remote` and `local` lists before trimming. After it: the entries of each side, and the
-    positions of the first ones, 0 where there are none."""
+    request's blocks (0 or 1). In tokens: `delivered` by P, and D's `hit` and `loaded`. In blocks:
+    the `remote` and `local` lists before trimming. After trimming: the number of entries of each
+    list, and the position of its first entry, 0 where it is empty."""
 
     phase: Num = NUMBERS[Phase.NONE]
     pinned: Num = 0
@@ -77,7 +78,7 @@ class Transfer(NamedTuple):
 NO_TRANSFER = Transfer()
 
 REQUEST = "the request"
-"""The id under which P knows the one request that is counted."""
+"""P's id of the one request that the system models."""
 
 
 def in_phase(t: Transfer, phases: Iterable[Phase]) -> Truth:
@@ -91,7 +92,7 @@ def while_in(phases: Iterable[Phase]) -> Callable[[Sizes, Transfer], Truth]:
 
 
 def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num:
-    """Blocks of the list P offers after it has delivered so many tokens."""
+    """The number of blocks in P's list after it has delivered `delivered` tokens."""
     if kind == "mamba":
         return rules.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
     blocks = rules.attention_blocks_offered(delivered, sizes.p_block)
@@ -104,7 +105,7 @@ def transfer_system(kind: str, rules: Rules) -> System:
     """The system of a transfer in a group of this kind: full, window, or mamba."""
 
     def computed(sizes: Sizes, submitted_prompt_tokens: Num, max_tokens: Num) -> Num:
-        """Tokens that P computes; the last one it samples is not among them."""
+        """The number of tokens that P computes, without the last sampled one."""
         sampled = rules.tokens_sampled_by_prefill(max_tokens)
         return (
             rules.prompt_after_truncation(submitted_prompt_tokens, sizes.p_backoff, False)
@@ -130,7 +131,7 @@ def transfer_system(kind: str, rules: Rules) -> System:
         )
 
     def fresh(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Num:
-        """Blocks D takes for what it loads."""
+        """The number of blocks that D takes for its load."""
         total = hit + external
         needed = (
             rules.needed_from_load(total, t.submitted_prompt_tokens) if kind == "window" else total
@@ -167,7 +168,8 @@ def transfer_system(kind: str, rules: Rules) -> System:
         return trimmed(sizes, t._replace(local=local), length - local)
 
     def trimmed(sizes: Sizes, t: Transfer, in_front: Num) -> Transfer:
-        """With what a transfer pairs; `in_front` counts D's blocks in front of its list."""
+        """The transfer with its trimmed lists; `in_front` is the number of D's blocks before its
+        list."""
         ours, theirs = t.local * sizes.d_ratio, t.remote * sizes.p_ratio
         remote_blocks = rules.attention_blocks_offered(t.delivered, sizes.p_block)
         first_local = in_front * sizes.d_ratio
@@ -208,7 +210,7 @@ def transfer_system(kind: str, rules: Rules) -> System:
         return NO_TRANSFER._replace(pinned=0 if found else t.pinned)
 
     def expires(_sizes: Sizes, t: Transfer) -> Truth:
-        # Only a fault lets the lease of a reader end.
+        # Without a fault, the lease does not end during a read.
         leased = in_phase(t, (*before(LeaseExpire, Way.PULL), Phase.READING))
         renewed = rules.renews_lease(in_phase(t, (Phase.READING,)))
         return all_of(leased, not_(renewed), t.pinned == 1)

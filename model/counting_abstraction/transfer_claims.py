@@ -1,4 +1,4 @@
-"""What must be true of a KV transfer's counts, for all sizes: inductive, all of them together."""
+"""The claims about a KV transfer's counts, for all sizes. Together they are inductive."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,8 +21,8 @@ READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
-    """The sizes there are: P and D leave off at the same token (`same_backoff`), one before the end
-    where a Mamba state is transferred (vllm#37310)."""
+    """The possible sizes: P and D stop at the same prompt token (`same_backoff`), one token before
+    the end where a Mamba state is transferred (vllm#37310)."""
     return all_of(
         *(n >= 1 for n in (sizes.kernel, sizes.p_ratio, sizes.d_ratio, sizes.window)),
         both(sizes.d_backoff >= 0, sizes.d_backoff <= 1),
@@ -32,14 +32,15 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
 
 
 def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
-    """A transfer that has ended has no counts; one under way has at least a prompt token."""
+    """A transfer that has ended has no counts; a transfer in progress has at least one prompt
+    token."""
     nothing = all_of(*(a == b for a, b in zip(t, NO_TRANSFER, strict=True)))
     there = all_of(in_phase(t, UNDER_WAY), t.submitted_prompt_tokens >= 1, t.pinned <= 1)
     return both(all_of(*(n >= 0 for n in t)), either(nothing, there))
 
 
 def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
-    """What P delivers is what D may load; what D hits and loads is what P delivered
+    """P delivers exactly the tokens that D may load; D's hit and load are together what P delivered
     (vllm#37310)."""
     offered = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
     return both(
@@ -49,18 +50,18 @@ def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
 
 
 def lists_are_equally_long(_sizes: Sizes, t: Transfer) -> Truth:
-    """After trimming both sides name equally many entries (vllm#42554)."""
+    """After trimming, both lists have the same number of entries (vllm#42554)."""
     return t.pairs_local == t.pairs_remote
 
 
 def lists_start_together(_sizes: Sizes, t: Transfer) -> Truth:
     """While P keeps its blocks, both trimmed lists start at the same position of the sequence,
-    whatever the numbers of kernel blocks to a block are on P and D (vllm#50558)."""
+    whatever the numbers of kernel blocks per block on P and D (vllm#50558)."""
     return implies(t.pinned == 1, t.first_local == t.first_remote)
 
 
 def blocks_outlive_their_readers(_sizes: Sizes, t: Transfer) -> Truth:
-    """P keeps its blocks as long as anybody may read them: the lease outlives the read."""
+    """P keeps its blocks as long as D may read them: the lease does not end before the read."""
     return implies(in_phase(t, READABLE), t.pinned == 1)
 
 
@@ -68,7 +69,8 @@ def transfer_claims(kind: str) -> Mapping[str, Claim]:
     """The claims about a transfer in a group of this kind, by name."""
 
     def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
-        """P offers all blocks a reader can need: of a window those it looks at, of a state one."""
+        """P offers all blocks that D can need: of a window its last blocks, of a state one
+        block."""
         wanted = blocks_offered(kind, REFERENCE, sizes, t.delivered)
         return either(in_phase(t, (Phase.NONE,)), t.remote == wanted)
 

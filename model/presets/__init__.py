@@ -1,7 +1,7 @@
-"""Named clusters: the smallest in which each part of the machine has something to do.
+"""Named clusters: for each part of the machine, the smallest cluster that uses it.
 
-Each is a JSON file of `clusters/`, written as `--config FILE` is, which says what it is for and how
-many states it has. A new one is a new file there.
+Each preset is a JSON file in `clusters/`, in the format of `--config FILE`, with its purpose and
+its number of distinct states. A new preset is a new file there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "clusters"
 
 
 class Presets(Mapping[str, Cluster]):
-    """The clusters of a folder by name. A file is read when its cluster is first asked for."""
+    """The clusters of a folder by name. A file is read when its cluster is first used."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class Presets(Mapping[str, Cluster]):
         return self._read[name]
 
     def notes(self, name: str) -> dict[str, Any]:
-        """What the file of a preset says of it: `about`, a sentence, and `distinct_states`."""
+        """The notes in a preset's file: `about`, a sentence, and `distinct_states`."""
         return notes(self._text(name), f"{name}.json")
 
     def _text(self, name: str) -> str:
@@ -54,7 +54,8 @@ CLUSTERS = Presets(FOLDER)
 
 
 def cluster_named(name: str) -> Cluster:
-    """A preset by name, random:SEED, or a cluster from a JSON file. Raises UsageError for none."""
+    """A preset by name, random:SEED, or a cluster from a JSON file. Raises UsageError where there
+    is no such cluster."""
     if name in CLUSTERS:
         return CLUSTERS[name]
     if name.startswith(random_clusters.PREFIX):

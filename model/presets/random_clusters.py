@@ -1,7 +1,8 @@
-"""Clusters drawn at random: one seed, one cluster, over everything that a cluster can be set to.
+"""Random clusters: each seed gives one cluster, and all settings of a cluster can occur.
 
-Presets are small on purpose and chosen by us. These are chosen by nobody: the features come from
-the table in `config.features`. A release of kvproof may draw another cluster of the same seed.
+Presets are small and chosen by hand. Random clusters are not chosen by hand: their features come
+from the table in `config.features`. Another release of kvproof may generate another cluster from
+the same seed.
 """
 
 from random import Random
@@ -14,7 +15,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.reference.blocks.capacity import needed_blocks
 
 PREFIX = "random:"
-"""A cluster of this name and a seed is drawn."""
+"""The name of a random cluster is this prefix and its seed."""
 
 LAYOUTS = (
     ("full",),
@@ -26,23 +27,23 @@ LAYOUTS = (
     ("full", "full", "window", "mamba"),
     ("full", "state"),
 )
-"""Kinds of cache groups side by side; `state` is a Mamba group of mode none."""
+"""The kinds of the cache groups of an engine; `state` is a Mamba group of mode none."""
 
 WINDOWS = (2, 3, 4, 7)
-"""Tokens. A window of one token never reads the cache, and no model has it."""
+"""In tokens. A window of one token never reads the cache, and no model has one."""
 CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
 CHOSEN = (0, 1, 2, 2, 3, 3)
-"""How many features a cluster is to have, beside those that have a chance of their own."""
+"""The numbers of features that a cluster may have, without the features that have a `chance`."""
 TRIES = 100
-"""How often a cluster with the features that were chosen is drawn, before others are chosen."""
+"""How many clusters are tried with the chosen features before other features are chosen."""
 TOKENS_LEAST = 2
-"""Computed tokens that every engine has blocks for."""
+"""The number of computed tokens for which each engine must have enough blocks."""
 
 
-def drawn(seed: int) -> Cluster:
-    """The cluster of this seed, without jobs: the first possible one that it draws, with room for
-    a prompt of a token and two tokens of output."""
+def random_cluster(seed: int) -> Cluster:
+    """The cluster of this seed, without jobs: the first valid cluster that it generates with room
+    for a prompt of one token and two output tokens."""
     random = Random(f"{PREFIX}{seed}")
     while True:
         pair = random.random() < FEATURES["pd"].chance
@@ -62,11 +63,11 @@ def from_name(name: str) -> Cluster:
     seed = name.removeprefix(PREFIX)
     if not seed.isdecimal():
         raise UsageError(f"{name} has no seed. Use {PREFIX} and a whole number from 0 on.")
-    return drawn(int(seed))
+    return random_cluster(int(seed))
 
 
 def _chosen(random: Random, pair: bool) -> frozenset[str]:
-    """The features that a pair, or a lone engine, is to have."""
+    """The features of a P/D pair or of a single engine."""
     first = frozenset(["pd"] if pair else [])
     features = [f.id for f in FEATURES.values() if f.draw and not f.chance]
     fitting = [feature for feature in features if _combine(first | {feature})]
@@ -74,8 +75,8 @@ def _chosen(random: Random, pair: bool) -> frozenset[str]:
 
 
 def _combine(features: frozenset[str]) -> bool:
-    """Whether these features go together, as far as their names tell, and whether a pair is there
-    for those that want one."""
+    """Whether no exclusion without a condition forbids these features, and whether there is a P/D
+    pair where a feature needs one."""
     apart = any(e.where is None and together <= features for together, e in exclusions())
     wanted = {need for f in features for need in (*FEATURES[f].needs, *FEATURES[f].idle_without)}
     return not apart and ("pd" in features or "pd" not in wanted)
@@ -114,7 +115,7 @@ def _cluster(name: str, settings: RandomSettings) -> Cluster:
 def _engine(
     name: str, role: str, settings: RandomSettings, kernel_blocks: int | None = None
 ) -> Engine:
-    """An engine with these settings; with `kernel_blocks` its blocks are so many times as wide."""
+    """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
     fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
     return Engine(
         name,

@@ -1,4 +1,4 @@
-"""Files are written once and never over another."""
+"""Writes new files and never overwrites a file."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ def write_new(path: Path, content: str | bytes) -> None:
             file.write(data)
     except FileExistsError as error:
         raise UsageError(
-            f"The file {path} exists and is not overwritten. Write the name of a new file."
+            f"The file {path} exists and is not overwritten. Use the name of a new file."
         ) from error
     except OSError as error:
         raise UsageError(
             f"The file {path} cannot be written ({error.strerror}). "
-            "Write a file in a folder that you may write to."
+            "Use a file in a folder that you may write to."
         ) from error

@@ -1,4 +1,4 @@
-"""Names that traces of schema 2 and older used, and what they are called now."""
+"""Old names in traces of schema 2 and older, with their current names."""
 
 import re
 from typing import Any
@@ -34,34 +34,34 @@ _HISTORY = (
     (re.compile(r"(/engines/[^/]+)/(served|mirror)"), r"\1/ghost/\2"),
     (re.compile(r"(/engines/[^/]+)/requests/([^/]+)/shared"), r"\1/ghost/shared/\2"),
 )
-"""Ghost state was once among what is observed."""
+"""Old pointers of ghost state, which was part of the observed state."""
 
 _FIELD = re.compile(r"(/engines/[^/]+/requests/[^/]+)/(\w+)")
 _TRANSFER = re.compile(r"/transfers/([^/]+)/(\w+)")
 _BACK = " back"
-"""The end of the name of a reverse transfer."""
+"""The end of the old name of a reverse transfer."""
 
 
 def id_of(name: Any) -> Any:
-    """What a fault or an invariant is called now; anything else as it is."""
+    """The current id of a fault or an invariant; any other value unchanged."""
     return IDS.get(name, name) if isinstance(name, str) else name
 
 
 def transfer(name: Any) -> Any:
-    """What a transfer is called now; anything else as it is."""
+    """The current name of a transfer; any other value unchanged."""
     is_reverse = isinstance(name, str) and name.endswith(_BACK)
     return name.removesuffix(_BACK) + REVERSE if is_reverse else name
 
 
 def event(written: Any) -> Any:
-    """An event with its transfer as it is called now; anything else as it is."""
+    """An event with the current name of its transfer; any other value unchanged."""
     if not isinstance(written, dict) or written.get("type") not in TRANSFER_EVENTS:
         return written
     return written | {"request": transfer(written.get("request"))}
 
 
 def finding(found: dict[str, Any]) -> dict[str, Any]:
-    """A finding with its invariant and its transfer as they are called now."""
+    """A finding with the current names of its invariant and its transfer."""
     renamed = {"invariant": id_of(found["invariant"])} if "invariant" in found else {}
     about = found.get("about")
     if isinstance(about, dict) and "request" in about:
@@ -70,7 +70,7 @@ def finding(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def pointer(at: Any) -> Any:
-    """The JSON Pointer, old or new, as states have it now; anything else as it is."""
+    """The current JSON Pointer for an old or current one; any other value unchanged."""
     if not isinstance(at, str):
         return at
     for was, now in _HISTORY:
@@ -84,7 +84,7 @@ def pointer(at: Any) -> Any:
 
 
 def value(at: Any, found: Any) -> Any:
-    """The value at a pointer, as states have it now."""
+    """The current value for an old value at a pointer."""
     part = _TRANSFER.fullmatch(at) if isinstance(at, str) else None
     if part and isinstance(found, str):
         return PHASES.get(found, found) if part[2] == "phase" else transfer(found)

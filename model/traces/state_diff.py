@@ -1,8 +1,8 @@
-"""A state as flat plain data, and the difference of two: what a trace holds after each event.
+"""A state as flat plain data, and the difference of two states, which a trace has after each event.
 
 A flat state maps a JSON Pointer (RFC 6901), such as `/engines/P/requests/A/computed`, to a plain
-value. Engines, requests and transfers are keyed by name, blocks and memory by block id; everything
-else is a value as it stands, so that the order of a free queue is seen.
+value. Engines, requests and transfers are keyed by name, blocks and memory by block id; every other
+field is one value, so that the order of a free queue is visible.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,11 +16,11 @@ Flat: TypeAlias = dict[str, Any]
 BY_NAME = ("engines", "requests", "transfers")
 BY_INDEX = ("blocks", "memory")
 OPTIONAL = ("drafts", "states")
-"""Fields that are left out where they say nothing, as in traces from before there were such."""
+"""Fields that are left out where they are empty, as in older traces, which do not have them."""
 
 
 class Change(NamedTuple):
-    """What differs in a later state: new or other values by pointer, and pointers that are gone."""
+    """The difference to a later state: new or changed values by pointer, and removed pointers."""
 
     changed: Flat
     removed: tuple[str, ...] = ()
@@ -32,14 +32,14 @@ def flat(state: State) -> Flat:
 
 
 def diff(before: Flat, after: Flat) -> Change:
-    """What turns `before` into `after`."""
+    """The change from `before` to `after`."""
     nothing = object()
     changed = {p: v for p, v in after.items() if before.get(p, nothing) != v}
     return Change(changed, tuple(p for p in before if p not in after))
 
 
 def patched(before: Flat, change: Change) -> Flat:
-    """`before` with a change made: the inverse of `diff`."""
+    """The state `before` with the change applied: the inverse of `diff`."""
     gone = set(change.removed)
     return {**{p: v for p, v in before.items() if p not in gone}, **change.changed}
 
@@ -62,8 +62,8 @@ def nested(state: Flat) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON would give it back: tuples become lists. A share of a step in flight is told
-    without what it has of drafts where there are none, as in traces from before there were such."""
+    """A value as JSON returns it: tuples become lists. A request's part of a step in flight has no
+    fields for drafts where there are none, as in older traces."""
     if isinstance(value, Flight) and not value.ahead:
         value = value[: Flight._fields.index("ahead")]
     if isinstance(value, (tuple, list)):

@@ -1,8 +1,8 @@
 """Traces as files: JSON Lines, one record a line, with a schema version.
 
-The header says how to set the machine up. Then comes one line per event, with what it changed in
-the state (see `state_diff`; left out where the states could not be recorded), then the finding if
-there is one, then an end record with the number of events: a file without it was cut off.
+The header has the cluster and the machine. Then each event has one line, with its changes of the
+state (see `state_diff`; left out where the states could not be recorded). Then come the finding, if
+there is one, and an end record with the number of events: a file without an end record was cut off.
 """
 
 import json
@@ -28,8 +28,8 @@ KIND = "kvproof-trace"
 class Trace:
     """A run that can be replayed. `changes` has one entry per event, or is None.
 
-    `vllm` is the release a live trace was taken on. The state before the first event is the
-    initial state of the cluster.
+    `vllm` is the release of vLLM that a live trace was recorded with. The state before the first
+    event is the initial state of the cluster.
     """
 
     cluster: Cluster
@@ -43,7 +43,8 @@ class Trace:
     kvproof: str = kvproof.__version__
 
     def states(self) -> list[Flat]:
-        """The state before the first event and after each one. Empty where none was recorded."""
+        """The state before the first event and after each event. Empty where no states were
+        recorded."""
         if self.changes is None:
             return []
         states = [flat(initial(self.cluster))]
@@ -61,8 +62,8 @@ def fresh_path(folder: Path, stem: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"The folder {folder} cannot be made ({error.strerror}). "
-            "Write a folder that you may write to."
+            f"The folder {folder} cannot be created ({error.strerror}). "
+            "Use a folder that you may write to."
         ) from error
     path, number = folder / f"{stem}.jsonl", 1
     while path.exists():

@@ -1,4 +1,4 @@
-"""Reading a trace file. Whatever is wrong with it, the error names the line."""
+"""Reads a trace file. Each error states the line."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.trace import KIND, SCHEMA, Trace
 from kvproof.model.traces.trace_upgrade import upgraded
 
-WHOLE = "Write a trace file as kvproof left it."
+WHOLE = "Use a trace file as kvproof wrote it."
 
 
 def read(path: Path) -> Trace:
@@ -25,7 +25,7 @@ def read(path: Path) -> Trace:
     except OSError as error:
         raise UsageError(
             f"The trace file {path} cannot be read ({error.strerror}). "
-            "Write the path of a trace file."
+            "Use the path of a trace file."
         ) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"The file {path} is not UTF-8 text. {WHOLE}") from error
@@ -60,8 +60,8 @@ class _Reader:
             self.fail("is not JSON")
         if not isinstance(record, dict):
             self.fail("is not a JSON object")
-        told: dict[str, Any] = self.parsed(lambda r: upgraded(r, self.schema), record)
-        return told
+        newest: dict[str, Any] = self.parsed(lambda r: upgraded(r, self.schema), record)
+        return newest
 
     def field(self, record: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
         """A field of a record, checked."""
@@ -78,7 +78,7 @@ class _Reader:
         return tuple(values)
 
     def parsed(self, parse: Callable[[Any], Any], data: Any) -> Any:
-        """Data parsed by another room, whose error gets the line in front."""
+        """Data parsed by another module; its error gets the line number in front."""
         try:
             return parse(data)
         except UsageError as error:
@@ -108,7 +108,7 @@ class _Reader:
             record = self.next()
         self.check_end(record, len(taken))
         if changes and len(changes) < len(taken):
-            self.fail("ends a trace in which only some events say what they changed")
+            self.fail("ends a trace in which only some events have their changes")
         return Trace(
             cluster=header["config"],
             events=tuple(taken),
@@ -122,27 +122,27 @@ class _Reader:
         )
 
     def about(self, found: dict[str, Any]) -> About:
-        """What a finding is about; nothing is said in older traces."""
-        said = self.field(found, "about", dict) if "about" in found else {}
-        for name in said:
+        """What a finding is about; older traces do not have it."""
+        fields = self.field(found, "about", dict) if "about" in found else {}
+        for name in fields:
             if name not in About._fields:
-                self.fail(f"has a finding about {name!r}, which is none of {About._fields}")
-            self.field(said, name, int if name in ("group", "block") else str)
-        return About(**said)
+                self.fail(f"has a finding about {name!r}, which is not one of {About._fields}")
+            self.field(fields, name, int if name in ("group", "block") else str)
+        return About(**fields)
 
     def header(self) -> dict[str, Any]:
         """The first line, checked, with its config parsed."""
         record = self.next()
         if record.get("kind") != KIND:
-            self.fail(f"does not say kind {KIND}", "Write a trace file, not another kind of file.")
+            self.fail(f"does not say kind {KIND}", "Use a trace file, not another kind of file.")
         schema = self.field(record, "schema", int)
         if schema > SCHEMA:
             self.fail(
                 f"says schema {schema}, newer than the {SCHEMA} this kvproof reads",
-                "Write a trace of this release, or upgrade kvproof.",
+                "Use a trace of this release, or upgrade kvproof.",
             )
         if schema < 1:
-            self.fail(f"says schema {schema}, which never was")
+            self.fail(f"says schema {schema}, which does not exist")
         self.schema = schema
         record = dict(self.parsed(lambda r: upgraded(r, schema), record))
         record["config"] = self.parsed(config_json.from_json, self.field(record, "config", dict))

@@ -1,7 +1,7 @@
-"""Records of older trace files as those of the newest schema, one function for each step.
+"""Converts records of older trace files to the newest schema, with one function for each step.
 
-1 to 2: choices say which blocks they took and freed. Those of schema 1 do not, and stay unsaid: a
-machine that replays them chooses its blocks by its own policy.
+1 to 2: choices record the blocks that they took and freed. Choices of schema 1 have no blocks: a
+machine that replays them chooses the blocks by its own policy.
 2 to 3: names of fields, events, options, phases, reverse transfers, faults and invariants (see
 `renamed`).
 """
@@ -24,7 +24,7 @@ def upgraded(record: Record, schema: int) -> Record:
 
 
 def _from_1(record: Record) -> Record:
-    """Schema 1 knew no blocks in choices: they would be a mistake there, and are not taken over."""
+    """Schema 1 has no blocks in choices. Raises UsageError where a choice has some."""
     for choice in _choices(record):
         found = [name for name in BLOCKS if name in choice]
         if found:
@@ -36,7 +36,7 @@ def _from_1(record: Record) -> Record:
 
 
 def _from_2(record: Record) -> Record:
-    """Schema 2 had other names."""
+    """Schema 2 has other names (see `renamed`)."""
     record = dict(record)
     for choice in _choices(record):
         if choice.get("type") in renamed.EVENTS:
@@ -59,7 +59,7 @@ def _from_2(record: Record) -> Record:
 
 
 def _choices(record: Record) -> list[Record]:
-    """The choices of a record's event; none where it is not an event, or is broken."""
+    """The choices of a record's event; empty where the record has no valid event."""
     event = record.get("event")
     chose = event.get("chose") if isinstance(event, dict) else None
     return [c for c in chose if isinstance(c, dict)] if isinstance(chose, list) else []

@@ -1,4 +1,4 @@
-"""Users who leave before their request is finished."""
+"""Users who abort their request before it is finished."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Feature

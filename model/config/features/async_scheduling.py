@@ -1,4 +1,4 @@
-"""Async scheduling: a step is scheduled while an earlier one is under way."""
+"""Async scheduling: a step is scheduled while an earlier step is in flight."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Feature

@@ -16,8 +16,8 @@ def _sample_fits_a_step(engine: Engine) -> Refusal | None:
     if engine.drafts and engine.chunk_tokens <= engine.drafts:
         return Refusal(
             f"A step of engine {engine.name} has {engine.chunk_tokens} tokens, and a sample with "
-            f"its {engine.drafts} drafts needs more: vLLM then admits no prompt that was nearly "
-            "all cached",
+            f"its {engine.drafts} drafts needs more: vLLM then never admits a prompt that is "
+            "almost completely cached",
             f"chunk_tokens of at least {engine.drafts + 1}, or fewer drafts",
         )
     return None
@@ -39,7 +39,7 @@ FEATURE = Feature(
             beside=("mamba",),
             where=_passes_two_boundaries,
             only="as many as a Mamba block has tokens",
-            because="of whose blocks a step may then pass two boundaries while its worker keeps "
+            because="where one step may then pass two block boundaries while its worker keeps "
             "one state",
             instead="fewer drafts than a Mamba block has tokens",
         ),

@@ -10,8 +10,8 @@ def _narrow_full(engine: Engine) -> Refusal | None:
     if any(g.eagle and g.kind == "full" and g.block_size > engine.hash_unit for g in engine.groups):
         return Refusal(
             f"A drafter has layers in a full group of engine {engine.name} whose blocks are "
-            "wider than others: vLLM then caches another end of a prompt, which kvproof does "
-            "not cover yet",
+            "wider than others: vLLM then caches a different last block of a prompt, which kvproof "
+            "does not cover yet",
             "the smallest block_size for that group, or eagle false",
         )
     return None
@@ -39,8 +39,8 @@ FEATURE = Feature(
         Exclusion(
             of=Engine,
             beside=("pd", "mamba"),
-            because="where vLLM finds hits by the token that P cuts off, which kvproof does not "
-            "cover yet",
+            because="where vLLM looks up hits with the token that P truncates, which kvproof does "
+            "not cover yet",
         ),
     ),
     limits=(Limit(of=Engine, check=_narrow_full, words="full groups of wider blocks than others"),),

@@ -1,4 +1,4 @@
-"""Cached blocks that are evicted from outside."""
+"""Cached blocks that an external call evicts."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Feature

@@ -23,14 +23,14 @@ def _turn(job: Job, before: tuple[Job, ...]) -> Refusal | None:
     first = next((j for j in before if j.name == job.follows), None)
     if first is None or any(j.follows == job.follows for j in before):
         return Refusal(
-            f"Job {job.name} follows {job.follows}, which no job before it is called, or which "
-            "another one follows",
-            "the name of an earlier job that nobody follows",
+            f"Job {job.name} follows {job.follows}, but no earlier job has this name, or "
+            "another job follows it already",
+            "the name of an earlier job that no other job follows",
         )
     if any(a != b for a, b in zip(job.prompt, first.conversation, strict=False)):
         return Refusal(
-            f"Job {job.name} follows {first.name} and begins otherwise than its prompt and "
-            "answer, which vLLM leaves to the router to see (vllm#43094)",
+            f"Job {job.name} follows {first.name}, but its prompt differs from that prompt and "
+            "answer, which vLLM expects the router to check (vllm#43094)",
             f"a prompt that begins as {first.conversation!r} or is its beginning, or leave "
             "follows out",
         )

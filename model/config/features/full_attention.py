@@ -1,4 +1,4 @@
-"""Groups of full attention: a block of them is needed as long as its request lives."""
+"""Full-attention groups: a request needs its blocks until it ends."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Feature

@@ -31,8 +31,8 @@ FEATURE = Feature(
         Exclusion(
             of=Cluster,
             beside=("sessions",),
-            because="which drop the last token of an answer, though the hash of the block before "
-            f"it may cover it, {NOT_MODELLED}",
+            because="which drop the last token of an answer, although the hash of the block before "
+            f"may cover that token, {NOT_MODELLED}",
         ),
     ),
     draw=_draw,

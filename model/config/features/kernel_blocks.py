@@ -10,7 +10,7 @@ RATIOS = (1, 2, 4)
 
 def _begins_inside(cluster: Cluster) -> bool:
     """P keeps whole blocks of a window. Where a block of D can begin before them, inside a block of
-    P, nobody has the KV for its first part, and D would cache the block."""
+    P, neither engine has the KV for its first part, and D would cache the block."""
     return cluster.prefill.physical_per_logical % cluster.decode.physical_per_logical > 0
 
 
@@ -38,7 +38,7 @@ FEATURE = Feature(
             beside=("windows",),
             where=_begins_inside,
             only="unless P's is a multiple of D's",
-            because="of which P keeps less than a block of D may hold",
+            because="where P keeps fewer tokens than a block of D may need",
             instead="a physical_per_logical of P that is a multiple of D's, or no window group",
         ),
         Exclusion(of=Cluster, beside=("push",)),

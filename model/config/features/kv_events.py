@@ -1,4 +1,4 @@
-"""KV events: the engine reports what enters its cache and leaves it."""
+"""KV events: the engine reports each change of its cache."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal

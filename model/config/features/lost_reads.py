@@ -1,4 +1,4 @@
-"""Reads that are lost, until the lease of P's blocks ends."""
+"""Reads whose end is never reported; P's lease ends instead."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Feature

@@ -1,4 +1,4 @@
-"""Mamba of mode none: one state a request, and nothing is cached."""
+"""Mamba of mode none: one state for each request, and nothing is cached."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Feature
@@ -7,7 +7,7 @@ FEATURE = Feature(
     id="mamba_without_cache",
     section="cache groups",
     name="Mamba of mode none",
-    words="Mamba, one state a request and no cache (`none`)",
+    words="Mamba, one state for each request and no cache (`none`)",
     options="`mode` of a group",
     of=Engine,
     used=lambda engine: any(not g.attention and not g.aligned for g in engine.groups),

@@ -1,4 +1,4 @@
-"""Hits that end inside a block, which is then copied: beside an aligned Mamba group."""
+"""Hits that end inside a block, with an aligned Mamba group. The block is then copied."""
 
 import math
 
@@ -13,8 +13,8 @@ def _match_unit_divides(engine: Engine) -> Refusal | None:
     unit, sizes = engine.match_unit, engine.block_sizes
     if unit and (engine.aligned_group is None or any(size % unit for size in sizes)):
         return Refusal(
-            f"The match_unit {unit} of engine {engine.name} is for an aligned Mamba group, and "
-            "divides every block size",
+            f"The match_unit {unit} of engine {engine.name} requires an aligned Mamba group, and "
+            "must divide every block size",
             f"0, or such a group and a divisor of {math.gcd(*sizes)}",
         )
     return None
@@ -25,7 +25,7 @@ def _one_full_group(engine: Engine) -> Refusal | None:
     wide = [g for g in engine.groups if g.kind == "window" and g.block_size > engine.hash_unit]
     if engine.partial_block_hits and (len(full) != 1 or wide):
         return Refusal(
-            f"Hits of engine {engine.name} may end inside a block, which kvproof models beside "
+            f"Hits of engine {engine.name} may end inside a block, which kvproof models only with "
             f"one full group and windows in blocks of {engine.hash_unit}",
             "such groups, or one block_size for all groups and match_unit 0",
         )

@@ -1,4 +1,4 @@
-"""Requests are served by the priority of their jobs."""
+"""Requests are scheduled by the priority of their jobs."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Feature

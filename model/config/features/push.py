@@ -1,4 +1,4 @@
-"""P/D over NIXL push: P writes into the blocks of D."""
+"""P/D over NIXL push: P writes to the blocks of D."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Feature

@@ -1,4 +1,4 @@
-"""All features. A new one is a file in this folder that has a `FEATURE`."""
+"""All features. A new feature is a file in this folder with a `FEATURE`."""
 
 import functools
 import importlib
@@ -44,8 +44,8 @@ def exclusions() -> tuple[tuple[frozenset[str], Exclusion[Any]], ...]:
 
 
 def refuse(part: Engine | Cluster) -> None:
-    """Raise UsageError for an engine that the table refuses, or a cluster of engines that it does
-    not refuse."""
+    """Raise UsageError where the table refuses an engine or a cluster. Each engine is checked when
+    it is created."""
     for refusal in _refusals(part):
         raise UsageError(str(refusal))
 

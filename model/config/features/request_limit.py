@@ -1,4 +1,4 @@
-"""A limit on the requests that run at a time."""
+"""A limit on the number of requests that run at the same time."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Feature

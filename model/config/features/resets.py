@@ -1,4 +1,4 @@
-"""The prefix cache is reset: of an idle engine, or under load too."""
+"""Resets of the prefix cache, of an idle engine or also under load."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Feature

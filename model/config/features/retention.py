@@ -42,8 +42,8 @@ FEATURE = Feature(
         Exclusion(
             of=Engine,
             beside=("partial_block_hits", "windows"),
-            because="which keeps a window where two prompts part and a state at the end of its "
-            f"block before, {NOT_MODELLED}",
+            because="which keeps a window where two prompts diverge and a state at the block end "
+            f"before that, {NOT_MODELLED}",
             instead="retention null, or no window group",
         ),
         Exclusion(
@@ -52,9 +52,8 @@ FEATURE = Feature(
             where=lambda engine: any(
                 g.eagle and g.block_size != engine.hit_unit for g in engine.groups
             ),
-            only="in narrower blocks than others have",
-            because="where hits are multiples of more tokens than the drafter's blocks have, "
-            f"{NOT_MODELLED}",
+            only="in smaller blocks than other groups",
+            because=f"where the hit unit is longer than the drafter's blocks, {NOT_MODELLED}",
             instead="one block_size for all groups, or retention null",
         ),
     ),

@@ -1,4 +1,4 @@
-"""Streaming sessions: a prompt comes in parts, each after the answer to the one before."""
+"""Streaming sessions: a prompt arrives in parts, each after the answer to the part before."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import NOT_MODELLED, Exclusion, Feature

@@ -1,4 +1,4 @@
-"""An external store, which brings prefixes within the step."""
+"""An external store, which loads prefixes within the step."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Exclusion, Feature

@@ -1,4 +1,4 @@
-"""A worker's report that nobody waits for."""
+"""A worker's report that no request waits for."""
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Feature
@@ -7,7 +7,7 @@ FEATURE = Feature(
     id="stray_reports",
     section="P/D",
     name="stray reports",
-    words="a worker's report that nobody waits for",
+    words="a worker's report that no request waits for",
     options="`stray`",
     of=Cluster,
     used=lambda cluster: cluster.stray,

@@ -1,4 +1,4 @@
-"""Sliding windows: what a request no longer sees is freed."""
+"""Sliding windows: a request frees the blocks before its window."""
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import Feature

@@ -1,4 +1,4 @@
-"""Clusters drawn at random: possible, reproducible, and of every kind."""
+"""Random clusters: valid, reproducible, and of every kind."""
 
 import pytest
 
@@ -6,20 +6,20 @@ from kvproof.model.config import Engine, Group
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
-from kvproof.model.presets.random_clusters import LAYOUTS, drawn
+from kvproof.model.presets.random_clusters import LAYOUTS, random_cluster
 from kvproof.strategies.sampling.workloads import longest_prompt
 
 SEEDS = range(300)
 
 
 def test_one_seed_is_one_cluster_and_another_seed_another() -> None:
-    clusters = [drawn(seed) for seed in SEEDS]
-    assert clusters == [drawn(seed) for seed in SEEDS]
+    clusters = [random_cluster(seed) for seed in SEEDS]
+    assert clusters == [random_cluster(seed) for seed in SEEDS]
     assert len({c.engines for c in clusters}) > len(clusters) * 0.9
 
 
 def test_a_cluster_is_found_by_its_name() -> None:
-    assert cluster_named("random:7") == drawn(7)
+    assert cluster_named("random:7") == random_cluster(7)
 
 
 @pytest.mark.parametrize("name", ["random:", "random:x", "random:-1", "random:1.5"])
@@ -28,18 +28,21 @@ def test_a_name_without_a_seed_is_refused(name: str) -> None:
         cluster_named(name)
 
 
-def test_every_layout_is_drawn_alone_and_as_a_pair() -> None:
-    kinds = {(c.disaggregated, tuple(g.kind for g in c.prefill.groups)) for c in map(drawn, SEEDS)}
+def test_every_layout_is_generated_alone_and_as_a_pair() -> None:
+    kinds = {
+        (c.disaggregated, tuple(g.kind for g in c.prefill.groups))
+        for c in map(random_cluster, SEEDS)
+    }
     layouts = {tuple("mamba" if k == "state" else k for k in layout) for layout in LAYOUTS}
     assert kinds == {(pair, layout) for pair in (False, True) for layout in layouts}
 
 
 def test_a_prompt_fits_every_cluster() -> None:
-    assert all(longest_prompt(drawn(seed).engines, 2) for seed in SEEDS)
+    assert all(longest_prompt(random_cluster(seed).engines, 2) for seed in SEEDS)
 
 
-def test_every_feature_is_drawn() -> None:
-    clusters = [drawn(seed) for seed in SEEDS]
+def test_every_feature_is_generated() -> None:
+    clusters = [random_cluster(seed) for seed in SEEDS]
     used = set().union(*map(used_by, clusters))
     assert used == set(FEATURES) - {"embeddings"}  # which is up to the jobs
     assert any(c.failures and c.prefill.store for c in clusters)
