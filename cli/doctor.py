@@ -68,6 +68,7 @@ def _found() -> Found:
     contract = check()
     failure = contract.failure and (
         f"vLLM {version} in {path} fails at import ({contract.failure}). "
+        f"Use the Python that it was installed for, or {availability.INSTALL}."
     )
     return Found(version, path, contract, failure)
 

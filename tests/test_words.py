@@ -24,7 +24,6 @@ REPLACED = {
     r"ties?|tied": "conformance",
     r"strays?": "unmatched steps",
     r"drawn": "random clusters",
-    r"notices?": "live summary",
     r"no_return": "point_of_no_return",
     r"sketch(?:es)?": "cluster template",
     r"not_whole": "PREFIX_EVICTED",
@@ -40,6 +39,7 @@ REPLACED = {
 """The left column of the glossary as patterns, and what to use instead."""
 
 NAMES = {
+    "notice": "live_summary",
     "goal.py": "termination",
     "proof": "eagle_drop_tokens",
     "peek": "eagle_drop_blocks",
