@@ -19,7 +19,7 @@ from tests.watching import Counting, is_undriven, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
-PICTURES = 100
+RANDOM_CLUSTERS = 100
 SHARE = 3
 
 
@@ -49,7 +49,7 @@ ONCE_WRONG = [
 
 
 @pytest.mark.parametrize(
-    "cluster", [*map(random_cluster, range(PICTURES)), *ONCE_WRONG], ids=lambda c: c.name
+    "cluster", [*map(random_cluster, range(RANDOM_CLUSTERS)), *ONCE_WRONG], ids=lambda c: c.name
 )
 def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Cluster) -> None:
     if is_undriven(cluster):

@@ -12,7 +12,7 @@ from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import Range, between
 from kvproof.model.arithmetic.system import Action, System, flat
 from kvproof.model.counting_abstraction.registry import systems
-from kvproof.model.counting_abstraction.relation import told
+from kvproof.model.counting_abstraction.relation import shown
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
@@ -102,9 +102,9 @@ def counterexample(
     sizes, state, chosen = step.before(rules, numbers)
     system = systems(rules)[step.system]
     run, looked_at = _run(system, claim, sizes, max([*state, *chosen], default=1))
-    after = told(step.after(rules, numbers))
+    after = shown(step.after(rules, numbers))
     does = f"{step.action}{chosen or ''}"
-    return Counterexample(told(sizes), told(state), does, after, run, looked_at)
+    return Counterexample(shown(sizes), shown(state), does, after, run, looked_at)
 
 
 def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
@@ -112,7 +112,7 @@ def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
     run, looked_at = _run(system, claim, sizes, CHOICES_MAX)
     if not run:
         return None
-    return Counterexample(told(sizes), "the start", "some steps", "it is broken", run, looked_at)
+    return Counterexample(shown(sizes), "the start", "some steps", "it is broken", run, looked_at)
 
 
 def walked_into(system: System, claim: str, sizes: Any, state: Any) -> Counterexample:
@@ -120,4 +120,4 @@ def walked_into(system: System, claim: str, sizes: Any, state: Any) -> Counterex
     preserves it if the other claims hold."""
     run, looked_at = _run(system, claim, sizes, max(state))
     run = run or ("a random walk leads there",)
-    return Counterexample(told(sizes), "the start", "some steps", told(state), run, looked_at)
+    return Counterexample(shown(sizes), "the start", "some steps", shown(state), run, looked_at)
