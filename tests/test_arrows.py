@@ -35,9 +35,9 @@ PLANTED = {
 """For each contract a file, and an import that breaks it."""
 
 JUDGES = (kvproof.invariants, kvproof.model.spec)
-ASKED = {"because", "errors", "events", "phases"}
-"""Files of the model of which a judge may call functions: those that put into words what it found,
-and the table of a transfer's phases."""
+ASKED = {"because", "discovery", "errors", "events", "phases"}
+"""Files of the model of which a judge may call functions: those that put a result into words, the
+table of a transfer's phases, and the one by which a registry finds its files."""
 
 
 def lint(folder: Path, *options: str) -> str:
