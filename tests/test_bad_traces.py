@@ -52,7 +52,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
     ("number", "fields", "says"),
     [
         (1, {"schema": 4}, "newer than the 3"),
-        (1, {"schema": 0}, "never was"),
+        (1, {"schema": 0}, "does not exist"),
         (1, {"schema": True}, "no usable field schema"),
         (1, {"kind": "something"}, "does not say kind"),
         (1, {"config": None}, "no usable field config"),
@@ -64,8 +64,8 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
         (2, {"step": 3}, "is step 3 where step 1 belongs"),
         (2, {"event": {"type": "Sumbit", "engine": "P", "request": "r0"}}, "Submit"),
         (2, {"event": {"type": "Submit", "engine": "P"}}, "fields"),
-        (2, {"event": {"type": "Submit", "engine": 3, "request": "r0"}}, "Write a name"),
-        (2, {"event": {"type": "Schedule", "engine": "P"}}, "Write the list"),
+        (2, {"event": {"type": "Submit", "engine": 3, "request": "r0"}}, "Use a name"),
+        (2, {"event": {"type": "Schedule", "engine": "P"}}, "Use a list"),
         (2, {"event": 3}, "not an event"),
         (2, {"event": None}, "no usable field end"),
         (2, {"removed": None}, "no usable field removed"),
@@ -121,9 +121,9 @@ def test_trace_that_is_not_text(refused: Any, tmp_path: Path) -> None:
 def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     trace = edited(lines, 1, faults=["front_trimm"])
     Path("bad.jsonl").write_text(trace)
-    assert "Write front_trim instead" in refused("replay", "bad.jsonl")
+    assert "Use front_trim instead" in refused("replay", "bad.jsonl")
     Path("bad.jsonl").write_text("".join(lines).replace('"engine": "P"', '"engine": "Q"'))
     assert "no engine named 'Q'" in refused("replay", "bad.jsonl")
     finding = {"invariant": "pool_add_up", "reasons": ["a", "b"]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
-    assert "Write pool_adds_up instead" in refused("replay", "bad.jsonl")
+    assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")

@@ -64,7 +64,7 @@ def test_a_release_that_is_not_there(
     assert main([*command, "--release", "0.32.0", "--cache", str(cache)]) == 2
     said = capsys.readouterr().err
     assert "vLLM 0.32.0 is not in the cache folder" in said
-    assert "Write kvproof releases --releases 0.32.0 --cache" in said
+    assert "Use kvproof releases --releases 0.32.0 --cache" in said
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])

@@ -224,9 +224,9 @@ def begun() -> ModelMachine:
     [
         (((1,),), "r1 takes block 1, which is not free"),
         (((99,),), "r1 takes block 99, which is not free"),
-        (((4, 4),), "r1 takes 2 blocks in group 0 and needs 1"),
-        (((),), "r1 takes 0 blocks in group 0 and needs 1"),
-        (((4,), (5,)), "r1 has blocks in 2 groups, and engine E has 1"),
+        (((4, 4),), "r1 takes 2 blocks in group 0 but needs 1"),
+        (((),), "r1 takes 0 blocks in group 0 but needs 1"),
+        (((4,), (5,)), "r1 has blocks in 2 groups, but engine E has 1"),
     ],
 )
 def test_blocks_that_cannot_be_taken_are_not_allowed(taken: Lists, says: str) -> None:

@@ -215,5 +215,5 @@ def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
 def test_a_misspelt_name_gets_the_nearest() -> None:
     from kvproof.live.functions.registry import function_named
 
-    with pytest.raises(UsageError, match=r"align_chunks.*Write align_chunk instead"):
+    with pytest.raises(UsageError, match=r"align_chunks.*Use align_chunk instead"):
         function_named("align_chunks")

@@ -200,7 +200,7 @@ def test_keys_move_to_another_block_and_nobody_is_told() -> None:
 
 
 def test_chosen_blocks_are_put_first_and_the_others_keep_their_order() -> None:
-    assert pool.putting_first(pool_of(6), [4, 2, 4]).free == (4, 2, 1, 3, 5)
+    assert pool.with_first_free(pool_of(6), [4, 2, 4]).free == (4, 2, 1, 3, 5)
 
 
 # Laws

@@ -62,11 +62,11 @@ def test_what_the_needy_one_has_left_behind_comes_free_first() -> None:
 
 def test_who_waits_or_is_scheduled_already_is_not_preempted() -> None:
     waits = VICTIM._replace(status="waiting")
-    refused(step(TIGHT, NEEDY, waits), Preempt("r1", "r0"), "r1 is preempted and is not idle")
+    refused(step(TIGHT, NEEDY, waits), Preempt("r1", "r0"), "r1 is preempted but is not idle")
     goes_on = VICTIM._replace(prompt="wxyzu", submitted_prompt_tokens=5, tables=((2, 3, 4),))
     work = step(config(FULL, num_blocks=5), NEEDY, goes_on)
     take_choice(work, Compute("r1", 1))
-    refused(work, Preempt("r1", "r0"), "r1 is preempted and is not idle")
+    refused(work, Preempt("r1", "r0"), "r1 is preempted but is not idle")
 
 
 def test_by_priority_who_is_scheduled_is_taken_out_of_the_step() -> None:
@@ -110,7 +110,7 @@ def test_blocks_that_would_not_come_free_now_are_no_help() -> None:
     engine = state.engine("P")
     engine = engine._replace(free=(), steps=((Flight("r0", 1, True),),))
     work = SchedulerStep(cluster, REFERENCE, state.with_engine(engine), "P")
-    refused(work, Preempt("r0", "r0"), "would not come free now")
+    refused(work, Preempt("r0", "r0"), "a step in flight still uses its blocks")
 
 
 # Sessions that wait for their turn
@@ -124,7 +124,7 @@ def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
     take_choice(work, Preempt("r1", "r0"))
     assert work.engine.request("r1").status == "preempted"
     busy = step(TIGHT, NEEDY, SESSION, sessions=True)
-    refused(busy, Preempt("r1", "r0"), "r1 is preempted and is not idle")
+    refused(busy, Preempt("r1", "r0"), "r1 is preempted but is not idle")
 
 
 # Letting go without a preemption
@@ -145,9 +145,11 @@ def test_who_waits_with_his_blocks_may_let_go_too(status: str) -> None:
 
 
 def test_who_has_no_blocks_or_still_loads_lets_go_of_nothing() -> None:
-    refused(step(config(FULL), request("abcd")), Release("r0"), "r0 is waiting and lets go")
+    refused(
+        step(config(FULL), request("abcd")), Release("r0"), "r0 is waiting and cannot free blocks"
+    )
     loads = running("abcd", (1,), computed=2, status="loading")
-    refused(step(config(FULL), loads), Release("r0"), "r0 is loading and lets go")
+    refused(step(config(FULL), loads), Release("r0"), "r0 is loading and cannot free blocks")
 
 
 def test_what_a_step_in_flight_may_read_is_not_left_behind_yet() -> None:

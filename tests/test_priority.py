@@ -86,7 +86,7 @@ def test_no_more_run_than_may() -> None:
     machine = taken(cluster, *(Submit("E", f"r{i}") for i in range(3)), Schedule("E"))
     assert machine.state.engine("E").running == ("r0", "r1")
     machine.take(Complete("E"))
-    with pytest.raises(NotAllowed, match="2 requests run already"):
+    with pytest.raises(NotAllowed, match=r"max_requests \(2\) reached"):
         machine.take(Schedule("E", (Admit("r2", 0, 0), Compute("r2", 2))))
     while Submit("E", "r2") not in stimuli(cluster, machine.state) and machine.stimuli():
         machine.take(machine.stimuli()[0])

@@ -166,7 +166,7 @@ def test_progress_hears_of_each_proof() -> None:
 
 
 def test_a_misspelt_id_gets_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"truncated_twice.*Write truncated_once instead"):
+    with pytest.raises(UsageError, match=r"truncated_twice.*Use truncated_once instead"):
         prove(REFERENCE, ["truncated_twice"])
 
 

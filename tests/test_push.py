@@ -70,7 +70,7 @@ def test_d_keeps_what_it_registered_for_a_user_who_has_left() -> None:
 def test_d_gives_up_where_p_has_left() -> None:
     given_up = after(PREFILL[0], *DECODE, Abort("P", "r0"), LeaseExpire("r0"))
     assert not given_up.engine("D").requests
-    with pytest.raises(NotAllowed, match="could be over"):
+    with pytest.raises(NotAllowed, match="has no lease or deadline that could end"):
         after(PREFILL[0], *DECODE, LeaseExpire("r0"))
 
 

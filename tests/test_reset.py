@@ -84,5 +84,5 @@ def test_it_needs_that_only_runners_hold_blocks() -> None:
         machine.take(Schedule("P"))
         machine.take(Complete("P"))
     assert ResetRunning("P") not in machine.stimuli()
-    with pytest.raises(NotAllowed, match="not only runners hold blocks"):
+    with pytest.raises(NotAllowed, match="while other than running requests hold blocks"):
         machine.take(ResetRunning("P"))

@@ -55,7 +55,7 @@ def test_a_load_that_has_no_room_is_refused() -> None:
     refused(
         decoding(on_decode("a" * 15), OFFERED._replace(tokens=15)),
         Admit("r0", 0, 15),
-        "needs 8 blocks and 7 are free",
+        "needs 8 blocks but 7 are free",
     )
 
 
@@ -72,7 +72,7 @@ def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
 def test_who_does_not_fit_is_refused() -> None:
     held = running("abcdef", (1,), computed=2)
     refused(
-        step(config(FULL, num_blocks=3), held), Compute("r0", 4), "needs 2 blocks and 1 are free"
+        step(config(FULL, num_blocks=3), held), Compute("r0", 4), "needs 2 blocks but 1 are free"
     )
     take_choice(step(config(FULL, num_blocks=4), held), Compute("r0", 4))
 
@@ -103,7 +103,7 @@ def test_an_engine_that_schedules_more_than_it_was_asked_for_dies() -> None:
     held = running("abcdef", (1,), (2,), computed=2)
     work = step(config(FULL, MAMBA), held, rules=longer)
     take_choice(work, Compute("r0", 5))
-    assert work.engine == work.begun._replace(dead="5 tokens are scheduled where 4 were asked for")
+    assert work.engine == work.begun._replace(dead="5 tokens are scheduled where 4 were requested")
     assert work.chose == [Compute("r0", 5)]
 
 

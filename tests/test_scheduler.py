@@ -46,9 +46,9 @@ def test_no_more_run_than_may(other: str, limit: int, starts: bool) -> None:
     if starts:
         take_choice(step(cfg, FRESH, held), Admit("r0", 0, 0))
     else:
-        refused(step(cfg, FRESH, held), Admit("r0", 0, 0), "1 requests run already")
+        refused(step(cfg, FRESH, held), Admit("r0", 0, 0), r"max_requests \(1\) reached")
         waits = request("abcd", (2,), computed=2)
-        refused(step(cfg, waits, held), Compute("r0", 2), "1 requests run already")
+        refused(step(cfg, waits, held), Compute("r0", 2), r"max_requests \(1\) reached")
 
 
 def test_only_who_waits_without_blocks_is_admitted() -> None:
@@ -63,7 +63,7 @@ def test_only_who_waits_without_blocks_is_admitted() -> None:
 def test_nobody_is_admitted_before_a_token_that_is_still_to_come() -> None:
     late = ((Flight("r0", 1, True, LATE),),)
     work = step(config(FULL, steps_in_flight=2), FRESH, steps=late)
-    refused(work, Admit("r0", 0, 0), "still to come")
+    refused(work, Admit("r0", 0, 0), "has output pending")
 
 
 def test_what_the_cache_does_not_hold_is_no_hit() -> None:
@@ -79,7 +79,7 @@ def test_a_state_that_this_step_is_to_write_is_no_hit() -> None:
         if allowed:
             take_choice(work, Admit("r1", 2, 0))
         else:
-            refused(work, Admit("r1", 2, 0), "r1 hits a state that this step is to write")
+            refused(work, Admit("r1", 2, 0), "r1 hits a state that this step will write")
 
 
 def test_a_state_that_was_there_before_is_a_hit() -> None:
@@ -95,7 +95,7 @@ def test_a_block_that_this_step_is_to_fill_cannot_be_copied_in_it() -> None:
     take_choice(step(cfg, first, second, cached=cached), Admit("r1", 6, 0))
     work = step(cfg, first, second, cached=cached)
     take_choice(work, Compute("r0", 2))
-    refused(work, Admit("r1", 6, 0), "inside a block that this step is to fill")
+    refused(work, Admit("r1", 6, 0), "inside a block that this step will fill")
     step_to_block_end = step(cfg, first, second, cached=cached)
     take_choice(step_to_block_end, Compute("r0", 2))
     take_choice(step_to_block_end, Admit("r1", 4, 0))
@@ -153,7 +153,7 @@ def test_who_begins_with_one_token_left_may_be_filled_up_with_drafts() -> None:
         step(cfg, request("abc", (1,), computed=2, num_cached_blocks=(1,))), Compute("r0", 3)
     )
     held = running("abc", (1,), computed=2, num_cached_blocks=(1,))
-    refused(step(cfg, held), Compute("r0", 3), "3 tokens of at most 1")
+    refused(step(cfg, held), Compute("r0", 3), "3 tokens and may get at most 1")
 
 
 def test_drafts_that_are_not_computed_are_lost() -> None:
@@ -175,7 +175,9 @@ def test_drafts_are_computed_and_not_cached() -> None:
 @pytest.mark.parametrize("tokens", [0, 5])
 def test_no_more_tokens_than_are_known_and_at_least_one(tokens: int) -> None:
     held = running("abcdef", (1,), computed=2)
-    refused(step(config(FULL), held), Compute("r0", tokens), f"{tokens} tokens of at most 4")
+    refused(
+        step(config(FULL), held), Compute("r0", tokens), f"{tokens} tokens and may get at most 4"
+    )
     take_choice(step(config(FULL), held), Compute("r0", 4))
 
 
@@ -183,7 +185,7 @@ def test_no_more_tokens_than_the_budget_has_left() -> None:
     one, two = running("abcd", (1,), computed=2), running("abcd", (2,), computed=2, name="r1")
     work = step(config(FULL, chunk_tokens=3), one, two)
     take_choice(work, Compute("r0", 2))
-    refused(work, Compute("r1", 2), "2 tokens of at most 1")
+    refused(work, Compute("r1", 2), "2 tokens and may get at most 1")
     take_choice(work, Compute("r1", 1))
 
 
@@ -196,11 +198,11 @@ def test_nobody_is_scheduled_twice() -> None:
 @pytest.mark.parametrize("status", ["loading", "loaded", "failed", "paused"])
 def test_who_waits_for_something_else_is_not_scheduled(status: str) -> None:
     held = request("abcd", (1,), status=status, computed=2)
-    refused(step(config(FULL), held), Compute("r0", 2), f"r0 is {status} and is scheduled")
+    refused(step(config(FULL), held), Compute("r0", 2), f"r0 is {status} and cannot be scheduled")
 
 
 def test_who_was_not_admitted_is_not_scheduled() -> None:
-    refused(step(config(FULL), FRESH), Compute("r0", 2), "r0 is waiting and is scheduled")
+    refused(step(config(FULL), FRESH), Compute("r0", 2), "r0 is waiting and cannot be scheduled")
 
 
 # Who comes first

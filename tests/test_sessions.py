@@ -53,7 +53,7 @@ def test_the_next_part_follows_what_was_computed() -> None:
 def test_a_session_that_runs_cannot_go_on() -> None:
     machine = ModelMachine(SESSIONS)
     machine.take(Submit("E", "r0"))
-    with pytest.raises(NotAllowed, match="r0 is waiting and its session goes on"):
+    with pytest.raises(NotAllowed, match="r0 is waiting and its session cannot continue"):
         machine.take(Continue("E", "r0"))
 
 

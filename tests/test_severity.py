@@ -185,7 +185,7 @@ def test_junit_fails_from_the_severity_on() -> None:
 
 def test_a_severity_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", "--fail-on", "leek"]) == 2
-    assert "There is no severity named 'leek'. Write leak instead." in capsys.readouterr().err
+    assert "There is no severity named 'leek'. Use leak instead." in capsys.readouterr().err
 
 
 def test_the_list_of_invariants_has_it(as_json: Any) -> None:

@@ -166,9 +166,9 @@ def test_open_sizes_that_divide_and_a_time_limit_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("system", "claim", "fixed", "said"),
     [
-        ("pol", "pool_adds_up", {}, "Write pool instead"),
-        ("pool", "pool_adds_in", {}, "Write pool_adds_up instead"),
-        ("pool", "pool_adds_up", {"totals": 1}, "Write total instead"),
+        ("pol", "pool_adds_up", {}, "Use pool instead"),
+        ("pool", "pool_adds_in", {}, "Use pool_adds_up instead"),
+        ("pool", "pool_adds_up", {"totals": 1}, "Use total instead"),
         ("pool", "pool_adds_up", {"total": 0}, "has no such sizes"),
         ("mamba", "truncated_once", {"sends": 1, "connected": 0}, "has no such sizes"),
     ],
@@ -281,7 +281,7 @@ def test_prove_discovers_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--discover", "pool.pool_adds_in"), "Write pool.pool_adds_up instead"),
+        (("--discover", "pool.pool_adds_in"), "Use pool.pool_adds_up instead"),
         (("--discover", "pool.pool_adds_up", "--size", "total"), "Use for example"),
         (("--discover", "pool.pool_adds_up", "--size", "total=-1"), "Use for example"),
         (("--size", "total=1"), "Use --discover CLAIM together"),

@@ -103,7 +103,7 @@ def test_a_step_that_chose_nothing_is_none() -> None:
 def test_who_is_admitted_must_be_scheduled() -> None:
     work = step(config(FULL), request("abcd"))
     take_choice(work, Admit("r0", 0, 0))
-    with pytest.raises(NotAllowed, match="r0 is admitted and not scheduled"):
+    with pytest.raises(NotAllowed, match="r0 is admitted but not scheduled"):
         dispatch(work)
 
 

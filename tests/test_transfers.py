@@ -53,7 +53,7 @@ def test_they_are_registered_where_p_has_yet_to_finish() -> None:
 
 
 def test_nobody_loads_what_is_not_offered() -> None:
-    with pytest.raises(NotAllowed, match="r0 loads and nothing is offered"):
+    with pytest.raises(NotAllowed, match="r0 loads but nothing is offered"):
         started(both(None, ASKS))
 
 

@@ -27,9 +27,9 @@ Claim = Callable[[Sizes, Table], Truth]
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
-    """The sizes there are. P leaves at most one prompt token to D; where a Mamba state is
-    transferred it must leave one (vllm#37310). Beside a Mamba group that caches nothing, nothing is
-    cached."""
+    """The possible sizes. P leaves at most one prompt token to D, and exactly one where a Mamba
+    state is transferred (vllm#37310). With a Mamba group that caches nothing, the engine caches
+    nothing."""
     flags = (sizes.backoff, sizes.caching, sizes.connected, sizes.sends, sizes.recomputes)
     return all_of(
         sizes.block_size >= 1,

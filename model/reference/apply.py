@@ -1,4 +1,4 @@
-"""The whole machine: initial state, the stimuli the environment may give, and their effect."""
+"""The whole machine: the initial state, the stimuli of the environment, and their effects."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,7 +48,7 @@ from kvproof.model.state import (
 from kvproof.model.step import Effects, Step
 
 IDLE = (LOADING, SENDING, ABORTED, PAUSED, MISQUEUED)
-"""Statuses of requests that no step can serve."""
+"""Statuses of requests that no step can schedule."""
 
 
 def initial(cluster: config.Cluster) -> State:
@@ -67,24 +67,24 @@ def initial(cluster: config.Cluster) -> State:
 
 
 def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = REFERENCE) -> Request:
-    """A job as it reaches an engine. On P one token is enough: D computes the answer."""
+    """The request of a job when it arrives at an engine. P samples only one token; D computes the
+    answer."""
     job = cluster.job(name)
     role = cluster.engine(engine).role
     route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
     limit = job.max_tokens
     if role == "prefill":
         limit = int(rules.tokens_sampled_by_prefill(limit))
-    # Embedded tokens share no cache key with token ids: they are written in capitals.
+    # Embeddings and token ids have different cache keys: embedded tokens are capitals.
     prompt = job.prompt.upper() if job.embeds else job.prompt
     return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
 
 
 def stimuli(cluster: config.Cluster, state: State, rules: Rules = REFERENCE) -> Iterator[Event]:
-    """What the environment may do next. The scheduler's choice is the machine's own.
+    """The events that the environment may send next. The machine makes the scheduler's choices.
 
-    Scheduling is synchronous, where steps do not overlap: a step's output arrives before anything
-    else happens. What the other engine does in between commutes with it, so one order stands for
-    all.
+    Where steps do not overlap, a step's output arrives before any other event. Events of the other
+    engine commute with it, so one order represents all orders.
     """
     for engine in state.engines:
         if engine.step is not None and not engine.dead:
@@ -148,8 +148,8 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
 
 
 def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) -> State:
-    """A job joins its engine, or is rejected where the engine could never hold it. P and D are left
-    open there: they reject nothing."""
+    """A job arrives at its engine. A single engine rejects a job that its pool can never hold; P
+    and D reject nothing in this model."""
     cfg = cluster.engine(event.engine)
     engine = state.engine(event.engine)
     if engine.find(event.request) or (event.engine, event.request) in state.ended:
@@ -213,7 +213,7 @@ def _schedule(
 
 
 def _moves(cluster: config.Cluster) -> Any:
-    """The module that knows how blocks are moved here."""
+    """The module with the transfers of this cluster: pull or push."""
     return push if cluster.pushes else pull
 
 
@@ -234,7 +234,8 @@ SIMPLE: dict[type, Callable[..., State]] = {
 
 
 def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = REFERENCE) -> Step:
-    """One step. A `Schedule` without choices chooses greedily; with choices each must be allowed.
+    """Apply one event. A `Schedule` without choices chooses greedily; with choices, each choice
+    must be allowed.
 
     Raises NotAllowed where the spec forbids the event in this state.
     """

@@ -1,6 +1,6 @@
-"""The rules of the reference without a fault: where each decision is made.
+"""The rules of the reference without a fault: the function that makes each decision.
 
-Arithmetic is that of `counts`, and runs on numbers and on Z3 terms alike.
+Arithmetic comes from `counts` and works on numbers and on Z3 terms.
 """
 
 from kvproof.model.arithmetic import counts
@@ -89,7 +89,7 @@ REFERENCE = Rules(
     hit_fits_pool=pool.fits,
     run_step=partial_block_hits.run_step,
     filled_by_step=partial_block_hits.filled_by_step,
-    # who is served first
+    # service order
     rank=service_order.rank,
     takes_a_place=service_order.takes_a_place,
     runners_in_turn=lambda running: running,
@@ -110,9 +110,9 @@ REFERENCE = Rules(
     # pool
     touch_hits=pool.touch,
     forget_key=pool.forget_key,
-    tells_removal=lambda copies_left: copies_left == 0,
+    reports_removal=lambda copies_left: copies_left == 0,
     report_spans=kv_event_queue.report_spans,
     references_dropped=lambda entries: entries,
     entries_queued=lambda freed: freed,
 )
-"""What the reference does without a fault."""
+"""The rules of the reference without a fault."""

@@ -1,7 +1,7 @@
-"""The named decisions of the reference as one record of functions.
+"""The decisions of the reference, as one record of named functions.
 
-`default_rules` has the record without a fault. A fault is that record with one function replaced by
-what a historical defect did (see `faults`).
+`default_rules` has the record without a fault. A fault replaces one function of that record by the
+behaviour of a historical defect (see `faults`).
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from kvproof.model.step import Read
 
 
 class BlockArithmetic(Protocol):
-    """The rules that say by arithmetic alone how many blocks a group needs. `Rules` has them;
-    `counts` has them without a fault, for what an engine can ever hold (see `blocks.capacity`)."""
+    """The rules that compute how many blocks a group needs, by arithmetic only. `Rules` has them;
+    `counts` has them without a fault, for the capacity of an engine (see `blocks.capacity`)."""
 
     @property
     def tokens_skipped_by_window(self) -> Callable[..., Any]: ...
@@ -37,7 +37,7 @@ class BlockArithmetic(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """One function a decision. Replace one to get a fault."""
+    """One function for each decision. A fault replaces one of them."""
 
     # P and D
     backoff_on_prefill: Callable[[tuple[str, ...], bool], int]
@@ -109,7 +109,7 @@ class Rules:
     hit_fits_pool: Callable[[int, int], bool]
     run_step: Callable[..., tuple[Engine, tuple[Read, ...]]]
     filled_by_step: Callable[..., bool]
-    # who is served first
+    # service order
     rank: Callable[[int, int], tuple[int, ...]]
     takes_a_place: Callable[[str], bool]
     runners_in_turn: Callable[[tuple[str, ...]], tuple[str, ...]]
@@ -132,17 +132,18 @@ class Rules:
     # pool
     touch_hits: Callable[[Engine, Iterable[int]], Engine]
     forget_key: Callable[..., Engine]
-    tells_removal: Callable[[int], bool]
+    reports_removal: Callable[[int], bool]
     report_spans: Callable[[range, tuple[int, ...]], Any]
     references_dropped: Callable[..., Any]
     entries_queued: Callable[..., Any]
 
     def with_rule(self, name: str, function: Callable[..., Any]) -> "Rules":
-        """These rules with one of them replaced. Raises TypeError where it has no such name."""
+        """These rules with one rule replaced. Raises TypeError where there is no rule of this
+        name."""
         return dataclasses.replace(self, **{name: function})
 
     def differing_from(self, other: "Rules") -> list[str]:
-        """The names of the rules that are not those of another record, and where each is from."""
+        """The names of the rules that differ from another record, each with its module."""
         names = [f.name for f in dataclasses.fields(self)]
         changed = [n for n in names if getattr(self, n) != getattr(other, n)]
         return [f"{n} of {getattr(self, n).__module__}" for n in changed]

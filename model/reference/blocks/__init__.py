@@ -1,1 +1,2 @@
-"""The KV-cache manager: block pool, cache groups, hits over all groups, and growth."""
+"""The KV-cache manager: block pool, cache groups, prefix hits in all groups, and growth of block
+tables."""

@@ -1,5 +1,5 @@
-"""How the tables of a request grow over all groups, how many blocks this is predicted to take, and
-how they lose what the computed tokens have left behind.
+"""Allocation over all groups: how the tables of a request grow, how many blocks this is predicted
+to take, and how blocks are freed that the computed tokens no longer need.
 
 Sources: `KVCacheManager.allocate_slots`, `KVCacheCoordinator.get_num_blocks_to_allocate` and
 `remove_skipped_blocks` of vLLM V1.
@@ -14,8 +14,8 @@ from kvproof.model.state import NULL, Engine, Request, Table
 
 
 def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) -> int:
-    """Leading blocks a group never needs of a hit and a load: a state is judged by the tokens
-    loaded, a window by the token the request resumes at."""
+    """The number of leading blocks that a group does not need after a hit and a load. For a state
+    this depends on the loaded tokens, for a window on the token at which the request resumes."""
     total = hit.tokens + request.external
     if request.external and group.kind == "window":
         total = int(rules.needed_from_load(total, len(request.tokens)))
@@ -23,8 +23,8 @@ def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) 
 
 
 def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int, rules: Rules) -> int:
-    """Slots after `end` that a drafter may write. While a load is under way nothing is computed:
-    D takes none, so that its blocks are those P offers."""
+    """The number of slots after `end` that a drafter may write to. During a load nothing is
+    computed, so D takes no such slots and its blocks match P's."""
     loads = hit is not None and request.external and end == hit.tokens + request.external
     return 0 if loads else rules.lookahead(cfg.lookahead)
 
@@ -32,7 +32,7 @@ def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int, rule
 def predicted(
     cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, rules: Rules
 ) -> int:
-    """Blocks that leave the free queue when the request grows to `end` tokens."""
+    """The number of blocks that leave the free queue when the request grows to `end` tokens."""
     total = 0
     ahead = _ahead(cfg, request, hit, end, rules)
     for index, group in enumerate(cfg.groups):
@@ -61,8 +61,8 @@ def predicted(
 def _states(
     cfg: config.Engine, group: config.Group, held: int, loaded: int, end: int, rules: Rules
 ) -> int:
-    """Blocks for states that an admission to `end` tokens takes, where the table begins with `held`
-    entries: one for the state a load brings, and one for the chunk computed after it."""
+    """The number of state blocks for an admission to `end` tokens, where the table begins with
+    `held` entries: one for the state of a load, and one for the chunk computed after it."""
     size, brought = group.block_size, 0
     loaded = rules.tokens_loaded_before_chunk(loaded, end)
     if loaded:
@@ -74,8 +74,8 @@ def _states(
 def admit(
     cfg: config.Engine, engine: Engine, request: Request, hit: Hit, rules: Rules
 ) -> tuple[Engine, Request]:
-    """Give a request its hit blocks, then blocks for the tokens its connector brings. The hits of
-    all groups are referenced before any block is taken (vllm#44409)."""
+    """Give a request the blocks of its hit, then blocks for the connector's tokens. The hits of all
+    groups are referenced before any block is taken (vllm#44409)."""
     total = hit.tokens + request.external
     tables: list[Table] = []
     num_cached_blocks = []
@@ -111,8 +111,9 @@ def grow(
     fresh: bool = False,
     loads: bool = False,
 ) -> tuple[Engine, Request]:
-    """Take the blocks a request needs to reach `end` tokens. The tables of a `fresh` one have hits
-    only, and what a connector brings. One that `loads` computes nothing yet."""
+    """Take the blocks a request needs to reach `end` tokens. The tables of a `fresh` request have
+    only the blocks of its hit and of the connector's tokens. A request that `loads` computes
+    nothing yet."""
     tables = []
     ahead = 0 if loads else rules.lookahead(cfg.lookahead)
     for index, group in enumerate(cfg.groups):
@@ -133,7 +134,7 @@ def grow(
 def release_skipped(
     cfg: config.Engine, engine: Engine, request: Request, rules: Rules, computed: int | None = None
 ) -> tuple[Engine, Request]:
-    """Let go of blocks that the computed tokens (by default the request's) have left behind."""
+    """Free the blocks that `computed` tokens (by default the request's) no longer need."""
     computed = request.computed if computed is None else computed
     tables = list(request.tables)
     for index, group in enumerate(cfg.groups[: len(tables)]):
@@ -146,8 +147,8 @@ def release_skipped(
 
 
 def tokens_loaded_before_chunk(loaded: int, end: int) -> int:
-    """Tokens whose state a load brings in a step that computes on to `end`; 0 where it computes
-    nothing."""
+    """The number of loaded tokens in a step that then computes up to `end`; 0 where the step
+    computes nothing."""
     return loaded if loaded < end else 0
 
 

@@ -1,4 +1,4 @@
-"""Caching: which blocks of a request are put into the cache once their tokens are computed.
+"""Caching: which blocks of a request are cached when their tokens are computed.
 
 Sources: `KVCacheManager.cache_blocks` and `BlockPool.cache_full_blocks` of vLLM V1.
 """
@@ -17,7 +17,8 @@ from kvproof.model.state import DRAFT, Engine, Request
 def cache(
     cfg: config.Engine, engine: Engine, request: Request, upto: int, rules: Rules
 ) -> tuple[Engine, Request]:
-    """Cache the full blocks of the first `upto` tokens that are not counted yet and have a hash."""
+    """Cache the full blocks of the first `upto` tokens that have a hash and that
+    `num_cached_blocks` does not count yet."""
     if not cfg.prefix_caching:
         return engine, request
     num_cached_blocks = list(request.num_cached_blocks)
@@ -59,9 +60,9 @@ def cache(
 def _cache_end(
     cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int, rules: Rules
 ) -> Engine:
-    """Cache the block in which the prompt ends once more, under the last prefix that a hit finer
-    than a block could end at: in attention once it is there, of Mamba the state where a chunk ends
-    at it."""
+    """Cache the block in which the prompt ends under a further key: the last prefix inside the
+    block at which a hit can end. Attention caches it when its tokens are computed, Mamba where a
+    chunk ends exactly there."""
     size = cfg.groups[index].block_size
     end = int(rules.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
     key = (index, rules.hashed_prefix(request.tokens, end, cfg.hash_lookahead_tokens))
@@ -76,6 +77,6 @@ def _cache_end(
 
 
 def caches_prompt_end(cfg: config.Engine, group: config.Group) -> bool:
-    """Whether a group caches a prompt's last prefix that has a hash also where it ends inside a
-    block: only where a hit can end there."""
+    """Whether a group caches a prompt's last hashed prefix where it ends inside a block: only where
+    a hit can end there."""
     return cfg.partial_block_hits and group.kind != "window"

@@ -1,6 +1,7 @@
-"""What one engine can ever hold: the need of a request that is alone on it.
+"""The capacity of an engine: the number of blocks that a request needs when it is alone on the
+engine.
 
-It is a fact of the cluster, whatever fault the reference has: it asks `counts` and no rules.
+Capacity is a property of the cluster and does not depend on faults: it uses `counts` and no rules.
 """
 
 import functools
@@ -12,15 +13,15 @@ from kvproof.model.state import NULL, Request, Table
 
 
 def _grown(engine: config.Engine, group: config.Group, table: Table, end: int) -> int:
-    """New blocks that a table takes to reach `end` tokens, where it has hits only."""
+    """The number of new blocks that a table with only hit blocks takes to reach `end` tokens."""
     return groups.grown(engine, group, table, end, engine.lookahead, counts, fresh=True)
 
 
 @functools.lru_cache(maxsize=1024)
 def peak_blocks(engine: config.Engine, tokens: int) -> int:
-    """The most blocks one request holds on an engine while it computes its first `tokens` tokens,
-    wherever hits and chunks make its steps start. Steps in flight keep what they read, and start as
-    if the drafts of those ahead were right."""
+    """The most blocks that one request holds while it computes its first `tokens` tokens, for all
+    start positions of its steps. Steps in flight keep the blocks that they read, and start as if
+    all drafts of earlier steps were accepted."""
     peak = 0
     in_flight = (engine.steps_in_flight - 1) * engine.chunk_tokens
     for start in range(tokens + (engine.steps_in_flight - 1) * engine.drafts):
@@ -33,7 +34,7 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
             table = (NULL,) * before
             grown = _grown(engine, group, table, end)
             if engine.partial_block_hits and group.aligned and start % engine.hash_unit == 0:
-                # A chunk that starts inside a block may copy it, and ends with it.
+                # A chunk that starts inside a block may copy it, and ends at its end.
                 grown = max(grown, int(counts.copies_of_hit(start, group.block_size)))
             held += before - skipped + grown
         peak = max(peak, held)
@@ -41,8 +42,8 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
 
 
 def at_most(engine: config.Engine, group: config.Group, blocks: int, held: int = 0) -> int:
-    """As many more blocks as one request ever has of a group at a time: of a window those of the
-    chunks in flight and of the tokens it sees, beside those `held`
+    """The number of further blocks that one request can have in a group at the same time. In a
+    window group these cover the window and the chunks in flight, minus the `held` blocks
     (`SlidingWindowSpec.max_admission_blocks_per_request`)."""
     if group.kind != "window":
         return blocks
@@ -52,10 +53,10 @@ def at_most(engine: config.Engine, group: config.Group, blocks: int, held: int =
 
 
 def reserved_blocks(engine: config.Engine, tokens: int) -> int:
-    """Blocks that must fit for a request of so many tokens to be let in at all: of Mamba the state
-    of a hit and the one to be computed.
+    """The number of blocks that must fit in the pool before vLLM admits a request of `tokens`
+    tokens. For Mamba these are the state of a hit and the computed state.
 
-    vLLM starts only where its longest request fits like this, and refuses longer ones
+    vLLM starts only where its longest request fits in this way, and refuses longer requests
     (`MambaSpec.max_memory_usage_bytes`).
     """
     reserved = 0
@@ -68,14 +69,14 @@ def reserved_blocks(engine: config.Engine, tokens: int) -> int:
 
 
 def needed_blocks(engine: config.Engine, tokens: int) -> int:
-    """Blocks that an engine must have for a request of so many tokens: for what it holds, and to
-    let it in."""
+    """The number of blocks that an engine must have to admit and to hold a request of `tokens`
+    tokens."""
     return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
 
 
 def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
-    """Blocks that a request of so many tokens with a hit holds: with one that ends inside a block
-    the cached block and its copy at once."""
+    """The number of blocks that a request of `tokens` tokens with a hit of `hit` tokens holds.
+    Where the hit ends inside a block, it holds the cached block and the copy at the same time."""
     held = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
@@ -88,16 +89,17 @@ def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
 
 
 def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
-    """Whether an engine that is otherwise empty can hold a request of so many tokens with a hit."""
+    """Whether an otherwise empty engine can hold a request of `tokens` tokens with a hit of `hit`
+    tokens."""
     return pool.fits(blocks_with_hit(engine, hit, tokens), engine.num_blocks)
 
 
 def blocks_to_the_end(engine: config.Engine, request: Request) -> int:
-    """Blocks that an engine must have to be sure to serve a request to its end. The last sampled
-    token is never computed."""
+    """The number of blocks with which an engine can always finish a request. The last sampled token
+    is never computed."""
     return needed_blocks(engine, len(request.prompt) + request.max_tokens - 1)
 
 
 def can_hold(engine: config.Engine, request: Request) -> bool:
-    """Whether an engine that is otherwise empty is sure to serve a request to its end."""
+    """Whether an otherwise empty engine can always finish a request."""
     return pool.fits(blocks_to_the_end(engine, request), engine.num_blocks)

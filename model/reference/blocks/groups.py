@@ -1,6 +1,6 @@
-"""Cache groups: what each kind must have resident for a hit, and which blocks it may let go.
+"""Cache groups: the blocks that each kind needs for a hit, and the blocks that it may free.
 
-One function a question, for the three kinds alike: full attention, sliding window, Mamba.
+Each function handles the three kinds: full attention, sliding window, Mamba.
 """
 
 from kvproof.model import config
@@ -9,11 +9,13 @@ from kvproof.model.reference.rules import BlockArithmetic, Rules
 from kvproof.model.state import NULL, Engine, Request, Table
 
 STATE_WINDOW = 2
-"""Tokens of a window that lets go of, and needs for a hit, what a Mamba state does."""
+"""The window in tokens for which a window group frees and needs the same blocks as a Mamba
+group."""
 
 
 def skipped_tokens(group: config.Group, computed: int, rules: BlockArithmetic) -> int:
-    """Leading tokens whose blocks the group no longer needs after `computed` tokens."""
+    """The number of leading tokens whose blocks the group no longer needs after `computed`
+    tokens."""
     if group.kind == "window":
         return int(rules.tokens_skipped_by_window(computed, group.window))
     if group.kind == "mamba":
@@ -22,7 +24,7 @@ def skipped_tokens(group: config.Group, computed: int, rules: BlockArithmetic) -
 
 
 def skipped_blocks(group: config.Group, computed: int, rules: BlockArithmetic) -> int:
-    """Leading blocks the group no longer needs after `computed` tokens."""
+    """The number of leading blocks that the group no longer needs after `computed` tokens."""
     return int(counts.full_blocks(skipped_tokens(group, computed, rules), group.block_size))
 
 
@@ -38,14 +40,14 @@ def blocks_needed(group: config.Group, length: int, rules: BlockArithmetic) -> r
 
 
 def matched_and_dropped(length: int, block_size: int) -> tuple[int, ...]:
-    """Positions of the blocks that must match beyond a hit of `length` tokens, and are not taken,
-    where a drafter has layers: the one after it (vllm#17137)."""
+    """Positions of the blocks that must match in addition to a hit of `length` tokens where the
+    group has drafter layers: the block after the hit, which is dropped (vllm#17137)."""
     return (int(counts.full_blocks(length, block_size)),)
 
 
 def blocks_matched(cfg: config.Engine, index: int, length: int, rules: Rules) -> tuple[int, ...]:
-    """Positions of the blocks that must match for a hit of `length` tokens: those it needs, and one
-    more where a drafter has layers, which is not taken."""
+    """Positions of the blocks that must match for a hit of `length` tokens: the needed blocks, and
+    where the group has drafter layers one more, which is dropped."""
     group = cfg.groups[index]
     needed = tuple(blocks_needed(group, length, rules))
     if not length or not cfg.drops_match(group):
@@ -54,18 +56,18 @@ def blocks_matched(cfg: config.Engine, index: int, length: int, rules: Rules) ->
 
 
 def hashed_prefix(tokens: str, end: int, ahead: int) -> str:
-    """What the hash of a block that ends at `end` covers: all tokens up to there, and `ahead` more,
-    because what a drafter's layers hold of the last token depends on them (vllm#50438)."""
+    """The tokens that the hash of a block covers: all tokens up to `end`, and `ahead` more, because
+    the KV of a drafter's layers for the last token depends on them (vllm#50438)."""
     return tokens[: end + ahead]
 
 
 def prefixes_for(
     cfg: config.Engine, index: int, tokens: str, length: int, position: int, rules: Rules
 ) -> tuple[str, ...]:
-    """Prefixes of which one must be cached for the block at this position to serve a hit, the one
-    that is looked for first in front. Where the hit ends inside the block, a state serves it only
-    as the state of the hit; attention also as part of a longer prefix, as long as that leaves a
-    token to compute."""
+    """The prefixes under which the block at this position may be cached to serve a hit, in the
+    order of the look-up. Where the hit ends inside the block, a state serves only the exact prefix
+    of the hit. An attention block may also be cached under a longer prefix, if that leaves a token
+    to compute."""
     group = cfg.groups[index]
     end = (position + 1) * group.block_size
     if length % group.block_size == 0 or length > end:
@@ -85,7 +87,7 @@ def block_at(
     position: int,
     rules: Rules,
 ) -> int:
-    """The cached block that serves a hit at one position, the null block where there is none."""
+    """The cached block that serves a hit at this position, or the null block."""
     for prefix in prefixes_for(cfg, index, tokens, length, position, rules):
         blocks = engine.blocks_for((index, prefix))
         if blocks:
@@ -96,7 +98,7 @@ def block_at(
 def resident(
     cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, rules: Rules
 ) -> bool:
-    """Whether the group alone could serve a hit of `length` tokens."""
+    """Whether this group has all blocks for a hit of `length` tokens."""
     group = cfg.groups[index]
     if length and group.kind == "mamba" and not group.aligned:
         return False
@@ -112,8 +114,8 @@ def resident(
 def worth_caching(
     cfg: config.Engine, group: config.Group, position: int, request: Request, rules: Rules
 ) -> bool:
-    """Whether the block at this position is put into the cache: all of full attention, of the other
-    groups what a hit can need and the engine retains."""
+    """Whether the block at this position is cached. Full attention caches all blocks, other groups
+    the blocks that a hit can need and that the engine retains."""
     size = group.block_size
     if group.kind == "full" or (group.kind == "mamba" and cfg.retention is None):
         return True
@@ -123,7 +125,7 @@ def worth_caching(
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.shared_prefix_boundary
     drafted = (cfg.eagle_drop_tokens, int(group.eagle)) if cfg.eagle_drop_tokens else ()
-    unit = max(cfg.hit_unit, size)  # a state is kept here where it ends a block
+    unit = max(cfg.hit_unit, size)  # a state is retained only at the end of a block
     return bool(
         rules.is_retained(position, window, size, unit, cfg.retention, *boundaries, *drafted)
     )
@@ -132,7 +134,7 @@ def worth_caching(
 def hit_blocks(
     cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, rules: Rules
 ) -> tuple[int, ...]:
-    """The table a hit of `length` tokens begins with: null where nothing is needed."""
+    """The table entries of a hit of `length` tokens: null where no block is needed."""
     group = cfg.groups[index]
     needed = blocks_needed(group, length, rules)
     return tuple(
@@ -150,8 +152,8 @@ def grown(
     rules: BlockArithmetic,
     fresh: bool = False,
 ) -> int:
-    """New blocks the table takes to reach `end` tokens, and in attention groups those `ahead` in
-    which a drafter may write. A `fresh` table has hits only."""
+    """The number of new blocks that the table takes to reach `end` tokens, and in attention groups
+    `ahead` more slots that a drafter may write to. A `fresh` table has only hit blocks."""
     size, held = group.block_size, len(table)
     if group.aligned:
         scratch = cfg.drafts
@@ -161,16 +163,16 @@ def grown(
 
 
 def slots_for_states(cfg: config.Engine, group: config.Group) -> int:
-    """Tokens that a Mamba group of mode none is asked to have room for beyond those of a request:
-    a block for the state after each draft (`MambaManager.allocate_new_blocks`)."""
+    """The number of further tokens for which a Mamba group of mode none must have blocks: one block
+    for the state after each draft (`MambaManager.allocate_new_blocks`)."""
     return 0 if group.attention else cfg.drafts * group.block_size
 
 
 def padded(
     cfg: config.Engine, group: config.Group, table: Table, end: int, fresh: bool = False
 ) -> Table:
-    """The table with null placeholders up to the running state, in align mode. Scratch blocks of
-    drafts that would be in front of it go behind it."""
+    """The table with null placeholders up to the running state, in align mode. Scratch blocks for
+    drafts in front of the running state move behind it."""
     if not group.aligned:
         return table
     running = int(counts.blocks_for_tokens(end, group.block_size)) - 1

@@ -1,5 +1,5 @@
-"""How a request gets the blocks of a choice: those that come first in the model's free queue, or
-those that a recorded choice took."""
+"""How a request gets the blocks of a choice: the first blocks of the model's free queue, or the
+blocks of a recorded choice."""
 
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ from kvproof.model.state import Engine, Request
 
 
 class Grown(NamedTuple):
-    """An engine after a request has grown, and the blocks this took: the hit's, those for what a
-    connector brings, and those for the tokens to compute."""
+    """An engine after a request has grown, and its new blocks: the blocks of the hit, the blocks
+    for the connector's tokens (`brought`), and the blocks for the tokens to compute (`taken`)."""
 
     engine: Engine
     request: Request
@@ -37,7 +37,7 @@ def grow(
     end: int,
     rules: Rules,
 ) -> Grown:
-    """Grow a request to `end` tokens; with a hit it is admitted first."""
+    """Grow a request to `end` tokens. A request with a hit is admitted first."""
     given: Lists = ((),) * len(cfg.groups)
     brought = given
     if hit is not None:
@@ -62,15 +62,15 @@ def follow(
     rules: Rules,
     recorded: Lists,
 ) -> Grown:
-    """The same, with the blocks that a recorded choice took, where it says so. Raises NotAllowed
-    where they are other in number, or not free."""
+    """Grow a request with the blocks of a recorded choice, if it has blocks. Raises NotAllowed
+    where their number is wrong, or where they are not free."""
     own = grow(cfg, engine, request, hit, end, rules)
     if not recorded or own.engine.dead != engine.dead or own.from_queue == recorded:
         return own
     for index, (ours, theirs) in enumerate(zip(own.from_queue, recorded, strict=True)):
         if len(ours) != len(theirs):
             raise NotAllowed(
-                f"{request.id} takes {len(theirs)} blocks in group {index} and needs {len(ours)}"
+                f"{request.id} takes {len(theirs)} blocks in group {index} but needs {len(ours)}"
             )
         for block in theirs:
             if block not in engine.free:
@@ -81,7 +81,7 @@ def follow(
         for ours, theirs in zip(*group, strict=True)
     }
     first = [places[block] for block in engine.free if block in places]
-    grown = grow(cfg, pool.putting_first(engine, first), request, hit, end, rules)
+    grown = grow(cfg, pool.with_first_free(engine, first), request, hit, end, rules)
     if grown.from_queue != recorded:
-        raise NotAllowed(f"{request.id} takes a block twice, or one that it hits")
+        raise NotAllowed(f"{request.id} takes a block twice, or takes a block of its hit")
     return grown

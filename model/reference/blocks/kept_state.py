@@ -1,8 +1,8 @@
-"""States that are cached later than they were computed.
+"""States that are cached after the step that computed them.
 
-Under sparse retention a state stays in the cache where the prompt sent again would resume. The next
-part of a session moves that point. Where the session still holds the state there, it is cached when
-the step that computes the part has no further full block to cache.
+Sparse retention keeps the state at which the same prompt would resume. The next part of a session
+moves that position. If the session still holds the state at the new position, the step that
+computes the part caches it, unless that step has another full block to cache.
 
 Source: `MambaManager._cache_partial_tail_block` of vLLM V1.
 """
@@ -17,8 +17,8 @@ from kvproof.model.state import NULL, Engine, Request
 def cached_after_all(
     cfg: config.Engine, engine: Engine, request: Request, index: int, full: int, rules: Rules
 ) -> Engine:
-    """The engine where a group has cached the state after `full` blocks of a request, all of which
-    were looked at before, if it is worth caching now."""
+    """The engine after a group cached the state after `full` blocks of a request, if this state is
+    worth caching now. An earlier step has processed all these blocks."""
     group, position = cfg.groups[index], full - 1
     if not group.aligned or cfg.retention is None or cfg.partial_block_hits or position < 0:
         return engine

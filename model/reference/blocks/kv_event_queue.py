@@ -1,4 +1,4 @@
-"""The KV events of the step in the making: what an engine reports of its cache (see `kv_events`).
+"""The KV events of the current step: what an engine reports about its cache (see `kv_events`).
 
 Sources: `BlockPool.cache_full_blocks`, `_maybe_evict_cached_block`, `reset_prefix_cache` and its
 `kv_event_queue` of vLLM V1.
@@ -12,7 +12,7 @@ from kvproof.model.state import Engine
 
 
 def reporting(engine: Engine, *reports: Report) -> Engine:
-    """The engine with more to report, where it reports anything."""
+    """The engine with these reports added, if KV events are on."""
     if engine.reports is None:
         return engine
     return engine._replace(reports=(*engine.reports, *reports))
@@ -28,8 +28,9 @@ def reporting_stored(
     cached: Sequence[int],
     rules: Rules,
 ) -> Engine:
-    """The engine after blocks at the positions `looked_at` were cached, or those of them that are.
-    `size` is the group's block size in tokens; a hash covers `ahead` tokens after its block."""
+    """The engine with the reports of newly cached blocks. `looked_at` has the positions of the
+    processed blocks, `cached` those that were cached. `size` is the group's block size in tokens; a
+    hash covers `ahead` tokens after its block."""
     if engine.reports is None:
         return engine
     for span, named in rules.report_spans(looked_at, tuple(cached)):
@@ -47,13 +48,13 @@ def reporting_stored(
 
 
 def reporting_stored_inside(engine: Engine, group: int, prefix: str, unit: int) -> Engine:
-    """The engine after a block was cached under a prefix that ends inside it. The report has the
-    tokens since the last prefix before it that has a hash, `unit` tokens."""
+    """The engine with the report of a block that was cached under a prefix that ends inside the
+    block. The report has the last `unit` tokens: those after the previous prefix with a hash."""
     return reporting(engine, Stored(group, prefix[:-unit], prefix[-unit:], (prefix,)))
 
 
 def reported(engine: Engine) -> tuple[Engine, tuple[Report, ...]]:
-    """The engine after all its reports were received, and these reports."""
+    """The engine without its reports, and the reports."""
     if not engine.reports:
         return engine, ()
     return engine._replace(reports=()), engine.reports
@@ -63,8 +64,9 @@ def report_spans(
     looked_at: range,  # noqa: ARG001
     cached: tuple[int, ...],
 ) -> tuple[tuple[range, tuple[int, ...]], ...]:
-    """The reports of blocks that were cached among those looked at: the positions each spans, and
-    those it names. One for each run of blocks in a row (vllm#44451)."""
+    """The reports for the cached blocks among `looked_at`: for each report the positions that it
+    spans, and the positions that it names. There is one report for each run of consecutive blocks
+    (vllm#44451)."""
     starts = [p for p in cached if p - 1 not in cached]
     ends = [p + 1 for p in cached if p + 1 not in cached]
     spans = (range(*ends_of) for ends_of in zip(starts, ends, strict=True))

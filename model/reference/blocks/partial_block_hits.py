@@ -1,13 +1,13 @@
-"""Hits that end inside a block, and the private copies that keep a cached block as it is.
+"""Hits that end inside a block, and the private copies that protect a cached block.
 
-Beside a Mamba group a prefix is cached also where it ends inside a block: a prompt's last prefix
-that has a hash. Full attention has it in a block that is filled on; a Mamba state is the running
-one. Two would write what is cached, and both get a copy instead. A request that hits inside a
-block copies the block and writes the copy. A request that goes on from a state that is cached
-inside its block keeps the block, and the copy is cached in its place.
+With a Mamba group, a prompt's last prefix with a hash is cached even where it ends inside a block.
+The full-attention block is filled further; the Mamba block has the running state. Two kinds of
+requests would then write to a cached block, and both use a copy. A request whose hit ends inside a
+block copies the block and writes to the copy. A request that continues from a state that is cached
+inside its block keeps the block, and the copy is cached instead.
 
-Copies are made by the worker, all at once, before the step computes. Until then both blocks are
-held. So a block that this very step fills cannot be copied in it.
+The worker makes all copies at once, before the step computes. Until then both blocks are held. So a
+step cannot copy a block that the same step fills.
 
 Sources: `_has_partial_local_hit`, `_apply_cow`, `MambaManager.allocate_new_blocks` and
 `take_kv_cache_block_copies` of vLLM V1.
@@ -24,14 +24,15 @@ from kvproof.model.step import Copy, Read
 
 
 def last_prefix(cfg: config.Engine, prompt: int) -> int:
-    """The tokens of a prompt's last prefix that has a hash and leaves a token to compute."""
+    """The length in tokens of a prompt's last prefix that has a hash and leaves a token to
+    compute."""
     return int(counts.longest_hit_tokens(prompt, cfg.hash_unit))
 
 
 def goes_on_from_cached(
     cfg: config.Engine, engine: Engine, request: Request, index: int, rules: Rules
 ) -> bool:
-    """Whether the running state of a request is cached, inside its block."""
+    """Whether the running state of a request is cached inside its block."""
     group = cfg.groups[index]
     position, inside = divmod(request.computed, group.block_size)
     if not (cfg.partial_block_hits and group.aligned and inside):
@@ -43,8 +44,8 @@ def goes_on_from_cached(
 def copies(
     cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
 ) -> int:
-    """Blocks a group copies when the request goes on: one for the block that its hit ends inside,
-    if it is `fresh`, or for its running state, if that is cached."""
+    """The number of blocks that a group copies when the request continues: 1 where the hit of a
+    `fresh` request ends inside a block, or where the running state is cached; else 0."""
     if fresh:
         return int(counts.copies_of_hit(request.hit, cfg.groups[index].block_size))
     return int(goes_on_from_cached(cfg, engine, request, index, rules))
@@ -53,7 +54,8 @@ def copies(
 def copy_block(
     cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
 ) -> tuple[Engine, Table]:
-    """Take a block for a copy, and hold both until it is made. Gives the table after it."""
+    """Take a block for a copy, and hold both blocks until the copy is made. Returns the engine and
+    the new table."""
     table = request.tables[index]
     start = request.hit if fresh else request.computed
     position = start // cfg.groups[index].block_size
@@ -75,8 +77,8 @@ def filled_by_step(
     block: int,
     slots: int,
 ) -> bool:
-    """Whether this step fills one of the first slots of an attention block: by a copy, or by what
-    it computes."""
+    """Whether this step fills one of the first `slots` slots of an attention block, by a copy or by
+    computing."""
     if any(target == block for _, _, target in engine.copies):
         return True
     size = cfg.groups[index].block_size
@@ -89,13 +91,13 @@ def filled_by_step(
 
 
 def handed_out(engine: Engine) -> tuple[Copy, ...]:
-    """The copies of the step, those of the first group first."""
+    """The copies of the step, in the order of the groups."""
     ordered = sorted(engine.copies, key=lambda copy: copy[0])
     return tuple(Copy(engine.name, source, target) for _, source, target in ordered)
 
 
 def carried_out(engine: Engine, rules: Rules) -> Engine:
-    """The copies of the step are made, and their blocks let go."""
+    """Make the copies of the step, and free their source and target references."""
     pairs = [(source, target) for _, source, target in handed_out(engine)]
     engine = memory.copied(engine, pairs)
     held = [block for pair in pairs for block in pair]
@@ -105,5 +107,5 @@ def carried_out(engine: Engine, rules: Rules) -> Engine:
 def run_step(
     cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: Rules
 ) -> tuple[Engine, tuple[Read, ...]]:
-    """The worker makes the copies of a step, and then computes it."""
+    """Make the copies of a step, then execute the step."""
     return memory.run(cfg, carried_out(engine, rules), batch)

@@ -1,8 +1,9 @@
 """The block pool: references, the free queue, and the map from keys to blocks.
 
-Sources: `BlockPool` and `FreeKVCacheBlockQueue` of vLLM V1. The queue gives from its head. Freed
-blocks that are cached join the tail, the others the head, so that the least recently used cached
-block goes last; callers free tail blocks of a request first.
+Sources: `BlockPool` and `FreeKVCacheBlockQueue` of vLLM V1. Blocks are taken from the head of the
+queue. Freed blocks that are cached join the tail, other freed blocks the head, so that cached
+blocks are evicted last and in least-recently-used order. Callers free the tail blocks of a request
+first.
 """
 
 from collections.abc import Iterable
@@ -16,11 +17,11 @@ from kvproof.model.state import NULL, Block, Engine, Key, Request
 
 
 class Exhausted(NotAllowed):
-    """More blocks are taken than are free: nobody predicted that, and vLLM's engine dies of it."""
+    """More blocks are taken than are free. The prediction was wrong, and vLLM's engine dies."""
 
 
 def fits(needed: int, total: int) -> bool:
-    """Whether a pool of `total` blocks, the null block among them, has as many as are needed."""
+    """Whether a pool of `total` blocks, the null block included, has `needed` usable blocks."""
     return needed < total
 
 
@@ -43,8 +44,8 @@ def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
 
 
 def register(engine: Engine, key: Key, block: int) -> Engine:
-    """Cache a block under a key, beside others that it has; an equal key of another block stays and
-    is hit first."""
+    """Cache a block under a key, in addition to its other keys. Another block with the same key
+    stays cached and is hit first."""
     entries = dict(engine.cached)
     entries[key] = (*entries.get(key, ()), block)
     engine = engine._replace(cached=tuple(sorted(entries.items())))
@@ -57,19 +58,20 @@ def register(engine: Engine, key: Key, block: int) -> Engine:
 
 
 def forget_key(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
-    """Take a block out of the map under one of its keys, and tell so where it was the last."""
+    """Remove a block from the map under one of its keys. Report the removal where it was the last
+    block under that key."""
     entries = dict(engine.cached)
     entries[key] = tuple(b for b in entries[key] if b != block)
     if not entries[key]:
         del entries[key]
     engine = engine._replace(cached=tuple(sorted(entries.items())))
-    if rules.tells_removal(len(entries.get(key, ()))):
+    if rules.reports_removal(len(entries.get(key, ()))):
         engine = reporting(engine, Removed(*key))
     return engine
 
 
 def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
-    """Drop the cache entries of a block, if it has any."""
+    """Remove the cache entries of a block, if it has any."""
     for key in engine.blocks[block].keys:
         engine = rules.forget_key(engine, key, block, rules)
     if engine.blocks[block].key is None:
@@ -78,7 +80,7 @@ def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
 
 
 def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
-    """Cache a block under a key; shorter ones that it is cached under end."""
+    """Cache a block under a key, and remove its shorter keys."""
     held = engine.blocks[block].key
     if held is not None and len(held[1]) < len(key[1]):
         engine = unregister(engine, block, rules)
@@ -88,9 +90,9 @@ def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
 def cache_block(
     cfg: config.Engine, _group: config.Group, engine: Engine, key: Key, block: int, rules: Rules
 ) -> Engine:
-    """Cache a full block of a group under its key. The null block holds nothing and is passed over;
-    a block that is cached stays as it is, where no hit ends inside a block. The engine dies where
-    the block has this key already."""
+    """Cache a full block of a group under its key. The null block is skipped. Where hits do not end
+    inside a block, a block that is already cached is left unchanged. The engine dies where the
+    block already has this key."""
     if block == NULL:
         return engine
     if key in engine.blocks[block].keys:
@@ -101,8 +103,9 @@ def cache_block(
 
 
 def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
-    """Drop what a step that began with the engine `begun` has cached of a request: the request was
-    taken out of the step, and will not be computed (vllm#57580)."""
+    """Remove the cache entries that the current step made for a request, because the request was
+    removed from the step and will not be computed (vllm#57580). `begun` is the engine at the start
+    of the step."""
     for block in {b for table in request.tables for b in table if b != NULL}:
         if engine.blocks[block].key != begun.blocks[block].key:
             engine = unregister(engine, block, rules)
@@ -110,16 +113,16 @@ def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: Ru
 
 
 def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
-    """Cache another block under the keys of this one, in its place. Nothing is told: the keys are
-    cached as before."""
-    keys, said = engine.blocks[source].keys, engine.reports
+    """Cache the block `target` under the keys of `source`, in its place. Nothing is reported,
+    because the same keys stay cached."""
+    keys, reports = engine.blocks[source].keys, engine.reports
     engine = unregister(engine, source, rules)
     for key in keys:
         engine = register(engine, key, target)
-    return engine._replace(reports=said)
+    return engine._replace(reports=reports)
 
 
-def putting_first(engine: Engine, blocks: Iterable[int]) -> Engine:
+def with_first_free(engine: Engine, blocks: Iterable[int]) -> Engine:
     """The engine with these free blocks at the head of the queue, in this order."""
     first = tuple(dict.fromkeys(blocks))
     rest = list(engine.free)
@@ -129,8 +132,8 @@ def putting_first(engine: Engine, blocks: Iterable[int]) -> Engine:
 
 
 def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
-    """Take blocks from the head of the free queue, evicting what they cached. Raises Exhausted
-    where it has too few."""
+    """Take blocks from the head of the free queue, and evict their cache entries. Raises Exhausted
+    where the queue has too few blocks."""
     if count > len(engine.free):
         raise Exhausted(f"{count} blocks are taken and {len(engine.free)} are free")
     taken = engine.free[:count]
@@ -144,13 +147,14 @@ def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, .
 def allocate(
     engine: Engine, _group: config.Group, _held: int, _needed: int, count: int, rules: Rules
 ) -> tuple[Engine, tuple[int, ...]]:
-    """Take new blocks for a table that has `held` entries and needs `needed` for its tokens. It may
-    have more than it needs: drafts that were rejected leave blocks behind (vllm#43382)."""
+    """Take new blocks for a table that has `held` entries and needs `needed` for its tokens. A
+    table may have more entries than it needs, because blocks of rejected drafts stay in it
+    (vllm#43382)."""
     return take(engine, count, rules)
 
 
 def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
-    """Reference cached blocks that a request hits; those that were free leave the queue."""
+    """Reference the cached blocks of a hit; free blocks among them leave the queue."""
     for block in blocks:
         if block == NULL:
             continue
@@ -162,7 +166,7 @@ def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
 
 
 def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
-    """Drop one reference of each block, in the order in which they may be evicted."""
+    """Remove one reference of each block, in eviction order."""
     first: list[int] = []
     last: list[int] = []
     changed: dict[int, Block] = {}
@@ -178,7 +182,7 @@ def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
 
 
 def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
-    """Let go of all blocks of a request, group by group, tail first."""
+    """Free all blocks of a request, group by group, tail first."""
     for table in request.tables:
         engine = release(engine, reversed(table), rules)
     return engine

@@ -1,4 +1,4 @@
-"""Prefix hits: how many tokens of a prompt the cache serves, in every group alike.
+"""Prefix hits: how many tokens of a prompt the cache serves in all groups.
 
 Source: `HybridKVCacheCoordinator.find_longest_cache_hit` of vLLM V1.
 """
@@ -14,8 +14,8 @@ from kvproof.model.state import Engine
 
 
 class Hit(NamedTuple):
-    """A local prefix hit in tokens, each group's own part of it, and the shared prefix boundary at
-    which the next chunk must also stop."""
+    """A local prefix hit in tokens, the part that each group has itself (`own`, in tokens), and the
+    shared prefix boundary at which the next chunk must also stop."""
 
     tokens: int
     own: tuple[int, ...]
@@ -23,7 +23,7 @@ class Hit(NamedTuple):
 
 
 def _longest(cfg: config.Engine, tokens: str, rules: Rules) -> int:
-    """The longest hit that a prompt could have."""
+    """The longest possible hit of a prompt, in tokens."""
     known = len(tokens)
     if cfg.eagle_drop_tokens:
         known = rules.matched_tokens(known, len(cfg.groups))
@@ -31,14 +31,14 @@ def _longest(cfg: config.Engine, tokens: str, rules: Rules) -> int:
 
 
 def _lengths(cfg: config.Engine, tokens: str, rules: Rules) -> range:
-    """Candidate hit lengths, longest first."""
+    """Candidate hit lengths in tokens, longest first."""
     return range(_longest(cfg, tokens, rules), -1, -cfg.hit_unit)
 
 
 def longest_alone(
     cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int, rules: Rules
 ) -> int:
-    """The longest hit, up to `limit` tokens, that one group could serve by itself."""
+    """The longest hit, up to `limit` tokens, that one group can serve by itself."""
     for length in _lengths(cfg, tokens, rules):
         if length <= limit and groups.resident(cfg, engine, index, tokens, length, rules):
             return length
@@ -46,7 +46,7 @@ def longest_alone(
 
 
 def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
-    """The longest hit that holds in every group, and that the engine has room for."""
+    """The longest hit, in tokens, that holds in every group and fits in the pool."""
     for length in _lengths(cfg, tokens, rules):
         if cfg.partial_block_hits and not rules.hit_fits_pool(
             capacity.blocks_with_hit(cfg, length, len(tokens)), cfg.num_blocks
@@ -61,20 +61,21 @@ def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rul
 
 
 def longest_full(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
-    """The longest hit of the full-attention groups by themselves; 0 where there are none."""
+    """The longest hit, in tokens, of the full-attention groups by themselves; 0 without such
+    groups."""
     full = [i for i, g in enumerate(cfg.groups) if g.kind == "full"]
     return min((longest_alone(cfg, engine, tokens, i, len(tokens), rules) for i in full), default=0)
 
 
 def each_alone(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> Iterator[int]:
-    """The longest hits that the groups could serve, each by itself."""
+    """The longest hit, in tokens, that each group can serve by itself."""
     for index in range(len(cfg.groups)):
         yield longest_alone(cfg, engine, tokens, index, len(tokens), rules)
 
 
 def deeper(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> bool:
-    """Whether some group alone could serve a longer hit than full attention, part of which was
-    evicted."""
+    """Whether some group by itself can serve a longer hit than full attention, because full
+    attention lost blocks by eviction."""
     full = longest_full(cfg, engine, tokens, rules)
     return any(alone > full for alone in each_alone(cfg, engine, tokens, rules))
 
@@ -84,12 +85,12 @@ def look_up(
 ) -> Hit:
     """The hit of this length. Raises NotAllowed where the cache does not hold it.
 
-    A hit must hold in every group. Where P brings the tokens after it, it brings the states and
-    windows too, so only the full-attention groups must hold it
-    (`get_computed_blocks_for_connector`). A store is asked about what all groups hold.
+    A hit must hold in every group. Where P provides the tokens after the hit, it also provides the
+    states and windows, so the hit must hold only in the full-attention groups
+    (`get_computed_blocks_for_connector`). With a store, the hit must hold in every group.
     """
     if not cfg.prefix_caching and hit:
-        raise NotAllowed("prefix caching is off and there is a hit")
+        raise NotAllowed("there is a hit although prefix caching is off")
     brought = external > 0 and rules.connector_brings_states(cfg)
     whole = hit == 0 or rules.hit_holds(
         groups.resident(cfg, engine, index, tokens, hit, rules) for index in range(len(cfg.groups))
@@ -110,8 +111,9 @@ def look_up(
 def _boundary(
     cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int, rules: Rules
 ) -> int:
-    """Where this prompt and a cached one part, as far as a state should be kept there. A request
-    that takes the hit of full attention and gets the state from P looks no further."""
+    """The shared prefix boundary in tokens: where this prompt diverges from a cached one and a
+    state should be kept. 0 for none. A request that takes the hit of full attention and gets the
+    state from P has none."""
     if not cfg.marks_shared_prefix_boundaries or not cfg.prefix_caching:
         return 0
     full = longest_full(cfg, engine, tokens, rules)
@@ -121,6 +123,6 @@ def _boundary(
 
 def shared_prefix_boundary(alone: int, together: int) -> int:
     """Where the next chunk must also stop: the end of the prefix that full attention has cached
-    (`alone`) beyond what all groups can serve (`together`), so that the next sibling finds a state
-    there (vllm#37898). 0 for nowhere."""
+    (`alone`) beyond what all groups can serve (`together`), so that the next prompt with the same
+    prefix finds a state there (vllm#37898). 0 for nowhere."""
     return alone if alone > together else 0

@@ -1,11 +1,11 @@
 """Drafts: tokens that a drafter proposes and the next step verifies (speculative decoding).
 
-A step computes the drafts of a request after its known tokens. How many of them were right is the
-choice of the environment, and is told with the step's output: these have become tokens, the others
-were computed for nothing. The drafter proposes as many as it may after each token that is sampled.
+A step computes the draft tokens of a request after its known tokens. The environment chooses how
+many are accepted, and the step's output reports it: accepted drafts become tokens, the others are
+rejected. The drafter proposes the full number of drafts after each sampled token.
 
-Where steps overlap, a step is scheduled as if all drafts of the one ahead of it were right. Which
-tokens it computes is known when that one has ended: only then the worker runs it.
+Where steps overlap, a step is scheduled as if all drafts of the step before were accepted. Its
+tokens are known when that step has ended, and only then the worker executes it.
 
 Sources: `Scheduler.update_from_output` and `update_draft_token_ids` of vLLM V1; of its worker
 `preprocess_mamba` and `postprocess_mamba_fused_kernel`, for a Mamba group in align mode.
@@ -21,11 +21,12 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.state import DRAFT, NULL, SAMPLED, VOID, Engine, Request
 
 Accepted = tuple[tuple[str, int], ...]
-"""The requests of which drafts were accepted, in the order of the step, and how many."""
+"""The number of accepted drafts of each request that has some, in the order of the step."""
 
 
 def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
-    """The drafts that the oldest step in flight verifies, of each request whose output is taken."""
+    """The number of drafts that the oldest step in flight verifies, for each request whose output
+    the scheduler will use."""
     for name, _ in engine.step or ():
         yield name, engine.request(name).drafts
     for flight in engine.steps[0] if engine.steps else ():
@@ -34,14 +35,14 @@ def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
 
 
 def verdicts(engine: Engine) -> Iterator[Accepted]:
-    """All that the output of the oldest step in flight may accept, nothing first."""
+    """All possible acceptances of the oldest step in flight; the first accepts nothing."""
     open_to = [(name, drafts) for name, drafts in _verified(engine) if drafts]
     for accepted in itertools.product(*(range(drafts + 1) for _, drafts in open_to)):
         yield tuple((n, a) for (n, _), a in zip(open_to, accepted, strict=True) if a)
 
 
 def check(engine: Engine, accepted: Accepted) -> None:
-    """Raises NotAllowed where the oldest step in flight verifies no such drafts."""
+    """Raises NotAllowed where the oldest step in flight verifies fewer drafts than are accepted."""
     verified = dict(_verified(engine))
     for name, count in accepted:
         if not 0 < count <= verified.get(name, 0):
@@ -49,24 +50,25 @@ def check(engine: Engine, accepted: Accepted) -> None:
 
 
 def computable(cfg: config.Engine, request: Request, start: int, admitted: bool) -> int:
-    """Tokens a step may compute of a request after the known ones: its drafts. A request that is
-    admitted with one token left may be filled up to the width of the others; what fills it is no
-    draft, and is never accepted."""
+    """The number of tokens that a step may compute after the known tokens of a request: its drafts.
+    A request that is admitted with one token left may get padding up to the width of the other
+    requests; padding is no draft and is never accepted."""
     fill = admitted and len(request.tokens) - start == 1
     return cfg.drafts if fill else request.drafts
 
 
 def scheduled(request: Request, ahead: int) -> Request:
-    """The request with the drafts that a step verifies which ends so many tokens after those that
-    are known or pending; the others are lost."""
+    """The request with the drafts that a step verifies. The step ends `ahead` tokens after the
+    known and pending tokens; drafts after its end are dropped."""
     return request._replace(drafts=max(min(request.drafts, ahead), 0))
 
 
 def settled(
     cfg: config.Engine, engine: Engine, request: Request, accepted: int, rules: Rules
 ) -> tuple[Engine, Request]:
-    """The output of a step says how many drafts were right. What they wrote is of those tokens; the
-    request steps back to the last of them, and continues from the state there."""
+    """Apply the number of accepted drafts of a step. The KV of accepted drafts becomes the KV of
+    known tokens. The request steps back to the last accepted draft and continues from the state
+    there."""
     known, end = len(request.tokens), request.computed
     held = list(engine.memory)
     states = []
@@ -104,7 +106,7 @@ def settled(
 
 
 def lengthened(request: Request, tokens: int) -> Request:
-    """The request with more sampled tokens, as many as it asked for at most. Those that are cut off
-    stay counted as computed; a vLLM may do otherwise, for the request ends here."""
+    """The request with more sampled tokens, at most `max_tokens` in total. Dropped tokens still
+    count as computed; vLLM may differ here, because the request ends."""
     tokens = min(tokens, request.max_tokens - len(request.output))
     return request._replace(output=request.output + SAMPLED * tokens)

@@ -1,19 +1,20 @@
-"""Follow-up turns: D keeps what it has of a request it finished, and offers it to P.
+"""Follow-up turns: D keeps the blocks of a finished request and offers them to P.
 
-The client sends the next turn to P: prompt and answer so far, and perhaps more. P loads what D
-still has of it, computes the rest, and offers all of it to D as ever. Such a reverse transfer is
-one like any other, from D to P, under the name of the earlier request with ` reverse` behind it.
-D keeps the blocks until its lease ends, and nobody renews that lease (see `phases`).
+The client sends the next turn to P: the earlier prompt and answer, and perhaps more. P loads the
+part that D still has, computes the rest, and offers all of it to D, as for any request. The reverse
+transfer goes from D to P; its name is the name of the earlier request with ` reverse` at the end. D
+keeps the blocks until its lease ends; the lease is never renewed (see `phases`).
 
-Sources: `NixlPullConnectorScheduler` with `bidirectional_kv_xfer` (vllm#32553), its
-`kv_recompute_threshold` 0, so that P asks for any number of tokens.
+Sources: `NixlPullConnectorScheduler` with `bidirectional_kv_xfer` (vllm#32553) and
+`kv_recompute_threshold` 0, so that P requests any number of tokens.
 
-Modelled for all layouts as it is with several groups: a failed read is reported by its request,
-and P begins anew. With one group of full attention the worker names the blocks too, and P keeps its
-local hit.
+All layouts are modelled like a layout with several groups: a failed read is reported for its
+request, and P starts over. In vLLM with one full-attention group, the worker also reports the
+blocks, and P keeps its local hit.
 
-Left open: that a read lasts longer than the rest of D's lease, or its end is never reported, and
-follow-ups whose tokens part from those of D, which vLLM leaves to the router (vllm#43094).
+Not modelled: a read that lasts longer than the rest of D's lease, a read whose end is never
+reported, and follow-up turns whose tokens differ from D's tokens, which vLLM expects the router to
+check (vllm#43094).
 """
 
 from typing import NamedTuple
@@ -26,15 +27,15 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Request, State, Transfer
 
 OPEN = before(Schedule, Way.REVERSE)
-"""Phases of a reverse transfer in which P has not asked for it."""
+"""Phases of a reverse transfer in which P has not requested it."""
 
 OVER = (Phase.CLOSED, Phase.ABANDONED)
-"""Phases of a reverse transfer in which P has asked, and gets nothing any more."""
+"""Phases of a reverse transfer after P's request, in which P gets nothing any more."""
 
 
 class Parties(NamedTuple):
-    """Who gives and who takes in a transfer: two engines, and the request on each. `taken` is empty
-    where no job follows."""
+    """The two sides of a transfer: the sending engine with its request (`source`, `sent`), and the
+    receiving engine with its request (`sink`, `taken`). `taken` is empty where no job follows."""
 
     source: config.Engine
     sent: str
@@ -53,7 +54,7 @@ def is_reverse(transfer: str) -> bool:
 
 
 def parties(cluster: config.Cluster, transfer: str) -> Parties:
-    """Who gives and who takes in the transfer of this name."""
+    """The two sides of the transfer of this name."""
     p, d = cluster.prefill, cluster.decode
     if not is_reverse(transfer):
         return Parties(p, transfer, d, transfer)
@@ -80,7 +81,7 @@ def answered(cluster: config.Cluster, state: State, name: str) -> bool:
 
 
 def open_for_more(cluster: config.Cluster, state: State) -> tuple[config.Job, ...]:
-    """The jobs that are answered and that no other follows yet."""
+    """The jobs that are answered and that no other job follows yet."""
     if not cluster.follow_up_turns:
         return ()
     free = (job for job in cluster.jobs if cluster.follow_up(job.name) is None)
@@ -88,13 +89,13 @@ def open_for_more(cluster: config.Cluster, state: State) -> tuple[config.Job, ..
 
 
 def may_come(cluster: config.Cluster, state: State, job: config.Job) -> bool:
-    """Whether a job is no follow-up, or the turn before it is over."""
+    """Whether a job may arrive: it is no follow-up turn, or the turn before it is answered."""
     return not job.follows or answered(cluster, state, job.follows)
 
 
 def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rules) -> int:
-    """Tokens that P may load of what D keeps. It asks once: what it could not load then, or lost
-    again, it computes."""
+    """The number of tokens that P may load from D's kept blocks. P requests them once; tokens that
+    it could not load, or that it lost again, it computes."""
     transfer = state.transfer(incoming(cluster, cluster.prefill.name, request.id))
     if transfer is None or transfer.phase not in (*OPEN, *OVER):
         return 0
@@ -105,25 +106,25 @@ def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rul
 
 
 def asks_again(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
-    """Whether P, where it begins at the first token, asks for what D keeps though it has it."""
+    """Whether P, when it starts at the first token, requests D's kept blocks a second time."""
     on_p = cluster.follow_up_turns and request.route == "to_decode"
     return on_p and rules.asks_for_held(bool(request.external))
 
 
 def requested(transfer: Transfer) -> Transfer:
-    """The reverse transfer after P asked for it, whose lease may have ended. Who asks again, where
-    it is over, waits for nothing."""
+    """The reverse transfer after P requested it. D's lease may have ended. A second request leaves
+    the phase unchanged."""
     begun = {Phase.OFFERED: Phase.READING, Phase.EXPIRED: Phase.REFUSED}
     return transfer.to(begun.get(transfer.phase, transfer.phase))
 
 
 def over(transfer: Transfer) -> Transfer:
-    """The reverse transfer when D keeps nothing more, and P has asked."""
+    """The reverse transfer after P requested it and D keeps no more blocks."""
     return transfer.to(Phase.CLOSED, remote=(), local=(), pairs=())
 
 
 def expired(transfer: Transfer) -> Transfer:
-    """The reverse transfer when D's lease has ended: P may ask yet, or has asked."""
+    """The reverse transfer after D's lease ended. P may still request it, or has requested it."""
     unasked = transfer.phase == Phase.OFFERED
     phase = Phase.EXPIRED if unasked else Phase.CLOSED
     return transfer.to(phase, remote=(), local=(), pairs=())

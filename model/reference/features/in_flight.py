@@ -1,13 +1,13 @@
 """Steps in flight of an engine whose steps overlap (async scheduling).
 
-A step is scheduled before the output of the one ahead of it has arrived. The token that one samples
-is not known yet: a *placeholder* stands for it, and the next step computes on from there, so that
-the computed tokens run ahead of the known ones. Outputs arrive in the order of the steps. What a
-request leaves behind while a step of its own is in flight is *settled* by that step's output only.
+A step is scheduled before the output of the step before it has arrived. The token that the earlier
+step samples is not known yet: a *placeholder* represents it, and the next step continues after it.
+So the computed tokens are ahead of the known tokens. Outputs arrive in the order of the steps. The
+computed tokens of a request are *settled* when the outputs of its steps have arrived.
 
 Sources: `AsyncScheduler`, `Scheduler._free_request_blocks` and `_drain_deferred_frees` of vLLM V1,
-`EngineCore.step_with_batch_queue`. vLLM takes an output only when its queue is full or nothing can
-be scheduled; here it may arrive at any time.
+`EngineCore.step_with_batch_queue`. vLLM processes an output only when its queue is full or nothing
+can be scheduled; in this model an output may arrive at any time.
 """
 
 from collections.abc import Sequence
@@ -21,30 +21,30 @@ from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Reques
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
-    """The engine with so many placeholders of a request."""
+    """The engine with `count` placeholders of a request."""
     entries = {**dict(engine.pending), name: count}
     return engine._replace(pending=tuple(sorted((n, c) for n, c in entries.items() if c)))
 
 
 def counted_on(engine: Engine, request: Request) -> int:
-    """Tokens of a request that are known or pending: as many as may be computed."""
+    """The number of known and pending tokens of a request: as many may be computed."""
     return len(request.tokens) + engine.placeholders(request.id)
 
 
 def under_way(engine: Engine, name: str) -> int:
-    """Tokens of a request that steps in flight compute, and whose output will be taken."""
+    """The number of tokens of a request in steps in flight whose output will be used."""
     return sum(f.tokens for f in engine.flights(name) if f.fate == COUNTS)
 
 
 def unverified(engine: Engine, name: str) -> int:
-    """Tokens of a request in flight that may be rejected: its next step may begin so much before
-    where it is scheduled to."""
+    """The number of tokens of a request in flight that may be rejected. Its next step may start
+    that many tokens earlier than scheduled."""
     return sum(f.ahead for f in engine.flights(name) if f.fate == COUNTS)
 
 
 def placed(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
-    """The engine where the share of a request in the step in flight has the blocks that it uses to
-    compute up to the computed tokens."""
+    """The engine in which the request's part of the step in flight has the blocks that it uses,
+    after rejected drafts are known."""
 
     def known(flight: Flight) -> Flight:
         if flight.request != request.id or flight.fate != COUNTS:
@@ -55,31 +55,30 @@ def placed(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
 
 
 def awaits(cfg: config.Engine, engine: Engine, name: str) -> bool:
-    """Whether the worker knows which tokens of a request a new step computes only when the one
-    ahead has ended, which samples, and may reject drafts."""
+    """Whether the worker must wait for the step before, which samples and may reject drafts, to
+    know which tokens of a request a new step computes."""
     return cfg.drafts > 0 and engine.placeholders(name) > 0
 
 
 def all_under_way(engine: Engine, request: Request) -> bool:
-    """Whether the output of a request is complete once the steps in flight have ended, though they
-    accept no drafts: the token after the last known one is its last. One step is in flight where
-    another may be dispatched."""
+    """Whether the output of a request is complete when the steps in flight have ended, even if they
+    accept no drafts. Where another step may be dispatched, exactly one step is in flight."""
     pending = engine.placeholders(request.id)
     sampled = request.computed + 2 - pending - len(request.prompt)
     return pending > 0 and sampled >= request.max_tokens
 
 
 def settled(engine: Engine, request: Request, rules: Rules) -> int:
-    """Computed tokens of a request whose steps have all ended: only what these have left behind may
-    be let go (vllm#47728)."""
+    """The number of computed tokens of a request in ended steps. Only blocks that these tokens no
+    longer need may be freed (vllm#47728)."""
     in_flight = sum(flight.tokens for flight in engine.flights(request.id))
     return int(rules.settled_tokens(request.computed, in_flight))
 
 
 def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str, int]]) -> Engine:
-    """The engine with one more step in flight. Whoever has reached the end of what is known or
-    pending samples a token, and gets placeholders for it and for the drafts before it; the drafts
-    after it are counted on too. A store has what was computed for the steps behind this one."""
+    """The engine with one more step in flight. A request that reaches the end of its known and
+    pending tokens samples a token. It gets placeholders for that token and for the draft tokens of
+    the step. The store keeps the computed tokens for later steps."""
     step = []
     for name, tokens in scheduled:
         request = engine.request(name)
@@ -102,7 +101,7 @@ def check_room(cfg: config.Engine, engine: Engine) -> None:
 
 
 def arrived(engine: Engine, rules: Rules) -> tuple[Engine, tuple[Flight, ...]]:
-    """The oldest step leaves the queue, and blocks that waited for it come free."""
+    """Remove the oldest step from the queue, and free the blocks that waited for it."""
     step, *rest = engine.steps
     waiting = tuple((steps - 1, blocks) for steps, blocks in engine.deferred)
     engine = engine._replace(steps=tuple(rest), deferred=tuple(w for w in waiting if w[0]))
@@ -113,8 +112,8 @@ def arrived(engine: Engine, rules: Rules) -> tuple[Engine, tuple[Flight, ...]]:
 
 
 def invalidated(engine: Engine, name: str, fate: str) -> Engine:
-    """The engine after a request lost its progress: its placeholders are gone, and this is what
-    becomes of its outputs under way. What is thrown away stays so."""
+    """The engine after a request lost its progress: it has no placeholders, and its outputs in
+    flight get this fate. Outputs that are VOID stay VOID."""
 
     def changed(flight: Flight) -> Flight:
         if flight.request != name or flight.fate == VOID:
@@ -126,34 +125,34 @@ def invalidated(engine: Engine, name: str, fate: str) -> Engine:
 
 
 def awaits_output(flights: Sequence[Flight]) -> bool:
-    """Whether a token of a request that was sampled before its preemption is still to come. Run
-    again before, it would sample the same position twice (vllm#48245)."""
+    """Whether an output from before the preemption of a request is still pending. If the request
+    ran again before that, it would sample the same position twice (vllm#48245)."""
     return any(flight.fate == LATE for flight in flights)
 
 
 def placeholders_due(reserved: int, late: bool) -> int:
-    """Placeholders that the output of a step takes, of those that it had reserved: none where it is
-    `late`, for the preemption has taken them (vllm#48245)."""
+    """The number of placeholders that the output of a step removes: the reserved ones, or none
+    where the output is `late`, because the preemption has removed them (vllm#48245)."""
     return 0 if late else reserved
 
 
 def must_wait(cfg: config.Engine, engine: Engine, name: str) -> bool:
-    """Whether blocks of a request may be used by a step in flight when they are let go. Steps of
-    the engine run in their order, so its own later steps cannot disturb an earlier one; a transfer
-    into the blocks can, on an engine with a connector (vllm#45357)."""
+    """Whether a request's blocks must stay allocated until its steps in flight have ended. Steps of
+    an engine run in order, so its later steps cannot overwrite the blocks of an earlier step. On an
+    engine with a connector, a transfer into the blocks can (vllm#45357)."""
     return cfg.has_connector and bool(engine.flights(name))
 
 
 def give_back(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
-    """Let go of all blocks of a request, at once or when the steps in flight have ended."""
+    """Free all blocks of a request, immediately or when the steps in flight have ended."""
     if must_wait(cfg, engine, request.id):
         return rules.free_behind_steps(engine, request, rules)
     return pool.release_all(engine, request, rules)
 
 
 def free_behind_steps(engine: Engine, request: Request, _rules: Rules) -> Engine:
-    """Let go of all blocks of a request when the steps in flight have ended (vllm#45357), last
-    group first (vllm#48489)."""
+    """Free all blocks of a request when the steps in flight have ended (vllm#45357), the last group
+    first (vllm#48489)."""
     blocks = tuple(b for table in request.tables for b in table if b != NULL)
     if not blocks:
         return engine

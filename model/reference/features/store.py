@@ -1,9 +1,11 @@
-"""An external store of KV beside one engine: what it keeps of a step, and what it offers.
+"""An external KV store of one engine: which tokens of a step it keeps, and which prefixes it
+offers.
 
-It stands for any store-type connector that loads within the step (`get_num_new_matched_tokens`
-answers `(n, False)`). It is the environment, so it is never wrong: it offers a prefix only where it
-has the KV of all its tokens and, where the engine keeps a Mamba state, the state at its end. It
-loses nothing when the engine evicts or resets its cache, but what it once could not bring.
+It represents any store-type connector that loads within the step (`get_num_new_matched_tokens`
+returns `(n, False)`). It is part of the environment, so its offers are always correct: it offers a
+prefix only where it has the KV of all tokens and, where the engine has a Mamba group, the state at
+the end. It loses nothing when the engine evicts or resets its cache; it loses only prefixes whose
+load failed.
 """
 
 from kvproof.model import config
@@ -12,8 +14,8 @@ from kvproof.model.state import SAMPLED, Engine
 
 
 def kept(cfg: config.Engine, tokens: str) -> tuple[str, ...]:
-    """The prefixes that can be offered after a step has computed the last of these tokens: whole
-    blocks. A state can be kept only where the step ends."""
+    """The prefixes, in whole blocks, that the store can offer after a step that ends at the last of
+    these tokens. It can keep a state only where a step ends."""
     unit = cfg.hit_unit
     if cfg.has_state:
         return (tokens,) if len(tokens) % unit == 0 else ()
@@ -23,9 +25,9 @@ def kept(cfg: config.Engine, tokens: str) -> tuple[str, ...]:
 def keeping(
     cfg: config.Engine, engine: Engine, tokens: str, computed: int, doubtful: int
 ) -> Engine:
-    """The engine after its store has kept what a step computed of a request. Of the computed tokens
-    those behind the known ones are sampled, and so many of the last are `doubtful`: drafts, which
-    are not kept, nor is then a state."""
+    """The engine after its store kept the tokens that a step computed for a request. The last
+    `doubtful` computed tokens are drafts: the store does not keep them, and then it keeps no state
+    either. Other computed tokens after the known tokens are sampled tokens."""
     if not cfg.store or (doubtful and cfg.has_state):
         return engine
     tokens = tokens.ljust(computed, SAMPLED)[: computed - doubtful]
@@ -33,11 +35,11 @@ def keeping(
 
 
 def losing(engine: Engine, prefix: str) -> Engine:
-    """The engine after its store has lost the last block of a prefix, and all that goes on."""
+    """The engine after its store lost a prefix and all prefixes that extend it."""
     return engine._replace(stored=tuple(p for p in engine.stored if not p.startswith(prefix)))
 
 
 def offered(stored: tuple[str, ...], tokens: str) -> int:
-    """The longest stored prefix, in tokens, that leaves one to compute."""
+    """The length in tokens of the longest stored prefix that leaves one token to compute."""
     most = int(counts.longest_hit_tokens(len(tokens), 1))
     return max((len(p) for p in stored if len(p) <= most and tokens.startswith(p)), default=0)

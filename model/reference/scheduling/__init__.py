@@ -1,1 +1,1 @@
-"""The scheduler: what a step may choose, and what follows from its output."""
+"""The scheduler: the choices of a step, and the processing of its output."""

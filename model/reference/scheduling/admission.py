@@ -1,6 +1,6 @@
-"""A waiting request is admitted: it looks up the cache, and its load begins or ends.
+"""Admission of a waiting request: it looks up the cache, and its load begins or ends.
 
-Each choice has its guard: NotAllowed where the reference would not make it.
+Each choice has its guard: it raises NotAllowed where the reference would not make the choice.
 
 Sources: `Scheduler.schedule` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
@@ -22,13 +22,13 @@ from kvproof.model.step import Admission, Allocation
 
 
 def admit(work: SchedulerStep, choice: Admit) -> None:
-    """A waiting request looks up the cache; with external tokens its load begins."""
+    """Admit a waiting request: it looks up the cache; with external tokens its load begins."""
     request = work.engine.request(choice.request)
     work.refuse_more_than_run(request)
     if request.status not in (WAITING, PREEMPTED) or request.tables:
-        raise NotAllowed(f"{request.id} is {request.status} and is admitted")
+        raise NotAllowed(f"{request.id} is {request.status} and cannot be admitted")
     if work.rules.awaits_output(work.engine.flights(request.id)):
-        raise NotAllowed(f"{request.id} is admitted before a token of it that is still to come")
+        raise NotAllowed(f"{request.id} has output pending from before its preemption")
     request = asked_again(work.cfg, request, work.rules)
     request = request._replace(external=choice.external)
     check_external(work.cluster, work.state, work.engine, request, choice, work.rules)
@@ -49,29 +49,31 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
         )
     )
     work.engine = work.engine.with_request(request)
-    said = choice._replace(hit=(), taken=())
+    recorded = choice._replace(hit=(), taken=())
     if choice.external and not work.cfg.store:
         grown = work.rules.begin_load(work, request, hit, choice.taken)
         if grown is not None:
-            said = said._replace(hit=grown.hit, taken=grown.from_queue)
+            recorded = recorded._replace(hit=grown.hit, taken=grown.from_queue)
     else:
         work.pending, work.to_bring = (request.id, hit), choice.taken
-    work.chose.append(said)
+    work.chose.append(recorded)
 
 
 def _refuse_states_of_this_step(work: SchedulerStep, request: Request, hit: Hit) -> None:
-    """A state cached in this very step is not written before this step reads."""
+    """Raise NotAllowed where the hit uses a state that this step caches: this step reads before
+    that state is written."""
     for index, group in enumerate(work.cfg.groups):
         ahead = work.cfg.hash_lookahead_tokens
         key = (index, work.rules.hashed_prefix(request.tokens, hit.own[index], ahead))
         held = work.engine.blocks_for(key)
         fresh = held and held[0] not in work.begun.blocks_for(key)
         if group.aligned and hit.own[index] and fresh:
-            raise NotAllowed(f"{request.id} hits a state that this step is to write")
+            raise NotAllowed(f"{request.id} hits a state that this step will write")
 
 
 def _refuse_copies_of_this_step(work: SchedulerStep, request: Request, hit: Hit) -> None:
-    """A block is copied before this step writes: what the step writes is not in the copy."""
+    """Raise NotAllowed where the hit ends inside a block that this step fills: the copy is made
+    before the step writes."""
     if not work.cfg.partial_block_hits:
         return
     for index, group in enumerate(work.cfg.groups):
@@ -84,13 +86,13 @@ def _refuse_copies_of_this_step(work: SchedulerStep, request: Request, hit: Hit)
         if work.rules.filled_by_step(
             work.cfg, work.engine, work.scheduled, index, blocks[-1], slots
         ):
-            raise NotAllowed(f"{request.id} hits inside a block that this step is to fill")
+            raise NotAllowed(f"{request.id} has a hit inside a block that this step will fill")
 
 
 def begin_load(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
-    """Take blocks for a hit and for the tokens a connector brings, and begin to load. None
-    where the engine dies of taking them. A load computes nothing in its step: the align split has
-    nothing to cut (vllm#42554)."""
+    """Take blocks for a hit and for the connector's tokens, and begin the load. Returns None where
+    the engine dies when it takes them. A load computes nothing in its step, so the align split cuts
+    nothing (vllm#42554)."""
     end = hit.tokens + request.external
     doomed = work.engine.dead
     grown = work.take_blocks(request, hit, end, recorded)
@@ -102,7 +104,7 @@ def begin_load(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists)
 
 
 def finish_load(work: SchedulerStep, choice: FinishLoad) -> None:
-    """A load has ended: cache its blocks, or drop them if it failed."""
+    """Finish a load: cache its blocks, or free them if it failed."""
     request = work.engine.request(choice.request)
     tables = request.tables
     if request.status == FAILED:
@@ -121,7 +123,7 @@ def finish_load(work: SchedulerStep, choice: FinishLoad) -> None:
         request = request._replace(status=status, computed=computed)
         work.engine = work.engine.with_request(request)
     else:
-        raise NotAllowed(f"{request.id} is {request.status} and its load is finished")
+        raise NotAllowed(f"{request.id} is {request.status} and has no finished load")
     if work.engine.dead:
         work.chose.append(bare_choice(choice))
         work.die(work.engine.dead)

@@ -12,8 +12,8 @@ from kvproof.model.state import RUNNING, Request
 
 
 def computable_tokens(work: SchedulerStep, request: Request, start: int, admitted: bool) -> int:
-    """Tokens of a request that this step may still compute: known ones, and drafts, or one that
-    a step in flight samples, where it is not the last."""
+    """The number of tokens of a request that this step may still compute: known tokens, pending
+    tokens of steps in flight, and drafts. 0 where the steps in flight complete the output."""
     if request.status == RUNNING and in_flight.all_under_way(work.engine, request):
         return 0
     known = in_flight.counted_on(work.engine, request)
@@ -37,7 +37,7 @@ def aligned_chunk(
         shared_prefix_boundary = counts.round_down(shared_prefix_boundary, size)
         tail = partial_block_hits.last_prefix(work.cfg, len(request.prompt))
         if boundary < tail == start + tokens:
-            tokens = prefill_end - start  # a chunk may end there, off the grid
+            tokens = prefill_end - start  # a chunk may end there, inside a block
     tokens = int(
         work.rules.align_chunk(
             start,

@@ -1,4 +1,4 @@
-"""The next tokens of a request are scheduled.
+"""Scheduling of the next tokens of a request.
 
 Sources: `Scheduler.schedule` and `KVCacheManager.allocate_slots` of vLLM V1.
 """
@@ -20,9 +20,9 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
     admitted = work.pending is not None and work.pending[0] == request.id
     hit = work.pending[1] if admitted and work.pending else None
     if request.status != RUNNING and not admitted and not request.tables:
-        raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
+        raise NotAllowed(f"{request.id} is {request.status} and cannot be scheduled")
     if request.status in (LOADING, LOADED, FAILED, PAUSED):
-        raise NotAllowed(f"{request.id} is {request.status} and is scheduled")
+        raise NotAllowed(f"{request.id} is {request.status} and cannot be scheduled")
     if request.id in dict(work.scheduled):
         raise NotAllowed(f"{request.id} is scheduled twice in a step")
     work.refuse_more_than_run(request)
@@ -30,10 +30,10 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
     limit = computable_tokens(work, request, start, admitted or request.status != RUNNING)
     if choice.tokens > limit and aligned_chunk(work, request, start, limit, hit) == choice.tokens:
         work.chose.append(bare_choice(choice))
-        work.die(f"{choice.tokens} tokens are scheduled where {limit} were asked for")
+        work.die(f"{choice.tokens} tokens are scheduled where {limit} were requested")
         return
     if not 0 < choice.tokens <= limit:
-        raise NotAllowed(f"{request.id} gets {choice.tokens} tokens of at most {limit}")
+        raise NotAllowed(f"{request.id} gets {choice.tokens} tokens and may get at most {limit}")
     if aligned_chunk(work, request, start, choice.tokens, hit) != choice.tokens:
         raise NotAllowed(f"{request.id} gets a chunk that the align split would cut")
     tables = request.tables
@@ -41,16 +41,16 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
         work.engine, request = work.without_skipped(request)
     freed = block_lists.freed(tables, request.tables) or ((),) * len(work.cfg.groups)
     end = start + choice.tokens
-    told = choice.taken
-    if admitted and told:
-        told = block_lists.both(work.to_bring, told)
+    recorded = choice.taken
+    if admitted and recorded:
+        recorded = block_lists.both(work.to_bring, recorded)
     doomed = work.engine.dead
-    grown = work.take_blocks(request, hit, end, told)
+    grown = work.take_blocks(request, hit, end, recorded)
     request = grown.request
     work.chose.append(bare_choice(choice))
     work.pending = None
     if work.engine.dead:
-        if doomed:  # a load was its death, and the scheduler went on
+        if doomed:  # the engine died in a load, and the scheduler continued
             _record(work, choice._replace(taken=grown.taken, freed=freed), grown, admitted)
         return
     if hit and request.external:
@@ -72,8 +72,7 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
 
 
 def _record(work: SchedulerStep, computed: Compute, grown: Grown, admitted: bool) -> None:
-    """The last choice says its blocks, and so does the admission that it is the first chunk
-    of."""
+    """Record the blocks of the last choice, and those of the admission before its first chunk."""
     work.chose[-1] = computed
     for place in reversed(range(len(work.chose) if admitted else 0)):
         choice = work.chose[place]

@@ -1,5 +1,5 @@
-"""A greedy choice of what a step schedules, for the explorer and for sampling the model. A recorded
-run may choose otherwise."""
+"""A greedy scheduler, for the explorer and for sampling the model. A recorded run may choose
+differently."""
 
 from collections.abc import Sequence
 
@@ -29,19 +29,20 @@ from kvproof.model.state import (
 
 
 class Greedy(SchedulerStep):
-    """One scheduler step that chooses by itself."""
+    """One scheduler step that makes its own choices."""
 
     def choose(self) -> None:
-        """Running requests first, then waiting ones in turn while they fit, each as far as it can:
-        those with blocks, those that were preempted, and the others, in the order of arrival. By
-        priority it makes no difference who was preempted."""
+        """Schedule running requests first, then waiting requests while they fit, each with as many
+        tokens as possible. Waiting requests with blocks come first, then preempted requests, then
+        the others, in the order of arrival. With the policy `priority`, preempted requests do not
+        come before others."""
         preempted = False
         for name in self.rules.runners_in_turn(self.engine.running):
             if name not in self.engine.running or not self.budget or self.engine.dead:
                 continue
             preempted |= not self._run_on(name)
             if name not in self.engine.running:
-                break  # it gave way itself: whoever is next would fare no better
+                break  # it was preempted itself, so later requests do not fit either
         if not preempted:
             self._admit_waiting()
 
@@ -52,7 +53,8 @@ class Greedy(SchedulerStep):
         )
 
     def _run_on(self, name: str) -> bool:
-        """Schedule a running request, preempting who comes last; False if anyone lost blocks."""
+        """Schedule a running request, and preempt the last requests where needed. Returns False if
+        any request was preempted."""
         undisturbed = True
         while name in self.engine.running:
             tokens = self._wanted(name, self.engine.request(name).computed, None)
@@ -72,7 +74,7 @@ class Greedy(SchedulerStep):
         return undisturbed
 
     def _last(self) -> str:
-        """The running request to be preempted: the one that started last, or by priority."""
+        """The running request to preempt: the one that started last, or the last by priority."""
         if self.cfg.by_priority:
             return max(self.engine.running, key=self.rank)
         return next(r for r in reversed(self.engine.running) if r not in dict(self.scheduled))
@@ -90,11 +92,12 @@ class Greedy(SchedulerStep):
         self.rules.serve_waiting(self, held)
 
     def serve(self, request: Request) -> bool:
-        """Whether a request that waits is served in this step."""
+        """Try to schedule a waiting request in this step. Returns whether it is scheduled."""
         return bool(self.budget) and not self.engine.dead and self._try(request.id)
 
     def reclaim(self, needy: str) -> None:
-        """Nobody runs: sessions that wait give their blocks to the first in turn until it fits."""
+        """No request runs: preempt waiting sessions until the first waiting request (`needy`)
+        fits."""
         order = list(self.engine.requests)
         if self.cfg.by_priority:
             order.sort(key=lambda r: self.rank(r.id))
@@ -111,27 +114,28 @@ class Greedy(SchedulerStep):
                 return
 
     def _leaves_room(self, before: Engine, name: str) -> bool:
-        """Whether a load leaves the blocks that requests begun before it still need. One that waits
-        with its blocks cannot be preempted, and several of them could wait for each other."""
+        """Check that a load leaves the blocks that earlier started requests still need; raises
+        NotAllowed where it does not. A waiting request with blocks cannot be preempted, so several
+        of them could wait for each other."""
         if self.engine.dead:
             return True
         ahead = max(self._lookahead(), self._kept_slots())
         promised = sum(self._still_needed(r, ahead) for r in before.requests if self._begun(r))
         rest = self._still_needed(self.engine.request(name), self._lookahead())
         if not self.rules.leaves_room(promised + max(rest, self._kept()), len(self.engine.free)):
-            raise NotAllowed(f"{name} would take blocks that others need to finish")
+            raise NotAllowed(f"{name} would take blocks that other requests need to finish")
         return True
 
     def _kept_slots(self) -> int:
         return self.rules.slots_kept_beside_load(self.cfg.drafts, self.cfg.lookahead)
 
     def _kept(self) -> int:
-        """Blocks that a load is asked to leave free for a step with drafts after it."""
+        """The number of blocks that a load must leave free for a later step with drafts."""
         sizes = (g.block_size for g in self.cfg.groups if g.attention)
         return sum(int(counts.blocks_for_tokens(self._kept_slots(), size)) for size in sizes)
 
     def _begun(self, request: Request) -> bool:
-        """Whether a request holds blocks and has its first token still to come."""
+        """Whether a request holds blocks and has not sampled its first token."""
         loads = request.status in (LOADING, LOADED, FAILED)
         return bool(request.tables) and (request.computed < len(request.tokens) or loads)
 
@@ -139,8 +143,8 @@ class Greedy(SchedulerStep):
         return self.rules.lookahead(self.cfg.lookahead)
 
     def _still_needed(self, request: Request, ahead: int) -> int:
-        """Blocks that a request begun before a load, or the load itself, needs for its tokens and
-        so many slots after them."""
+        """The number of further blocks that a request needs for its tokens and `ahead` slots after
+        them."""
         needed = 0
         for group, table in zip(self.cfg.groups, request.tables, strict=True):
             blocks = groups.grown(self.cfg, group, table, len(request.tokens), ahead, self.rules)
@@ -149,7 +153,7 @@ class Greedy(SchedulerStep):
         return needed
 
     def _try(self, name: str) -> bool:
-        """Admit and schedule a waiting request if it fits; all or nothing."""
+        """Admit and schedule a waiting request if it fits; otherwise change nothing."""
         saved = (self.engine, self.state, len(self.chose))
         saved_logs = (len(self.admissions), len(self.allocations))
         try:
@@ -177,8 +181,8 @@ class Greedy(SchedulerStep):
 
 
 def serve_waiting(work: Greedy, waiting: Sequence[Request]) -> None:
-    """Serve those that wait, in this order, while they fit. Where nobody runs and nobody fits,
-    sessions that wait give their blocks to the first."""
+    """Schedule waiting requests, in this order, while they fit. Where no request runs and none
+    fits, preempt waiting sessions for the first request."""
     for request in waiting:
         if not work.serve(request):
             break

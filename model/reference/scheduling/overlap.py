@@ -1,4 +1,4 @@
-"""The output of a step arrives on an engine whose steps overlap (see `in_flight`).
+"""Processing of a step's output on an engine whose steps overlap (see `in_flight`).
 
 Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with_output`.
 """
@@ -21,10 +21,10 @@ def complete(
     name: str,
     accepted: drafting.Accepted = (),
 ) -> State:
-    """The output of the oldest step in flight arrives. Each sampled token takes the place of its
-    placeholder; full blocks of known tokens are cached; a request may end. The output of a request
-    that has ended is thrown away; the tokens of one that was preempted are kept, and touch no
-    placeholder and no computed token, for the preemption has taken them (vllm#48245)."""
+    """Process the output of the oldest step in flight. Each sampled token replaces its placeholder;
+    full blocks of known tokens are cached; a request may end. The output of an ended request is
+    discarded. The tokens of a preempted request are kept; they change neither placeholders nor
+    computed tokens, because the preemption has already reset both (vllm#48245)."""
     engine = state.engine(name)
     if not engine.steps:
         raise NotAllowed(f"engine {name} has no step in flight")
@@ -40,8 +40,9 @@ def complete(
 def carried_out(
     cfg: config.Engine, before: Engine, after: Engine
 ) -> tuple[Engine, tuple[Read, ...]]:
-    """The engine after the worker has run what had waited for the step whose output arrived. What
-    is thrown away is not run: nothing of it is cached, and later steps write after it."""
+    """The engine after the worker executed the parts of the next step that waited for the arrived
+    output. Discarded parts are not executed: nothing of them is cached, and later steps overwrite
+    them."""
     sampled = {f.request for f in before.steps[0] if f.samples and f.fate == COUNTS}
     batch = [
         (after.request(f.request), f.tokens)
@@ -54,8 +55,8 @@ def carried_out(
 def _stepped_back(
     cfg: config.Engine, engine: Engine, request: Request, drafts: int, rules: Rules
 ) -> tuple[Engine, Request]:
-    """The request without the drafts of an ended step that were rejected. What a step behind it
-    computes begins so much earlier; which blocks it uses is known now."""
+    """The request without the rejected drafts of an ended step. The next step in flight starts
+    earlier by that number of tokens; the blocks that it uses are known now."""
     behind = in_flight.under_way(engine, request.id)
     ended = request._replace(computed=request.computed - behind)
     engine, ended = drafting.settled(cfg, engine, ended, drafts, rules)

@@ -1,4 +1,5 @@
-"""Blocks are taken from requests: all of a preempted one, or those that one needs no more.
+"""Freeing blocks of requests: all blocks of a preempted request, or the blocks that a request no
+longer needs.
 
 Source: `Scheduler._preempt_request` of vLLM V1.
 """
@@ -16,9 +17,9 @@ from kvproof.model.state import LATE, PREEMPTED, RUNNING, WAITING, Request
 
 
 def preempt(work: SchedulerStep, choice: Preempt) -> None:
-    """Take a running request's blocks; only where the needy one does not fit otherwise. By
-    priority it may be one that is scheduled already, which then is taken out of the step. Where
-    nobody runs, it may be a session that waits."""
+    """Preempt a running request, only where the `needy` request does not fit otherwise. With the
+    policy `priority` the preempted request may already be scheduled; then it is removed from the
+    step. Where no request runs, it may be a waiting session."""
     needy = work.engine.request(choice.needy)
     tables = needy.tables
     work.engine, needy = work.without_skipped(needy)
@@ -33,9 +34,9 @@ def preempt(work: SchedulerStep, choice: Preempt) -> None:
     reclaimed = sessions.gives_way(work.cluster, victim) and not work.engine.running
     idle = victim.status == RUNNING and (work.cfg.by_priority or not scheduled)
     if not idle and not reclaimed:
-        raise NotAllowed(f"{victim.id} is preempted and is not idle")
+        raise NotAllowed(f"{victim.id} is preempted but is not idle")
     if in_flight.must_wait(work.cfg, work.engine, victim.id):
-        raise NotAllowed(f"{victim.id} is preempted and its blocks would not come free now")
+        raise NotAllowed(f"{victim.id} is preempted but a step in flight still uses its blocks")
     if scheduled:
         _unschedule(work, victim)
     work.engine = in_flight.invalidated(work.engine, victim.id, LATE)
@@ -50,17 +51,17 @@ def preempt(work: SchedulerStep, choice: Preempt) -> None:
 
 
 def release(work: SchedulerStep, choice: Release) -> None:
-    """A request that waits for blocks keeps none that it needs no more."""
+    """Free the blocks that a request waiting for blocks no longer needs."""
     request = work.engine.request(choice.request)
     if request.status not in (RUNNING, WAITING, PREEMPTED) or not request.tables:
-        raise NotAllowed(f"{request.id} is {request.status} and lets go of blocks")
+        raise NotAllowed(f"{request.id} is {request.status} and cannot free blocks")
     work.engine, kept = work.without_skipped(request)
     freed = block_lists.freed(request.tables, kept.tables)
     work.chose.append(choice._replace(freed=freed))
 
 
 def _unschedule(work: SchedulerStep, victim: Request) -> None:
-    """Take a request out of the step. What it was to compute is not computed."""
+    """Remove a request from the step. Its tokens are not computed."""
     work.budget += dict(work.scheduled)[victim.id]
     work.scheduled = [(name, tokens) for name, tokens in work.scheduled if name != victim.id]
     work.engine = work.rules.forget_uncomputed(work.begun, work.engine, victim, work.rules)

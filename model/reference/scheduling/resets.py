@@ -1,11 +1,11 @@
-"""Resets of the prefix cache while requests are under way.
+"""Resets of the prefix cache under load.
 
-A reset needs a pool in which no block is in use; otherwise it is refused, and changes nothing. Or
-all that runs is preempted first. Then nothing that was computed before may be read again: what
-steps in flight still bring is thrown away, and requests start over.
+A reset needs a pool in which no block is in use; otherwise it is refused and changes nothing.
+Another kind of reset preempts all running requests first. After that, no earlier computed KV may be
+read: outputs of steps in flight are discarded, and requests start over.
 
-Source: `Scheduler.reset_prefix_cache` of vLLM V1. Left open: `reset_running_requests` where others
-than running requests hold blocks (vLLM preempts, and raises), and `reset_connector`.
+Source: `Scheduler.reset_prefix_cache` of vLLM V1. Not modelled: `reset_running_requests` where
+other than running requests hold blocks (vLLM preempts, then raises), and `reset_connector`.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from kvproof.model.state import PREEMPTED, RUNNING, VOID, Engine, State
 
 
 def possible(cluster: config.Cluster, engine: Engine) -> Iterator[ResetPrefixCache | ResetRunning]:
-    """The resets that may come at any time."""
+    """The resets that are possible now."""
     if engine.cached:
         yield ResetPrefixCache(engine.name)
     if engine.running and only_runners_hold(cluster.engine(engine.name), engine):
@@ -31,14 +31,14 @@ def possible(cluster: config.Cluster, engine: Engine) -> Iterator[ResetPrefixCac
 
 
 def only_runners_hold(cfg: config.Engine, engine: Engine) -> bool:
-    """Whether all blocks come free at once when nobody runs any more."""
+    """Whether all blocks are freed immediately when all running requests are preempted."""
     waits = any(in_flight.must_wait(cfg, engine, name) for name in engine.running)
     holders = (r.status for r in engine.requests if r.tables)
     return not waits and not engine.deferred and all(status == RUNNING for status in holders)
 
 
 def emptied(engine: Engine, rules: Rules) -> Engine:
-    """The engine without cache entries, of free blocks at least."""
+    """The engine without the cache entries of free blocks."""
     reports = engine.reports
     for block in engine.free:
         engine = pool.unregister(engine, block, rules)
@@ -48,7 +48,7 @@ def emptied(engine: Engine, rules: Rules) -> Engine:
 def of_idle_pool(
     cluster: config.Cluster, rules: Rules, state: State, event: ResetPrefixCache
 ) -> State:
-    """A reset that is refused where blocks are in use."""
+    """Reset the cache; where blocks are in use the reset is refused."""
     engine = state.engine(event.engine)
     if not rules.pool_is_idle(engine):
         if not cluster.resets_any_time:
@@ -60,10 +60,12 @@ def of_idle_pool(
 def with_preemption(
     cluster: config.Cluster, rules: Rules, state: State, event: ResetRunning
 ) -> State:
-    """All that runs is preempted, the last first, and the cache is emptied."""
+    """Preempt all running requests, the last one first, and empty the cache."""
     engine = state.engine(event.engine)
     if not only_runners_hold(cluster.engine(event.engine), engine):
-        raise NotAllowed(f"the cache of {event.engine} is reset and not only runners hold blocks")
+        raise NotAllowed(
+            f"the cache of {event.engine} is reset while other than running requests hold blocks"
+        )
     for name in reversed(engine.running):
         request = engine.request(name)
         engine = in_flight.invalidated(engine, name, VOID)

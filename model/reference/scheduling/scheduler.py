@@ -1,8 +1,8 @@
-"""The scheduler: carries out recorded choices, and hands the step to the worker.
+"""The scheduler: carries out recorded choices and sends the step to the worker.
 
-A choice that the reference would not make raises NotAllowed. The order of requests, the size of
-chunks below the limit and the refusal to admit are policy: a recorded run may choose otherwise than
-`greedy` does.
+A choice that the spec forbids raises NotAllowed. The order of requests, the size of chunks below
+the limit, and whether to admit a request are policy: a recorded run may choose differently from
+`greedy`.
 
 Source: `Scheduler.schedule` of vLLM V1.
 """
@@ -21,11 +21,11 @@ from kvproof.model.step import Effects
 
 
 def take_choice(work: SchedulerStep, choice: Choice) -> None:
-    """Carry out one recorded choice, with the blocks that it says it took."""
-    groups_said = {len(getattr(choice, name, ())) for name in BLOCKS} - {0}
-    if groups_said - {len(work.cfg.groups)}:
+    """Carry out one recorded choice, with its recorded blocks."""
+    group_counts = {len(getattr(choice, name, ())) for name in BLOCKS} - {0}
+    if group_counts - {len(work.cfg.groups)}:
         raise NotAllowed(
-            f"{choice.request} has blocks in {max(groups_said)} groups, and engine "
+            f"{choice.request} has blocks in {max(group_counts)} groups, but engine "
             f"{work.cfg.name} has {len(work.cfg.groups)}"
         )
     if isinstance(choice, Admit):
@@ -41,9 +41,9 @@ def take_choice(work: SchedulerStep, choice: Choice) -> None:
 
 
 def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
-    """Hand the step to the worker, which runs it; what a store brings is there before."""
+    """Send the step to the worker, which executes it. Loads from a store are done before."""
     if work.pending is not None:
-        raise NotAllowed(f"{work.pending[0]} is admitted and not scheduled")
+        raise NotAllowed(f"{work.pending[0]} is admitted but not scheduled")
     engine = work.engine
     batch = [
         (engine.request(r), tokens)

@@ -1,4 +1,4 @@
-"""One scheduler step in the making: what it has chosen so far, and the engine that this has made.
+"""The current scheduler step: its choices so far, and the engine after them.
 
 Source: `Scheduler.schedule` of vLLM V1.
 """
@@ -15,8 +15,8 @@ from kvproof.model.step import Admission, Allocation
 
 
 class SchedulerStep:
-    """One scheduler step in the making. Choices are functions of it: see `admission`, `computing`
-    and `preemption`."""
+    """The current scheduler step. The functions in `admission`, `computing` and `preemption` make
+    choices in it."""
 
     def __init__(self, cluster: config.Cluster, rules: Rules, state: State, name: str) -> None:
         self.cluster = cluster
@@ -39,25 +39,27 @@ class SchedulerStep:
         return self.rules.rank(self.cluster.job(name).priority, arrival)
 
     def refuse_more_than_run(self, request: Request) -> None:
-        """No more than `max_requests` run at a time; a load needs a place to begin."""
+        """Raise NotAllowed where `max_requests` requests run already. A load also counts at its
+        start."""
         running = sum(map(self.rules.takes_a_place, (r.status for r in self.engine.requests)))
         if request.status != RUNNING and running >= self.cfg.max_requests:
-            raise NotAllowed(f"{request.id} is to run and {running} requests run already")
+            limit = self.cfg.max_requests
+            raise NotAllowed(f"{request.id} cannot start: max_requests ({limit}) reached")
 
     def without_skipped(self, request: Request) -> tuple[Engine, Request]:
-        """The engine and a request without the blocks that its ended steps have left behind."""
+        """The engine and a request without the blocks that its settled tokens no longer need."""
         settled = in_flight.settled(self.engine, request, self.rules)
         return allocation.release_skipped(self.cfg, self.engine, request, self.rules, settled)
 
     def take_blocks(
         self, request: Request, hit: Hit | None, end: int, recorded: Lists
     ) -> growth.Grown:
-        """Blocks up to `end` tokens, all or nothing; those recorded, if any are. Where the pool has
-        fewer than were predicted the engine dies."""
+        """Take blocks for `end` tokens, all or nothing; the recorded blocks, if there are any. The
+        engine dies where the pool has fewer blocks than the request takes."""
         free = len(self.engine.free)
         needed = allocation.predicted(self.cfg, self.engine, request, hit, end, self.rules)
         if needed > free:
-            raise NotAllowed(f"{request.id} needs {needed} blocks and {free} are free")
+            raise NotAllowed(f"{request.id} needs {needed} blocks but {free} are free")
         try:
             grown = growth.follow(self.cfg, self.engine, request, hit, end, self.rules, recorded)
         except pool.Exhausted as error:
@@ -71,7 +73,8 @@ class SchedulerStep:
         return grown
 
     def die(self, why: str) -> None:
-        """The scheduler raised: the engine is dead, and nothing of the step reaches the worker."""
+        """The scheduler raised an exception: the engine is dead, and the step does not reach the
+        worker."""
         self.engine = self.begun._replace(dead=why)
         self.scheduled, self.brought, self.admissions, self.allocations = [], [], [], []
         self.pending = None

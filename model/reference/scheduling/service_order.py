@@ -1,16 +1,16 @@
-"""Who is served first, and who counts against the limit on running requests."""
+"""The service order, and the requests that count against the limit on running requests."""
 
 from kvproof.model.state import MISQUEUED, PAUSED, RUNNING
 
 
 def rank(priority: int, arrival: int) -> tuple[int, ...]:
-    """Who is served first where priorities count: the lowest number, then who came first. The last
-    in this order is preempted."""
+    """The sort key with the policy `priority`: the lowest number first, then the earliest arrival.
+    The last request in this order is preempted first."""
     return priority, arrival
 
 
 def takes_a_place(status: str) -> bool:
-    """Whether a request of this status counts against `max_requests`: one that runs, or a session
-    whose user will go on, though it may be lost. Others may wait for something that never comes,
-    and nobody else would be admitted (vllm#53130)."""
+    """Whether a request of this status counts against `max_requests`: a running request, a paused
+    session, or a misqueued request. Other waiting requests do not count, because they may wait
+    forever, and then no other request would be admitted (vllm#53130)."""
     return status in (RUNNING, PAUSED, MISQUEUED)

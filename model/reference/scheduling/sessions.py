@@ -1,11 +1,12 @@
-"""Sessions: jobs whose prompt comes in several parts, each of which is answered before the next.
+"""Sessions: jobs whose prompt arrives in several parts; each part is answered before the next
+arrives.
 
-Between two parts a session waits for its user and keeps its blocks. Of an answer the last token was
-sampled and never computed: it is dropped, and the next part follows what is left. When there is no
-part left, the user says so, and the session ends.
+Between two parts a session waits for its user and keeps its blocks. The last token of an answer was
+sampled and never computed: it is dropped, and the next part follows the remaining tokens. After the
+last part the user ends the session.
 
 Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `add_request` of vLLM
-V1. Left open: parts that come while the one before is still being answered, which vLLM queues.
+V1. Not modelled: a part that arrives while the part before is still being answered; vLLM queues it.
 """
 
 from kvproof.model import config
@@ -18,9 +19,10 @@ from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
 
 
 def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
-    """A part is answered: the session leaves the running queue and waits for its user. Where steps
-    overlap, the last token may come after a preemption: then it waits without blocks. What steps in
-    flight still compute, and accepted drafts beyond the answer, are thrown away."""
+    """The state after a part is answered: the session leaves the running queue and waits for its
+    user. Where steps overlap, the last token may arrive after a preemption; then the session waits
+    without blocks. Outputs of steps in flight, and accepted drafts after the answer, are
+    discarded."""
     held = in_flight.invalidated(state.engine(engine), request.id, VOID)
     held = held.with_request(rules.wait_for_user(request))
     running = tuple(r for r in held.running if r != request.id)
@@ -28,7 +30,7 @@ def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
 
 
 def next_part(job: config.Job, request: Request) -> str:
-    """The part of the prompt that a session gets next, empty where it had them all."""
+    """The next part of a session's prompt, empty after the last part."""
     length = len(job.prompt)
     for part in job.parts:
         if length == request.submitted_prompt_tokens:
@@ -38,7 +40,8 @@ def next_part(job: config.Job, request: Request) -> str:
 
 
 def with_part(request: Request, part: str) -> Request:
-    """A paused session after its next part has come: what was computed is its prompt now."""
+    """A paused session after its next part arrived: the computed tokens are now part of its
+    prompt."""
     prompt = request.tokens[:-1] + part
     return request._replace(
         status=WAITING, prompt=prompt, submitted_prompt_tokens=len(prompt), output=""
@@ -46,11 +49,11 @@ def with_part(request: Request, part: str) -> Request:
 
 
 def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name: str) -> State:
-    """The next part of a session comes, or word that there is none. A part with which the session
-    would be more than the engine could ever hold is rejected, and ends it."""
+    """Continue a session with its next part, or end it after the last part. A part that makes the
+    session too long for the engine's pool is rejected, and the session ends."""
     request = state.engine(engine).request(name)
     if request.status != PAUSED:
-        raise NotAllowed(f"{name} is {request.status} and its session goes on")
+        raise NotAllowed(f"{name} is {request.status} and its session cannot continue")
     part = next_part(cluster.job(name), request)
     cfg, longer = cluster.engine(engine), with_part(request, part)
     needed = capacity.blocks_to_the_end(cfg, longer)
@@ -60,12 +63,12 @@ def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name
 
 
 def gives_way(cluster: config.Cluster, request: Request) -> bool:
-    """Whether a session that waits to be served may lose its blocks to another one. They must not
-    be kept from all where nobody runs: several sessions could wait for each other (vllm#49439)."""
+    """Whether a waiting session may be preempted for another request. Where no request runs, its
+    blocks must be available; otherwise several sessions could wait for each other (vllm#49439)."""
     return cluster.sessions and request.status == WAITING and bool(request.tables)
 
 
 def wait_for_user(request: Request) -> Request:
-    """A session whose part is answered, waiting for the next one."""
+    """A session that waits for its next part after an answer."""
     computed = min(request.computed, len(request.tokens) - 1)
     return request._replace(status=PAUSED, computed=computed, drafts=0)

@@ -1,4 +1,4 @@
-"""The output of a step arrives on an engine whose steps do not overlap (see `overlap` for others).
+"""Processing of a step's output on an engine whose steps do not overlap (see also `overlap`).
 
 Source: `Scheduler.update_from_output` of vLLM V1.
 """
@@ -20,8 +20,8 @@ def complete(
     name: str,
     accepted: drafting.Accepted = (),
 ) -> State:
-    """A step's output arrives: whoever has computed all known tokens samples one, after the drafts
-    that were accepted, and may end."""
+    """Process a step's output: each request that has computed all known tokens gets its accepted
+    drafts and one sampled token, and may end."""
     cfg = cluster.engine(name)
     engine = state.engine(name)
     if engine.step is None:

@@ -1,4 +1,4 @@
-"""Which block of P goes to which block of D, per group, kernel block by kernel block.
+"""Block pairs: which kernel block of P is copied to which kernel block of D, for each group.
 
 Sources: `NixlBaseConnectorScheduler.get_exchange_clipped_blocks` and the worker's
 `_apply_prefix_caching`.
@@ -13,8 +13,8 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
-    """The block lists P offers: attention up to the computed tokens (of a window only its tail),
-    of a Mamba group the slot that holds the state."""
+    """The block lists that P offers: for full attention the blocks of the computed tokens, for a
+    window only the last of these, for a Mamba group the block with the state."""
     lists = []
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
@@ -29,7 +29,8 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
 
 
 def without_scratch(cfg: config.Engine, blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """A list of a Mamba group without the blocks for the states of drafts, which are its last."""
+    """The block list of a Mamba group without its last blocks, which are for the states of
+    drafts."""
     return blocks[: max(len(blocks) - cfg.drafts, 1)]
 
 
@@ -42,7 +43,7 @@ def _kernel(blocks: tuple[int, ...], ratio: int) -> tuple[int, ...]:
 
 
 def fresh_lists(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Lists:
-    """The blocks that a load is to fill. A request that loads nothing has none."""
+    """The blocks that a load will fill. A request without a load has none."""
     lists: list[tuple[int, ...]] = []
     for index, group in enumerate(cfg.groups):
         table = request.tables[index] if request.external else ()
@@ -57,8 +58,8 @@ def fresh_lists(cfg: config.Engine, engine: Engine, request: Request, rules: Rul
 
 def paired(cluster: config.Cluster, request: Request, transfer: Transfer, rules: Rules) -> Transfer:
     """The transfer with D's fresh blocks (`local`) paired with P's, kernel block by kernel block.
-    Where D has none to fill, nothing is paired with nothing. Of a reverse transfer the parts are
-    exchanged: P is `d` here and D is `p`."""
+    Where D has no block to fill, both lists of a Mamba group are empty. In a reverse transfer the
+    roles are exchanged: P is `d` here and D is `p`."""
     p, _, d, _ = follow_up_turns.parties(cluster, transfer.request)
     pairs: list[Pair] = []
     for index, group in enumerate(d.groups):

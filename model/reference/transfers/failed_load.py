@@ -1,11 +1,12 @@
-"""A store could not bring what a step loaded: the step's output says so.
+"""A load from a store has failed, and the output of the step reports it.
 
-The step and those behind it have computed on what was never there. Nothing of theirs counts for the
-request: no token, no placeholder, no cached block from the first one on that is missing. By policy
-the request ends, or goes on from before that block. What a store could not bring it has lost.
+The step and later steps in flight computed with missing KV. None of their results count for the
+request: no token, no placeholder, and no cached block from the first missing block on. By the
+failure policy the request ends, or it continues before that block. The store loses a prefix whose
+load failed.
 
-Source: `Scheduler._handle_invalid_blocks` of vLLM V1, which knows one cache group only. Left open:
-loads that fail in part, and those whose blocks another request holds too.
+Source: `Scheduler._handle_invalid_blocks` of vLLM V1, which knows one cache group only. Not
+modelled: loads that fail in part, and loads whose blocks another request also holds.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from kvproof.model.state import COUNTS, VOID, Engine, Request, State
 
 
 def _shares(engine: Engine) -> dict[str, int]:
-    """Tokens of each request that are under way, of those in the oldest step."""
+    """The number of tokens in flight of each request in the oldest step."""
     if engine.step is not None:
         return dict(engine.step)
     oldest = engine.steps[0] if engine.steps else ()
@@ -32,12 +33,12 @@ def _shares(engine: Engine) -> dict[str, int]:
 
 
 def missing(cfg: config.Engine, request: Request) -> tuple[int, ...]:
-    """The blocks of a request from the first one on that its store was to bring."""
+    """The blocks of a request from the first block of its load on."""
     return request.tables[0][request.hit // cfg.groups[0].block_size :]
 
 
 def possible(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[str]:
-    """The requests whose load the oldest step in flight carries, and which may fail."""
+    """The requests with a load in the oldest step in flight that may fail."""
     cfg = cluster.engine(engine.name)
     if not cfg.store or state.failures >= cluster.failures:
         return
@@ -55,7 +56,7 @@ def _held_by_others(cfg: config.Engine, engine: Engine, request: Request) -> boo
 
 
 def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
-    """The engine and its store without what they had of a request beyond its local hit."""
+    """The engine and its store without the KV of a request after its local hit."""
     engine = memory.wiped(engine, missing(cfg, request))
     return store.losing(engine, request.tokens[: request.hit + cfg.groups[0].block_size])
 
@@ -63,14 +64,14 @@ def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
 def taken_back(
     cluster: config.Cluster, rules: Rules, state: State, name: str, failed: str
 ) -> State:
-    """The state in which nothing counts that was computed after the load of this request."""
+    """The state without the results that were computed after the load of this request."""
     cfg, engine = cluster.engine(name), state.engine(name)
     if failed not in possible(cluster, state, engine):
         raise NotAllowed(f"{failed} has no load on {name} that could fail")
     request = engine.request(failed)
     engine = _without_share(spoiled(cfg, engine, request), failed)
     engine, request = rules.uncache_missing(cluster, engine, request, missing(cfg, request), rules)
-    # Its drafter has proposed tokens meanwhile: whether they are right, the next step says.
+    # Its drafter has proposed tokens meanwhile; the next step verifies them.
     proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
     request = request._replace(drafts=proposed)
     request = request._replace(computed=request.hit, external=0)
@@ -79,7 +80,7 @@ def taken_back(
 
 
 def _without_share(engine: Engine, name: str) -> Engine:
-    """The engine whose oldest step has no output for a request."""
+    """The engine without the output of its oldest step for a request."""
     if engine.step is not None:
         return engine._replace(step=tuple(s for s in engine.step if s[0] != name))
     oldest, *rest = engine.steps
@@ -87,7 +88,8 @@ def _without_share(engine: Engine, name: str) -> Engine:
 
 
 def ended(cluster: config.Cluster, rules: Rules, state: State, name: str, failed: str) -> State:
-    """By policy the request ends, after the outputs of others were taken."""
+    """End the request if the policy is `fail`, after the outputs of other requests were
+    processed."""
     if cluster.load_failure != "fail":
         return state
     cfg = cluster.engine(name)
@@ -101,8 +103,8 @@ def uncache_missing(
     missing: tuple[int, ...],
     rules: Rules,
 ) -> tuple[Engine, Request]:
-    """A store could not fill the `missing` blocks, which end the table of a request: they are
-    cached no more."""
+    """Remove the cache entries of the `missing` blocks, which a store could not fill. They are the
+    last blocks of the request's table."""
     for block in missing:
         engine = pool.unregister(engine, block, rules)
     filled = len(request.tables[0]) - len(missing)
@@ -110,6 +112,6 @@ def uncache_missing(
 
 
 def void_steps(engine: Engine, name: str) -> Engine:
-    """The load of a request has failed: the steps in flight behind it count for nothing, and its
-    placeholders are gone (vllm#45138)."""
+    """Discard the outputs of the later steps in flight of a request whose load failed, and remove
+    its placeholders (vllm#45138)."""
     return in_flight.invalidated(engine, name, VOID)

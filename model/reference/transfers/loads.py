@@ -1,4 +1,4 @@
-"""A reader begins to load by a transfer, or does without it.
+"""A receiver starts a load, or declines it.
 
 Source: `NixlPullConnectorScheduler.update_state_after_alloc`.
 """
@@ -14,14 +14,14 @@ from kvproof.model.state import LOADING, State
 
 
 def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """The blocks for the external tokens of a transfer are allocated: they are filled now, unless P
-    has yet to finish."""
+    """Start to fill the blocks of a transfer's external tokens. With push, the writes start when P
+    has finished."""
     source, _, sink, taken = follow_up_turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.request(taken)._replace(status=LOADING)
     transfer = state.transfer(name)
     if transfer is None:
-        raise NotAllowed(f"{taken} loads and nothing is offered")
+        raise NotAllowed(f"{taken} loads but nothing is offered")
     if follow_up_turns.is_reverse(name) and transfer.phase != Phase.OFFERED:
         return state.with_engine(engine.with_request(request)).with_transfer(
             name, follow_up_turns.requested(transfer)
@@ -41,7 +41,7 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
 
 
 def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """Whoever may load by a transfer was admitted without a load, or left before it: the sender
+    """Decline a transfer: the request was admitted without a load, or ended before it. The sender
     is only notified."""
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase == Phase.EXPIRED:

@@ -1,4 +1,4 @@
-"""What a connector offers to load: tokens that P, D or a store has, beyond the local hit.
+"""The tokens that a connector offers to load in addition to the local hit, from P, D or a store.
 
 Sources: `get_num_new_matched_tokens` of `NixlPullConnectorScheduler`, and
 `NixlBaseConnectorScheduler._truncate_request_for_prefill`.
@@ -14,7 +14,7 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request, State
 
 OPEN = before(Schedule, Way.PULL, Way.PUSH)
-"""Phases of a transfer from P in which D has not begun with it."""
+"""Phases of a transfer from P in which D has not answered the offer."""
 
 
 def kinds(cfg: config.Engine) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def kinds(cfg: config.Engine) -> tuple[str, ...]:
 
 
 def truncated(cfg: config.Engine, request: Request, rules: Rules) -> Request:
-    """On P, the request shortened by the tokens D computes itself."""
+    """On P, the request without the tokens that D computes itself."""
     if request.route != "to_decode":
         return request
     backoff = rules.backoff_on_prefill(kinds(cfg), request.embeds)
@@ -33,13 +33,13 @@ def truncated(cfg: config.Engine, request: Request, rules: Rules) -> Request:
 
 
 def asked_again(cfg: config.Engine, request: Request, rules: Rules) -> Request:
-    """The request after the connector is asked about it; it may have been asked before."""
+    """The request after a further look-up in the connector, which happens after a preemption."""
     return truncated(cfg, request, rules) if request.preemptions else request
 
 
 def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rules) -> int:
-    """Tokens that P offers to D for this request, the store to its engine, or D to P for its next
-    turn."""
+    """The number of tokens that the connector offers for this request: from P to D, from a store to
+    its engine, or from D to P for a follow-up turn."""
     if cluster.decode.store:
         return store.offered(state.engine(cluster.decode.name).stored, request.tokens)
     if request.route == "to_decode":
@@ -64,7 +64,7 @@ def check_external(
     choice: Admit,
     rules: Rules,
 ) -> None:
-    """All that is offered beyond the local hit is loaded."""
+    """Raises NotAllowed where a choice does not load all offered tokens after the local hit."""
     offered = loadable(cluster, state, request, rules)
     rest = max(offered - choice.local_hit, 0)
     if choice.external == rest:
@@ -85,7 +85,7 @@ def best_admission(
     request: Request,
     rules: Rules,
 ) -> tuple[int, int]:
-    """The hit and the external tokens that spare the most work."""
+    """The hit and the external tokens, both in tokens, that leave the fewest tokens to compute."""
     request = asked_again(cfg, request, rules)
     together = 0
     if cfg.prefix_caching:
@@ -94,7 +94,7 @@ def best_admission(
     hit = together
     shared = cfg.prefix_caching and rules.connector_brings_states(cfg)
     if together < offered and shared:
-        # At least one token is left to the connector: the states come with it.
+        # At least one token is loaded, so that the states are loaded with it.
         full = prefix_hits.longest_full(cfg, engine, request.tokens, rules)
         offered = rules.offered_beside_hit(offered, full)
         alone = prefix_hits.each_alone(cfg, engine, request.tokens, rules)

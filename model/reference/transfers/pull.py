@@ -1,4 +1,4 @@
-"""The NIXL pull connector: the reader reads, and the sender keeps its blocks until then.
+"""The NIXL pull connector: the receiver reads, and the sender keeps its blocks until the read ends.
 
 Sources: `NixlPullConnectorScheduler` and the leases of `NixlBaseConnectorScheduler`.
 """
@@ -16,14 +16,14 @@ from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import State, Transfer
 
 ENDING = before(TransferDone, Way.PULL, Way.REVERSE)
-"""Phases of a transfer whose end may come at any time."""
+"""Phases of a transfer that may end at any time."""
 
 LEASED = (*before(LeaseExpire, Way.PULL, Way.REVERSE), Phase.READING)
-"""Phases in which the sender has a lease. Only a fault lets it end while somebody reads."""
+"""Phases in which the sender has a lease. Without a fault, the lease does not end during a read."""
 
 
 def stimuli(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Event]:
-    """What may happen to transfers."""
+    """The possible events of transfers."""
     for transfer in state.transfers:
         name = transfer.request
         if transfer.phase in ENDING:
@@ -46,7 +46,7 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Eve
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """The reader could not read. By policy its request fails, or computes the prompt itself."""
+    """The read failed. By the failure policy the request fails, or computes the prompt itself."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in before(TransferFail, Way.PULL, Way.REVERSE):
         raise NotAllowed(f"{name} has no read that could fail")
@@ -59,7 +59,7 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
 
 
 def transfer_lost(state: State, name: str) -> State:
-    """The end of a read will never be reported."""
+    """The end of a read is never reported."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in before(TransferLost):
         raise NotAllowed(f"{name} has no read that could be lost")
@@ -72,8 +72,9 @@ def renewed(transfer: Transfer, rules: Rules) -> bool:
 
 
 def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """The sender stops waiting. Only where nobody reads: a reader renews the lease (vllm#41383), or
-    reads only what is left to it for long enough (vllm#47021)."""
+    """The sender's lease ends. This is possible only without a read: a receiver renews the lease
+    during a read (vllm#41383), or starts a read only where enough of the lease is left
+    (vllm#47021)."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in LEASED or renewed(transfer, rules):
         raise NotAllowed(f"{name} has no lease that could end")
@@ -89,6 +90,6 @@ def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules
         raise NotAllowed(f"{name} waits on D, which renews its lease")
     if transfer.phase in (Phase.LOST, Phase.READING):
         return state
-    over = transfer.phase == Phase.OFFERED  # else D could not read, and may compute it all
+    over = transfer.phase == Phase.OFFERED  # otherwise D's read failed
     state = state.with_transfer(name, None)
     return state.ending(cluster.decode.name, name) if over else state

@@ -1,14 +1,14 @@
-"""The NIXL push connector: D registers its blocks with P, and P writes into them.
+"""The NIXL push connector: D registers its blocks with P, and P writes to them.
 
-The request reaches both engines at once, P first. P writes when it has finished and knows D's
-blocks, whichever comes last; the write's completion tells both. Until then D keeps what it has
-registered, whatever its user does, for P may write it at any time. A write that was posted goes on
-after P's lease has ended, so P keeps what is being written out. D's heartbeats are not relied on:
-a lease may end while D waits (they name an id that P does not know, vllm#53095).
+The router sends a request to both engines at once; P gets it first. P writes when it has finished
+the request and D has registered its blocks. Both sides learn of the write's end. Until then D keeps
+its registered blocks, even if its user aborts, because P may write to them at any time. A posted
+write continues after P's lease has ended, so P keeps the blocks that it writes from. A lease may
+end while D waits, because D's heartbeats name an id that P does not know (vllm#53095).
 
-Where no write will come - P has no such request any more, or its write has failed - D gives up
-after a bounded wait. `LeaseExpire` stands for both waits: P's for D, and D's for P. That D is told
-of a failure at once is left open.
+Where no write will come (P has no such request any more, or its write failed), D stops waiting
+after a deadline. `LeaseExpire` represents both: the end of P's lease and D's deadline. Not
+modelled: an immediate report of a failure to D.
 
 Sources: `NixlPushConnectorScheduler`, `NixlPushConnectorWorker`.
 """
@@ -26,7 +26,7 @@ from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import PREEMPTED, WAITING, State, Transfer
 
 WRITING = before(TransferFail, Way.PUSH)
-"""Phases in which P writes into D's blocks."""
+"""Phases in which P writes to D's blocks."""
 
 
 def on_prefill(cluster: Cluster, state: State, name: str) -> bool:
@@ -35,7 +35,7 @@ def on_prefill(cluster: Cluster, state: State, name: str) -> bool:
 
 
 def sent(cluster: Cluster, state: State, name: str) -> bool:
-    """Whether D may get a request: its router has sent it to P, which has it still."""
+    """Whether D may get a request: the router has sent it to P, and P still has it."""
     ended = (cluster.decode.name, name) in state.ended
     return not ended and on_prefill(cluster, state, name)
 
@@ -43,15 +43,15 @@ def sent(cluster: Cluster, state: State, name: str) -> bool:
 def arrived(cluster: Cluster, state: State, name: str) -> State:
     """A request reaches D, before P has finished it or after."""
     if not sent(cluster, state, name):
-        raise NotAllowed(f"{name} reaches D, and P does not have it")
+        raise NotAllowed(f"{name} reaches D, but P does not have it")
     if state.transfer(name) is None:
         return state.with_transfer(name, Transfer(name, Phase.AWAITED, 0, ()))
     return state
 
 
 def settled(cluster: Cluster, state: State, rules: Rules) -> State:
-    """What follows by itself: P writes what is finished and registered, and nobody is notified who
-    is not there."""
+    """Apply the consequences of an event: P starts to write finished and registered blocks, and
+    transfers end where the other side has no such request."""
     for transfer in state.transfers:
         name = transfer.request
         if transfer.phase == Phase.REGISTERED and transfer.remote:
@@ -65,14 +65,15 @@ def settled(cluster: Cluster, state: State, rules: Rules) -> State:
 
 
 def _kept_from_others(cluster: Cluster, state: State) -> bool:
-    """Whether somebody waits on P, maybe for what it keeps. D may be waiting for him in turn: D
-    admits who has not been computed yet, and has no room left for those who have."""
+    """Whether some request waits on P, perhaps for the blocks that P keeps. D may wait for that
+    request: D admits requests that P has not computed yet, and may have no room left for computed
+    ones."""
     waiting = (WAITING, PREEMPTED)
     return any(r.status in waiting for r in state.engine(cluster.prefill.name).requests)
 
 
 def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
-    """Whether somebody's wait may be over now: P's for D, or D's for a write that cannot come."""
+    """Whether a wait may end now: P's lease, or D's deadline for a write that cannot come."""
     name = transfer.request
     if transfer.phase == Phase.OFFERED:
         gone = (cluster.decode.name, name) in state.ended
@@ -85,7 +86,7 @@ def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
 
 
 def stimuli(cluster: Cluster, state: State, rules: Rules) -> Iterator[Event]:  # noqa: ARG001
-    """What may happen to transfers."""
+    """The possible events of transfers."""
     for transfer in state.transfers:
         name = transfer.request
         if transfer.phase in WRITING or (transfer.phase == Phase.RELEASING and transfer.remote):
@@ -97,7 +98,7 @@ def stimuli(cluster: Cluster, state: State, rules: Rules) -> Iterator[Event]:  #
 
 
 def transfer_failed(cluster: Cluster, state: State, name: str, rules: Rules) -> State:  # noqa: ARG001
-    """P's write has failed, and only P knows: it does not try again."""
+    """P's write failed. Only P knows this, and it does not retry."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in WRITING:
         raise NotAllowed(f"{name} has no write that could fail")
@@ -106,10 +107,10 @@ def transfer_failed(cluster: Cluster, state: State, name: str, rules: Rules) -> 
 
 
 def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> State:
-    """Whoever waits, waits no longer. A write that goes on holds P's blocks."""
+    """End a lease or a deadline. A write in progress keeps P's blocks."""
     transfer = state.transfer(name)
     if transfer is None or not may_expire(cluster, state, transfer):
-        raise NotAllowed(f"nobody's wait for {name} could be over")
+        raise NotAllowed(f"{name} has no lease or deadline that could end")
     writes = transfer.phase == Phase.READING
     if rules.frees_at_lease_end(writes):
         state = producer_done(cluster, state, name, rules)

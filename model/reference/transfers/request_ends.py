@@ -1,4 +1,5 @@
-"""A request ends on an engine: its blocks come free, or stay for who reads or still writes them.
+"""A request ends on an engine: its blocks are freed, or kept for a transfer that reads or writes
+them.
 
 Source: `NixlPullConnectorScheduler.request_finished`.
 """
@@ -17,8 +18,8 @@ from kvproof.model.state import ABORTED, LOADING, SENDING, VOID, Engine, Request
 def finish(
     cfg: config.Engine, state: State, request: Request, rules: Rules, keeps: bool = False
 ) -> State:
-    """A request has all its tokens. On P its blocks stay for D to read; on D they stay for the next
-    turn, where it `keeps` them."""
+    """A request has all its tokens. P keeps its blocks for D; D keeps them for the next turn if
+    `keeps` is set."""
     engine = state.engine(cfg.name)
     if cfg.has_connector:
         needed = in_flight.settled(engine, request, rules)
@@ -39,7 +40,7 @@ def finish(
             name = follow_up_turns.reverse_of(name)
         offer = Transfer(name, Phase.OFFERED, tokens, lists)
         early = state.transfer(name)
-        if early is not None and early.phase != Phase.AWAITED:  # D was first
+        if early is not None and early.phase != Phase.AWAITED:  # D registered first
             offer = early._replace(tokens=tokens, remote=lists)
         return state.with_engine(engine).with_transfer(name, offer)
     engine = in_flight.give_back(cfg, engine, request, rules).without(request.id)
@@ -47,7 +48,7 @@ def finish(
 
 
 def _tokens_to_offer(engine: Engine, request: Request, rules: Rules) -> int:
-    """Tokens of a finished request whose KV is offered."""
+    """The number of tokens of a finished request whose KV is offered."""
     settled = in_flight.settled(engine, request, rules)
     return int(rules.tokens_offered(request.computed, settled, len(request.tokens)))
 
@@ -55,8 +56,8 @@ def _tokens_to_offer(engine: Engine, request: Request, rules: Rules) -> int:
 def leave(
     cluster: config.Cluster, cfg: config.Engine, state: State, request: Request, rules: Rules
 ) -> State:
-    """A request ends before its time: by its user, or because its load failed. Into what it holds
-    a load still writes."""
+    """A request ends early: its user aborts it, or its load failed. While a load still writes to
+    its blocks, it keeps them."""
     engine = state.engine(cfg.name)
     if cfg.has_connector and request.status != LOADING:
         settled = in_flight.settled(engine, request, rules)
@@ -72,7 +73,7 @@ def leave(
 
 
 def producer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """The sender of a transfer needs its blocks no longer: they come free."""
+    """Free the sender's blocks of a transfer, which it no longer needs."""
     source, sent, _, _ = follow_up_turns.parties(cluster, name)
     engine = state.engine(source.name)
     request = engine.find(sent)

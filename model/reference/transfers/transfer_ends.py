@@ -1,5 +1,5 @@
-"""A transfer ends, whoever moves the blocks: all is there, the load has failed, or a worker reports
-what nobody waits for.
+"""The end of a transfer, for pull and push: all blocks are copied, the load has failed, or a worker
+sends a stray report.
 
 Sources: `Scheduler._update_from_kv_xfer_finished` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
@@ -24,12 +24,13 @@ from kvproof.model.state import (
 
 
 def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """Everything is read, or written; the sender may free. An aborted reader frees now."""
+    """All blocks are read or written; the sender may free its blocks. An aborted request of the
+    receiver frees its blocks now."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in before(TransferDone):
         raise NotAllowed(f"{name} has no transfer that could end")
     if not transfer.remote:
-        raise NotAllowed(f"{name} is not finished on P, which could not be notified")
+        raise NotAllowed(f"{name} is not finished on P, so P cannot be notified")
     if transfer.phase != Phase.RELEASING:
         p, _, d, taken = follow_up_turns.parties(cluster, name)
         sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
@@ -44,13 +45,14 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
 
 
 def _ended(state: State, transfer: Transfer) -> State:
-    """The state without a transfer. A reverse one is remembered: P asks once."""
+    """The state without a transfer. The record of a reverse transfer stays, because P requests it
+    only once."""
     left = follow_up_turns.over(transfer) if follow_up_turns.is_reverse(transfer.request) else None
     return state.with_transfer(transfer.request, left)
 
 
 def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
-    """The reader knows that nothing fills its blocks: they are let go, or filled by computing."""
+    """The receiver knows that its load failed: it frees the blocks, or fills them by computing."""
     _, _, sink, taken = follow_up_turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
@@ -62,8 +64,8 @@ def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) 
 
 
 def reported_before(state: State, engine: Engine, name: str) -> bool:
-    """Whether the end of a request's transfer on this engine was reported, or the request is gone:
-    nobody waits for another report."""
+    """Whether the end of a request's transfer on this engine was already reported, or the request
+    was removed, so that another report is stray."""
     request = engine.find(name)
     if request is None:
         return (engine.name, name) in state.ended
@@ -71,7 +73,7 @@ def reported_before(state: State, engine: Engine, name: str) -> bool:
 
 
 def stray_report(state: State, engine_name: str, name: str, rules: Rules) -> State:
-    """A report nobody waits for changes nothing."""
+    """Process a stray report, which changes nothing."""
     engine = state.engine(engine_name)
     if not reported_before(state, engine, name):
         raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
