@@ -35,7 +35,7 @@ for name, (examples, steps) in PROFILES.items():
 chosen = os.environ.get("KVPROOF_PROFILE", "dev")
 if chosen not in PROFILES:
     raise pytest.UsageError(
-        f"KVPROOF_PROFILE is {chosen!r}, which is no profile. Write one of {', '.join(PROFILES)}."
+        f"KVPROOF_PROFILE is {chosen!r}, which is no profile. Use one of {', '.join(PROFILES)}."
     )
 settings.load_profile(chosen)
 

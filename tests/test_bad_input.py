@@ -123,7 +123,7 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
         (cluster(retention=3), "Use a multiple of 2, or 0"),
         (cluster(retention=4), "only full attention"),
         (cluster(retention=0, store=True), "sparse retention and a store"),
-        ({"engines": []}, "none or share a name"),
+        ({"engines": []}, "none, or two have the same name"),
         ({"engines": [3]}, "named fields"),
         ({"name": "x"}, "field engines"),
         ([1], "field engines"),

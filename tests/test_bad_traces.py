@@ -56,7 +56,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
         (1, {"schema": True}, "no usable field schema"),
         (1, {"kind": "something"}, "does not say kind"),
         (1, {"config": None}, "no usable field config"),
-        (1, {"config": {"engines": []}}, "none or share a name"),
+        (1, {"config": {"engines": []}}, "none, or two have the same name"),
         (1, {"faults": "front_trim"}, "no usable field faults"),
         (1, {"faults": [3]}, "not a list of texts"),
         (1, {"seed": "0"}, "no usable field seed"),

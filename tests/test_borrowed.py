@@ -94,4 +94,4 @@ def test_another_vllm_is_imported_already(
     monkeypatch.setitem(sys.modules, "vllm", sys)
     command = [*COMMANDS[0], "--release", "0.33.0", "--cache", str(cache)]
     assert main(command) == 2
-    assert "a command line of its own" in capsys.readouterr().err
+    assert "a separate command for each release" in capsys.readouterr().err

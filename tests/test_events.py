@@ -40,7 +40,7 @@ SAID = {
     "pd-drafts": "Admit.taken",
     "pd-hitting": "Admit.hit",
     "pd-preempting": "Preempt.freed",
-    "pd-recomputing": "Adopt.freed",
+    "pd-recomputing": "FinishLoad.freed",
     "sessions": "Preempt.freed",
     "store": "Admit.taken",
     "partial": "Admit.hit",
@@ -283,7 +283,7 @@ def test_events_come_back_from_plain_data(preset: str) -> None:
 def test_lists_that_are_none_are_refused(written: object) -> None:
     choice = {"type": "Compute", "request": "r0", "tokens": 1, "taken": written}
     data = {"type": "Schedule", "engine": "E", "chose": [choice]}
-    with pytest.raises(UsageError, match=r"The field taken of a choice Compute is .*\. Write one"):
+    with pytest.raises(UsageError, match=r"The field taken of a choice Compute is .*\. Use one"):
         from_json(data)
 
 

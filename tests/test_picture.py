@@ -197,7 +197,7 @@ def test_too_many_states_are_refused(tmp_path: Path) -> None:
         check_size(tmp_path / name, PICTURE_STATES_MAX)
         with pytest.raises(UsageError, match=REFUSED) as refused:
             write(tmp_path / name, healthy("pd"))
-        assert "Write a smaller --config, or a name that ends in .graphml or .dot." in str(
+        assert "Use a smaller --config, or a name that ends in .graphml or .dot." in str(
             refused.value
         )
         assert not (tmp_path / name).exists()
@@ -276,11 +276,11 @@ def test_the_answer_is_given_though_drawing_fails(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_graph: Graph) -> str:
-        raise UsageError("No. Write another.")
+        raise UsageError("No. Use another.")
 
     monkeypatch.setitem(graph_file.FORMATS, ".svg", fails)
     code, out, err = run("--fault", "double_free", "--graph", "g.svg")
-    assert (code, err) == (2, "No. Write another.\n")
+    assert (code, err) == (2, "No. Use another.\n")
     assert "VIOLATED" in out
     assert len(list(Path("kvproof-traces").iterdir())) == 1
     assert not Path("g.svg").exists()

@@ -230,5 +230,5 @@ def test_parts_that_cannot_be_are_refused() -> None:
         Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "a", parts=("b",)),))
     with pytest.raises(UsageError, match="tokens of a part of r0 is 0"):
         Job("r0", "a", parts=("",))
-    with pytest.raises(UsageError, match=r"Write a list of prompts"):
+    with pytest.raises(UsageError, match=r"Use a list of prompts"):
         from_json({**to_json(SESSIONS), "jobs": [{"name": "r0", "prompt": "a", "parts": "b"}]})

@@ -115,12 +115,12 @@ def test_a_vllm_that_is_not_there_is_not_run(
     report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def installed() -> str:
-        raise UsageError("vLLM cannot be imported. Write another.")
+        raise UsageError("vLLM cannot be imported. Use another.")
 
     monkeypatch.setattr(availability, "installed", installed)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
     assert live_summary.main([str(report.add(times=30).path)]) == 3
-    assert "live: not run (vLLM cannot be imported. Write another." in capsys.readouterr().out
+    assert "live: not run (vLLM cannot be imported. Use another." in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_there")
@@ -135,7 +135,7 @@ def test_a_report_that_cannot_be_read_is_bad_usage(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "cannot be read" in captured.err
-    assert "Write pytest --junitxml=" in captured.err
+    assert "Use pytest --junitxml=" in captured.err
 
 
 def test_the_summary_does_not_import_vllm(report: Report) -> None:
