@@ -241,7 +241,7 @@ def test_the_finding_says_who_waits_and_what_goes_round() -> None:
     assert finding.invariant == EVENTUALLY.id
     assert finding.sentence == (
         "r0 on D (waiting), r1 on D (waiting) was submitted, "
-        "yet a fair run goes round for ever (Schedule(D): nothing)"
+        "yet a fair run repeats a cycle forever (Schedule(D): nothing)"
     )
     assert found == lasso(cluster, reached)
     assert no_progress(cluster, reached, []) is None

@@ -128,8 +128,8 @@ def test_first_bad_and_first_good() -> None:
     row = next(r for r in story_rows(releases) if r.name == story)
     versions = [r.version for r in releases]
     assert row.history(versions) == "bad from 0.2.0, good from 0.4.0"
-    assert row._replace(cells=row.cells[1:]).told(versions[1:]).startswith("bad from 0.2.0 or bef")
-    assert "not good since" in row._replace(cells=row.cells[:3]).told(versions[:3])
+    assert row._replace(cells=row.cells[1:]).history(versions[1:]).startswith("bad from 0.2.0 or ")
+    assert "not good since" in row._replace(cells=row.cells[:3]).history(versions[:3])
 
 
 def test_the_picture_shows_unknown_in_its_own_colour() -> None:

@@ -109,7 +109,7 @@ def test_a_wrong_action_has_no_invariant(claim: str, monkeypatch: pytest.MonkeyP
     [
         (lambda p: p["held"] >= 1, "at the start"),
         (lambda p: p["held"] == 0, "after move"),
-        (lambda p: p["free"] >= 0, "of the claim"),
+        (lambda p: p["free"] >= 0, "to imply the claim"),
     ],
 )
 def test_what_is_not_inductive_is_not_believed(
@@ -122,7 +122,7 @@ def test_what_is_not_inductive_is_not_believed(
     )
     found = discover("pool", "held_is_referenced", REFERENCE, {})
     assert (found.verdict, found.invariant) == (Verdict.UNKNOWN, ())
-    assert found.reason == f"what Spacer found is not so {where}"
+    assert found.reason == f"the invariant that Spacer found fails {where}"
 
 
 def test_what_a_walk_breaks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_what_a_walk_breaks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(spacer, "visited", lambda *_: iter([(sizes, broken)]))
     found = discover("pool", "pool_adds_up", REFERENCE, {})
     assert found.verdict is Verdict.UNKNOWN
-    assert found.reason.startswith("a walk breaks what Spacer found")
+    assert found.reason.startswith("a walk breaks the invariant that Spacer found")
 
 
 def test_a_run_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_run_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Posed, "leads", lambda *_: False)
     found = discover("pool", "held_is_referenced", rules, {})
     assert (found.verdict, found.run) == (Verdict.UNKNOWN, ())
-    assert "its run is none" in found.reason
+    assert "its answer is not a run" in found.reason
 
 
 def test_steps_that_are_none_do_not_lead() -> None:
@@ -169,8 +169,8 @@ def test_open_sizes_that_divide_and_a_time_limit_are_unknown() -> None:
         ("pol", "pool_adds_up", {}, "Use pool instead"),
         ("pool", "pool_adds_in", {}, "Use pool_adds_up instead"),
         ("pool", "pool_adds_up", {"totals": 1}, "Use total instead"),
-        ("pool", "pool_adds_up", {"total": 0}, "has no such sizes"),
-        ("mamba", "truncated_once", {"sends": 1, "connected": 0}, "has no such sizes"),
+        ("pool", "pool_adds_up", {"total": 0}, "does not allow these sizes"),
+        ("mamba", "truncated_once", {"sends": 1, "connected": 0}, "does not allow these sizes"),
     ],
 )
 def test_what_there_is_not_is_refused(

@@ -118,7 +118,7 @@ def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
     assert symmetry_differs(cluster, REFERENCE, ALL) is not None
 
 
-def test_unfolded_it_is_the_plain_graph_up_to_block_ids() -> None:
+def test_expanded_it_is_the_plain_graph_up_to_block_ids() -> None:
     cluster = CLUSTERS["pd-tight"]
     search = PackedSearch(cluster, REFERENCE, ALL, symmetric=True)
     while not search.over:

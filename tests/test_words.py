@@ -73,6 +73,8 @@ DONE = (
     "model/arithmetic",
     "model/faults",
     "model/spec",
+    "benchmarks",
+    "strategies",
     "tests/testdata",
 )
 """Folders whose words are right."""

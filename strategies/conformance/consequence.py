@@ -1,6 +1,6 @@
 """The consequence of a step that the spec does not allow: the first invariant that breaks after it.
 
-A guard states what a step must not do; an invariant states what a user would notice. If a guard is
+A guard states what a step must not do; an invariant states what a user would observe. If a guard is
 not met and every invariant still holds, the run continues for a few fair rounds to find the first
 invariant that breaks. If none breaks, there is no consequence to report.
 """

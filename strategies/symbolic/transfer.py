@@ -16,7 +16,7 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
 )
 def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
     """The first result is a fixed point: applying the rule again, any number of times, gives the
-    same result. P recognizes a shortened prompt because it is shorter than `asked`."""
+    same result. P recognizes a shortened prompt because it is shorter than the submitted prompt."""
     once = rules.prompt_after_truncation(asked, backoff, False)
     again = rules.prompt_after_truncation(once, backoff, once < asked)
     return Claim(again == once)
