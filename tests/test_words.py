@@ -55,7 +55,7 @@ NAMES = {
 tokens, Z3 finds a proof. They are wrong only as names, in backticks or before a value."""
 
 ALLOWED = (
-    r"stray[_ ]report\w*|StrayReport|pd-stray|`stray`",
+    r"stray[_ ]report\w*|StrayReport|pd-stray|`stray`|stray false",
     r"drawn (?:as|to)",
 )
 """Where a replaced word is right: as another term, or as the name of an event, a fault or a preset
@@ -68,12 +68,10 @@ DONE = (
     "findings",
     "gate",
     "invariants",
-    "live/contract",
-    "live/deviations",
-    "model/arithmetic",
-    "model/faults",
-    "model/spec",
     "benchmarks",
+    "live",
+    "model",
+    "reports",
     "strategies",
     "tests/testdata",
 )

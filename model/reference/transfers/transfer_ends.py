@@ -65,7 +65,7 @@ def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) 
 
 def reported_before(state: State, engine: Engine, name: str) -> bool:
     """Whether the end of a request's transfer on this engine was already reported, or the request
-    was removed, so that another report is stray."""
+    was removed, so that another report would be a stray report."""
     request = engine.find(name)
     if request is None:
         return (engine.name, name) in state.ended
