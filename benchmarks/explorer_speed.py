@@ -25,12 +25,12 @@ ALL = tuple(INVARIANTS.values())
 
 def plain(cluster: Cluster) -> int:
     """Search, and return the number of states."""
-    return len(search(cluster, REFERENCE, ALL, 10_000_000).states)
+    return len(search(cluster, ALL, 10_000_000, REFERENCE).states)
 
 
 def packed(cluster: Cluster) -> int:
     """Search with packed states, and return the number of states."""
-    run = PackedSearch(cluster, REFERENCE, ALL)
+    run = PackedSearch(cluster, ALL, REFERENCE)
     while not run.over:
         run.expand()
     return len(run.reached.packed)

@@ -34,7 +34,7 @@ def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) 
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
-    with running(maker.make, cluster) as machine:
+    with running(cluster, maker.make) as machine:
         changes = record(machine, outcome.events)
     trace = Trace(
         cluster=cluster,
@@ -57,7 +57,7 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":
         return outcome
-    with running(maker.search, outcome.cluster or setup.cluster) as machine:
+    with running(outcome.cluster or setup.cluster, maker.search) as machine:
         return dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
 
 

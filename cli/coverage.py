@@ -104,7 +104,7 @@ class _Search:
             self.traces.setdefault(name, []).append((cluster, known.trace))
         args = self.args
         try:
-            seen, outcome = random_steps(self.make, cluster, args.seed, args.examples, args.steps)
+            seen, outcome = random_steps(cluster, self.make, args.seed, args.examples, args.steps)
         except AdapterDrift as drift:
             self.outcomes.append(undriven(drift))
             return
@@ -119,7 +119,7 @@ class _Search:
                 if self.exercised[name]:
                     break
                 try:
-                    self.exercised.update(directed_steps(self.make, cluster, trace))
+                    self.exercised.update(directed_steps(cluster, self.make, trace))
                 except Violated as violated:
                     found = Outcome(Verdict.VIOLATED, {"examples": 1}, finding=violated.finding)
                     self.outcomes.append(found)

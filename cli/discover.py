@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.discover not in claimed():
         raise unknown("claim", args.discover, claimed())
     about = claimed()[args.discover]
-    found = discover(about.system, about.claim, rules, dict(args.size), args.timeout_s)
+    found = discover(about.system, about.claim, dict(args.size), rules, timeout_s=args.timeout_s)
     finding = Finding(about.id, (*found.run, f"this must be true: {about.name}"))
     outcome = Outcome(
         found.verdict,

@@ -85,7 +85,9 @@ def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bo
     """Raise UsageError if there are too many states to draw: a short search looks for them before
     the long one."""
     few = limits._replace(states=min(limits.states, graph_file.PICTURE_STATES_MAX))
-    _, reached = explored(setup.cluster, setup.rules, setup.invariants, few, symmetric=symmetric)
+    _, reached = explored(
+        setup.cluster, setup.invariants, few, rules=setup.rules, symmetric=symmetric
+    )
     graph_file.check_size(path, len(reached.packed))
 
 
@@ -94,7 +96,7 @@ def exhausted(
 ) -> tuple[Outcome, SearchGraph]:
     """The outcome of the search; UNKNOWN with the coverage so far if it was stopped."""
     with progress("exploring: {} states, {} to expand") as show:
-        return explored(setup.cluster, setup.rules, setup.invariants, limits, show, kept, symmetric)
+        return explored(setup.cluster, setup.invariants, limits, show, kept, symmetric, setup.rules)
 
 
 def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
@@ -119,7 +121,7 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     try:
         with progress("looking back: {} states, {} to expand") as show:
             found = point_of_no_return(
-                setup.cluster, setup.rules, invariants, outcome.events, AHEAD_MAX, show
+                setup.cluster, invariants, outcome.events, AHEAD_MAX, setup.rules, progress=show
             )
     except KeyboardInterrupt:
         return {}

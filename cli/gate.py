@@ -106,7 +106,7 @@ def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
     model = maker("model", setup.rules)
     searches: dict[str, Callable[[], tuple[Maker, Outcome]]] = {
         "explore": lambda: (model, _explored(setup, args)),
-        "prove": lambda: (model, proved(setup.rules, None, PROOF_TIMEOUT_S)[0]),
+        "prove": lambda: (model, proved(None, PROOF_TIMEOUT_S, setup.rules)[0]),
     }
     if not args.without_live:
         searches["sample live"] = lambda: _live(setup, args)

@@ -93,7 +93,7 @@ def undriven(drift: AdapterDrift) -> Outcome:
 
 
 @contextmanager
-def running(make: Callable[[Cluster], Machine], cluster: Cluster) -> Iterator[Machine]:
+def running(cluster: Cluster, make: Callable[[Cluster], Machine]) -> Iterator[Machine]:
     """A fresh machine, closed afterwards if it can be."""
     machine = make(cluster)
     try:

@@ -100,7 +100,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         outcomes = (
             exhausted(setup, Limits(args.states_max))[0],
             sampled(setup, maker("model", setup.rules), args),
-            proved(setup.rules, None, PROOF_TIMEOUT_S)[0],
+            proved(None, PROOF_TIMEOUT_S, setup.rules)[0],
         )
         yield Row(name, setup.cluster.name, outcomes)
         if any(outcome.reason == INTERRUPTED for outcome in outcomes):

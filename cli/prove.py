@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
     if args.discover is not None or args.size:
         return discover.run(args, rules)
     written = second_opinion.prepare(args, rules)
-    found, proofs = proved(rules, args.obligation or None, args.timeout_s)
-    found, opinions = second_opinion.opinions(args, rules, found, proofs)
+    found, proofs = proved(args.obligation or None, args.timeout_s, rules)
+    found, opinions = second_opinion.opinions(args, found, proofs, rules)
     if args.table is not None:
         write_new(args.table, table(proofs))
     runs = witness.run(args, proofs)
@@ -91,12 +91,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def proved(
-    rules: Rules, names: Sequence[str] | None, timeout_s: float
+    names: Sequence[str] | None, timeout_s: float, rules: Rules
 ) -> tuple[Outcome, list[Proof]]:
     """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
     try:
-        prove(rules, names, timeout_s, proofs.append)
+        prove(rules, names=names, timeout_s=timeout_s, progress=proofs.append)
     except KeyboardInterrupt:
         so_far = outcome(proofs)
         if so_far.verdict is Verdict.VIOLATED:

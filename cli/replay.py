@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     borrow(args.release, args.cache, live=args.machine == "live")
     chosen = maker(args.machine, rules)
     try:
-        with running(chosen.make, trace.cluster) as machine:
+        with running(trace.cluster, chosen.make) as machine:
             replayed = replay(machine, trace)
     except AdapterDrift as drift:
         replayed = Replayed(undriven(drift))

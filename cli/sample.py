@@ -59,8 +59,8 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     with progress("sampling: {} of {} episodes") as show:
         try:
             outcome = sample(
-                machine.search,
                 setup.cluster,
+                machine.search,
                 setup.invariants,
                 seed=args.seed,
                 examples=args.examples,

@@ -41,18 +41,18 @@ def prepare(args: argparse.Namespace, rules: Rules) -> int:
         solver_library()
     if args.certificates is None:
         return 0
-    return write_certificates(args.certificates, rules, args.obligation or None)
+    return write_certificates(args.certificates, rules, names=args.obligation or None)
 
 
 def opinions(
-    args: argparse.Namespace, rules: Rules, found: Outcome, proofs: Sequence[Proof]
+    args: argparse.Namespace, found: Outcome, proofs: Sequence[Proof], rules: Rules
 ) -> tuple[Outcome, dict[str, Checked]]:
     """The outcome with the results of cvc5, and these results by proof id; empty if they were not
     requested."""
     checked: list[Checked] = []
     if args.cross and found.reason != INTERRUPTED:
         try:
-            cross_check(proofs, rules, args.timeout_s, checked.append)
+            cross_check(proofs, rules, timeout_s=args.timeout_s, progress=checked.append)
         except KeyboardInterrupt:
             if found.verdict is not Verdict.VIOLATED:
                 found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)

@@ -64,7 +64,7 @@ class Surveyor:
         self.traces = traces
 
     def record(
-        self, kind: str, name: str, cluster: Cluster, run: Callable[[], Survey]
+        self, cluster: Cluster, kind: str, name: str, run: Callable[[], Survey]
     ) -> dict[str, Any]:
         """The result of one survey, or the reason why it could not be made."""
         record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
@@ -106,19 +106,19 @@ class Surveyor:
             cluster = replace(cluster, failures=0)
             without = ["failed loads"]
         record = self.record(
-            "sampled", name, cluster, lambda: sampled(self.make, cluster, seed, episodes, STEPS)
+            cluster, "sampled", name, lambda: sampled(cluster, self.make, seed, episodes, STEPS)
         )
         return record | {"without": without}
 
-    def follow(self, name: str, cluster: Cluster, events: Any, finding: Finding) -> dict[str, Any]:
+    def follow(self, cluster: Cluster, name: str, events: Any, finding: Finding) -> dict[str, Any]:
         """Replay the stimuli of a trace, and report whether they show its finding here."""
         found: list[Survey] = []
 
         def run() -> Survey:
-            found.append(followed(self.make, cluster, events))
+            found.append(followed(cluster, self.make, events))
             return found[-1]
 
-        record = self.record("followed", name, cluster, run)
+        record = self.record(cluster, "followed", name, run)
         shown = bool(found) and shows(found[-1], finding)
         return record | {"invariant": finding.invariant, "shown": shown}
 
@@ -126,7 +126,7 @@ class Surveyor:
         """The shortest run of the model with a fault that violates an invariant."""
         fault, finding = witness.fault, witness.finding
         name = f"{fault.name}/{finding.invariant}/{witness.cluster.name}"
-        return self.follow(name, witness.cluster, witness.events, finding) | {"fault": fault.name}
+        return self.follow(witness.cluster, name, witness.events, finding) | {"fault": fault.name}
 
 
 def _witnesses(folder: Path | None) -> Iterator[Witness]:
@@ -147,7 +147,7 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         trace = read(args.trace)
         if trace.finding is None:
             raise UsageError(f"{args.trace} has no finding. Use a trace with a finding.")
-        yield surveyor.follow(args.trace.name, trace.cluster, trace.events, trace.finding)
+        yield surveyor.follow(trace.cluster, args.trace.name, trace.events, trace.finding)
         return
     yield from (surveyor.witness(witness) for witness in _witnesses(args.witnesses))
     yield from (surveyor.sample(name, args.seed, args.episodes) for name in SAMPLED)

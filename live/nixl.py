@@ -21,10 +21,10 @@ Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 def worker(cfg: config.Engine) -> Any:
     """A worker of this engine that computes block lists and nothing else."""
-    return fitted(unstarted(first(WORKERS)), cfg)
+    return fitted(cfg, unstarted(first(WORKERS)))
 
 
-def fitted(made: Any, cfg: config.Engine) -> Any:
+def fitted(cfg: config.Engine, made: Any) -> Any:
     """The worker with the data of its engine's cache groups."""
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
@@ -47,7 +47,7 @@ def awaits(meta: Any) -> bool:
     return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
 
 
-def paired(decode: Any, prefill: config.Engine, local: Lists, remote: Lists) -> Pairs:
+def paired(prefill: config.Engine, decode: Any, local: Lists, remote: Lists) -> Pairs:
     """D's and P's kernel block lists after the real trimming.
 
     Raises AdapterDrift where the release has no rule for unequal kernel blocks per block.

@@ -34,7 +34,7 @@ class Node:
         self.cfg = cfg
         self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
         self.names = view.Names(cfg)
-        self.recorder = Recorder(cfg.name, self.scheduler, self._cached)
+        self.recorder = Recorder(self.scheduler, cfg.name, self._cached)
         self.worker = Worker(cfg)
         self.nixl = nixl_worker(cfg) if cfg.connected else None
         self.store = self.scheduler.connector if cfg.store else None
@@ -70,7 +70,7 @@ class Node:
     def go_on(self, job: config.Job) -> None:
         """Add the next part of a session, or the request that ends the session."""
         paused = self.engine.request(job.name)
-        part = sessions.next_part(job, paused)
+        part = sessions.next_part(paused, job)
         update = paused._replace(prompt=part or state.SAMPLED)
         last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part))
         self.arrived += 1
@@ -267,7 +267,7 @@ class Node:
     def refresh(self) -> None:
         """Read the scheduler again."""
         before = self.engine
-        after = view.engine(self.scheduler, self.names, before, self.known)
+        after = view.engine(self.scheduler, before, self.names, self.known)
         steps = tuple(shares for _, shares in self.queue)
         if self.cfg.overlaps:
             after = after._replace(steps=view.in_flight(self.scheduler, steps))

@@ -73,7 +73,7 @@ class Pull:
         local = nixl.as_lists(meta.local_block_ids)
         remote = nixl.as_lists(meta.remote.block_ids)
         source = follow_up_turns.parties(self.cluster, transfer.request).source
-        pairs = nixl.paired(node.nixl, source, local, remote)
+        pairs = nixl.paired(source, node.nixl, local, remote)
         return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
 
     def done(self, state: State, key: str) -> State:
@@ -82,7 +82,7 @@ class Pull:
         source, sent, sink, taken = follow_up_turns.parties(self.cluster, key)
         p, d = self.nodes[source.name], self.nodes[sink.name]
         if transfer is not None and transfer.phase == Phase.READING:
-            filled = memory.copy(p.engine, d.engine, p.cfg, d.cfg, transfer.pairs)
+            filled = memory.copy(p.cfg, d.cfg, p.engine, d.engine, transfer.pairs)
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
         turned = transfer if follow_up_turns.is_reverse(key) else None

@@ -76,7 +76,7 @@ class Push:
         p, d = self.prefill, self.decode
         for write in self._writes(name):
             if well:
-                sink = memory.copy(p.engine, d.engine, p.cfg, d.cfg, write.pairs)
+                sink = memory.copy(p.cfg, d.cfg, p.engine, d.engine, write.pairs)
                 d.worker.memory = sink.memory
                 d.engine = d.engine._replace(memory=sink.memory)
                 self.agents[1].received.append(write.message)
@@ -130,9 +130,9 @@ class Push:
             return Transfer(name, Phase.REGISTERED, 0, (), self.registered[name])
         if held is not None and held.status in (LOADING, ABORTED):
             return offered._replace(phase=Phase.ABANDONED)
-        return self._awaited(name, self.decode.engine)
+        return self._awaited(self.decode.engine, name)
 
-    def _awaited(self, name: str, decode: Engine) -> Transfer | None:
+    def _awaited(self, decode: Engine, name: str) -> Transfer | None:
         """The transfer of a request that D may still register."""
         if decode.find(name) is None:
             return None

@@ -103,7 +103,7 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
     )
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
 
-    made = fitted(unstarted(NixlPushConnectorWorker), cfg)
+    made = fitted(cfg, unstarted(NixlPushConnectorWorker))
     known = FakeSpace(
         remote_tp_size=1,
         remote_block_size=1,

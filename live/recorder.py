@@ -26,7 +26,7 @@ class Admitted:
 class Recorder:
     """Records the choices of one scheduler. `start` begins a step."""
 
-    def __init__(self, name: str, scheduler: Any, look: Callable[[], Any]) -> None:
+    def __init__(self, scheduler: Any, name: str, look: Callable[[], Any]) -> None:
         self.name = name
         self.scheduler = scheduler
         self.look = look

@@ -134,7 +134,7 @@ def text_of(live: Any, known: Request) -> str:
     return known.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
 
 
-def request(scheduler: Any, cfg: config.Engine, live: Any, known: Request) -> Request:
+def request(cfg: config.Engine, scheduler: Any, live: Any, known: Request) -> Request:
     """One request. `known` has what vLLM does not keep: the job, and the last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id
@@ -244,7 +244,7 @@ def with_placeholder_drafts(
 
 
 def engine(
-    scheduler: Any, names: Names, before: state.Engine, known: Mapping[str, Request]
+    scheduler: Any, before: state.Engine, names: Names, known: Mapping[str, Request]
 ) -> state.Engine:
     """The whole engine. Memory and the step in flight come from the adapter."""
     pool = scheduler.kv_cache_manager.block_pool
@@ -255,7 +255,7 @@ def engine(
         free=tuple(b.block_id for b in pool.free_block_queue.get_all_free_blocks()),
         cached=cached(scheduler, names),
         requests=tuple(
-            request(scheduler, names.cfg, r, known[r.request_id])
+            request(names.cfg, scheduler, r, known[r.request_id])
             for r in scheduler.requests.values()
         ),
         running=tuple(r.request_id for r in scheduler.running),

@@ -27,14 +27,14 @@ def remembered(cluster: config.Cluster, step: Step) -> Step:
         effects = effects._replace(admissions=tuple(looked_up))
     for old, new in zip(before.engines, state.engines, strict=True):
         if new is not old:
-            ghost = after(cluster, old, event, effects, new)
+            ghost = after(cluster, old, new, event, effects)
             if ghost != new.ghost:
                 state = state.with_engine(new._replace(ghost=ghost))
     return Step(before, event, effects, state)
 
 
 def after(
-    cluster: config.Cluster, before: Engine, event: Event, effects: Effects, after: Engine
+    cluster: config.Cluster, before: Engine, after: Engine, event: Event, effects: Effects
 ) -> Ghost:
     """The ghost state of an engine after an event, from its ghost state before the event."""
     cfg = cluster.engine(before.name)
@@ -44,7 +44,7 @@ def after(
     return Ghost(
         () if lost or cfg.name in effects.resets else _served(before, event if ours else None),
         _mirror(before, effects if ours else Effects()),
-        _shared(cfg, before, admitted, lost, after),
+        _shared(cfg, before, after, admitted, lost),
     )
 
 
@@ -89,9 +89,9 @@ def _mirror(before: Engine, effects: Effects) -> Keys:
 def _shared(
     cfg: config.Engine,
     before: Engine,
+    after: Engine,
     admitted: Sequence[Admission],
     lost: Sequence[tuple[Key, int]],
-    after: Engine,
 ) -> tuple[tuple[str, int], ...]:
     if not admitted and not lost and after.requests is before.requests:
         return before.ghost.shared

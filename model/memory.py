@@ -56,7 +56,7 @@ def _write_attention(
 
 
 def _write_next(
-    memory: Memory, group: int, size: int, request: Request, start: int, end: int, reach: int
+    request: Request, memory: Memory, group: int, size: int, start: int, end: int, reach: int
 ) -> None:
     """Write the drafter's KV for the last token of each block: the prefix that ends with the next
     token. The next token is known, or this step samples it; after `end` it is a draft token."""
@@ -75,11 +75,11 @@ def first_seen(at: int, window: int) -> int:
 
 
 def _read_attention(
+    request: Request,
     engine: str,
     memory: Memory,
     group: int,
     cfg: config.Group,
-    request: Request,
     start: int,
     end: int,
 ) -> Iterable[Read]:
@@ -157,7 +157,7 @@ def run(
                 tokens_written = request.tokens[:end].ljust(reach, DRAFT)
                 _write_attention(memory, index, size, table, tokens_written, start, reach)
                 if width(cfg, group) > size:
-                    _write_next(memory, index, size, request, start, end, reach)
+                    _write_next(request, memory, index, size, start, end, reach)
                 continue
             if start > 0:
                 at_computed = entry(table, (start - 1) // size)
@@ -170,7 +170,7 @@ def run(
             if group.attention:
                 start, end = request.computed - tokens, request.computed
                 reads.extend(
-                    _read_attention(engine.name, memory, index, group, request, start, end)
+                    _read_attention(request, engine.name, memory, index, group, start, end)
                 )
     for index, block, prefix in states:
         write(memory, block, index, 1, {0: prefix})
@@ -212,10 +212,10 @@ def copied(engine: Engine, pairs: Iterable[tuple[int, int]]) -> Engine:
 
 
 def copy(
-    source: Engine,
-    sink: Engine,
     source_cfg: config.Engine,
     sink_cfg: config.Engine,
+    source: Engine,
+    sink: Engine,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Engine:
     """Copy kernel blocks from the sender's memory to the receiver's, for each group and pair by

@@ -49,7 +49,7 @@ def graph_of(reached: StateGraph) -> Graph:
     at, last = 0, len(reached.events)
     path: set[tuple[int, int, str]] = set()
     nodes = [
-        Node(_label(str(index), state), depth, index == 0, termination.over(state), False)
+        Node(_label(state, str(index)), depth, index == 0, termination.over(state), False)
         for index, (state, depth) in enumerate(zip(reached.states, reached.depths, strict=True))
     ]
     edges = [(origin, target, describe(event)) for origin, target, event in reached.edges]
@@ -70,7 +70,7 @@ def graph_of(reached: StateGraph) -> Graph:
     return Graph(nodes, [Edge(*edge, edge in path) for edge in edges])
 
 
-def _label(number: str, state: State) -> str:
+def _label(state: State, number: str) -> str:
     """The number of a state, and its requests and transfers."""
     return "\n".join((number, *_who(state)))
 

@@ -50,14 +50,14 @@ def verdict_object(
         record["origin"] = known.origin if known else None
         record["severity"] = outcome.severity.words if outcome.severity else None
         record["reasons"] = list(finding.reasons) if finding else []
-        record["signature"] = _signature(outcome, cluster)
+        record["signature"] = _signature(cluster, outcome)
         record["trace"] = None if trace is None else str(trace)
         record["trace_length"] = len(outcome.events)
         record["leads_to"] = _leads_to(outcome.leads_to)
     return record
 
 
-def _signature(outcome: Outcome, cluster: Cluster | None) -> dict[str, str] | None:
+def _signature(cluster: Cluster | None, outcome: Outcome) -> dict[str, str] | None:
     where = outcome.cluster or cluster
     if outcome.finding is None or where is None or not outcome.events:
         return None

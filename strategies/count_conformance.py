@@ -29,7 +29,7 @@ def conformance_checks(rules: Rules) -> tuple[Invariant, ...]:
 
 def _check(project: Projection, rules: Rules) -> Invariant:
     def check(cluster: Cluster, step: Step) -> Iterable[Because]:
-        return (Because(reasons) for reasons in unmatched(project, cluster, rules, step))
+        return (Because(reasons) for reasons in unmatched(cluster, step, project, rules))
 
     return Invariant(
         id=CONFORMANCE,

@@ -66,7 +66,7 @@ def traffic(requests: int = 4) -> Cluster:
     return Cluster("incremental prompts", (engine,), jobs)
 
 
-def measure(name: str, origin: str, rules: Rules, cluster: Cluster) -> Remedy:
+def measure(cluster: Cluster, name: str, origin: str, rules: Rules) -> Remedy:
     """Run the traffic, one request after the other, and measure it."""
     machine = ModelMachine(cluster, rules)
     cached = rounds = held = 0
@@ -85,4 +85,4 @@ def measure(name: str, origin: str, rules: Rules, cluster: Cluster) -> Remedy:
 def table(requests: int = 4) -> list[Remedy]:
     """One row for each rule, all with the same traffic."""
     cluster = traffic(requests)
-    return [measure(name, origin, rules, cluster) for name, origin, rules in RULES]
+    return [measure(cluster, name, origin, rules) for name, origin, rules in RULES]

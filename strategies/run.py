@@ -18,8 +18,8 @@ class Violated(Exception):
 
     def __init__(
         self,
-        finding: Finding,
         cluster: Cluster,
+        finding: Finding,
         steps: tuple[Step, ...],
         others: tuple[Finding, ...] = (),
     ) -> None:
@@ -97,4 +97,4 @@ class Run:
             news = unexplained(self.steps[-1], findings)
         if news:
             first, *others = gravest(news)
-            raise Violated(first, self.machine.cluster, tuple(self.steps), tuple(others))
+            raise Violated(self.machine.cluster, first, tuple(self.steps), tuple(others))

@@ -38,6 +38,6 @@ def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
     for fault in faults:
         for cluster in map(cluster_named, fault.clusters):
             for name in broken_by(fault):
-                found = explore(cluster, rules_with([fault]), [check_named(name)])
+                found = explore(cluster, [check_named(name)], rules=rules_with([fault]))
                 if found.finding is not None:
                     yield Witness(fault, cluster, found.events, found.finding)

@@ -147,7 +147,7 @@ def step(
     jobs = jobs or tuple(Job(r.id, r.prompt, r.max_tokens) for r in requests)
     made = cluster(cfg, *jobs, **options)
     state = State((serving(*requests, **{"count": cfg.num_blocks} | fields),))
-    return SchedulerStep(made, rules, state, "E")
+    return SchedulerStep(made, state, "E", rules)
 
 
 def refused(work: SchedulerStep, choice: Choice, match: str) -> None:

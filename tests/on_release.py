@@ -55,7 +55,7 @@ def main(release: str, mistake: str, *clusters: str) -> None:
         MISTAKES[mistake]()
     asked = (*CHECKS.values(), *conformance_checks(known_rules()))
     for name in clusters:
-        outcome = sample(watched, cluster_named(name), asked, examples=EXAMPLES, shrink=False)
+        outcome = sample(cluster_named(name), watched, asked, examples=EXAMPLES, shrink=False)
         finding = outcome.finding and outcome.finding.invariant
         print(json.dumps({"cluster": name, "verdict": outcome.verdict.name, "finding": finding}))
 

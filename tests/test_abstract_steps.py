@@ -15,7 +15,7 @@ from kvproof.strategies.sampling.abstract_steps import abstract_steps
 def known(name: str) -> Counter[str]:
     cluster, seen = CLUSTERS[name], Counter[str]()
     search(
-        cluster, REFERENCE, (), 20_000, on_step=lambda s: seen.update(abstract_steps(cluster, s))
+        cluster, (), 20_000, REFERENCE, on_step=lambda s: seen.update(abstract_steps(cluster, s))
     )
     return seen
 

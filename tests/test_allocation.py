@@ -226,9 +226,13 @@ def test_blocks_behind_a_window_or_a_state_come_free_tail_first() -> None:
 
 def test_as_many_tokens_are_left_behind_as_are_said() -> None:
     held = held_by((1, 2, 3), (4, 5, 6), computed=6)
-    _, after = allocation.release_skipped(config(FULL, MAMBA), serving(held), held, REFERENCE, 3)
+    _, after = allocation.release_skipped(
+        config(FULL, MAMBA), serving(held), held, REFERENCE, computed=3
+    )
     assert after.tables == ((1, 2, 3), (NULL, 5, 6))
-    _, none = allocation.release_skipped(config(FULL, MAMBA), serving(held), held, REFERENCE, 0)
+    _, none = allocation.release_skipped(
+        config(FULL, MAMBA), serving(held), held, REFERENCE, computed=0
+    )
     assert none.tables == held.tables
 
 

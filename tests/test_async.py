@@ -35,7 +35,7 @@ def ways(state: State) -> set[str]:
 def test_the_presets_meet_all_that_can_happen_to_a_step_in_flight() -> None:
     seen = set()
     for name in OVERLAPPING:
-        for state in search(CLUSTERS[name], REFERENCE, [], 10_000).states:
+        for state in search(CLUSTERS[name], [], 10_000, REFERENCE).states:
             seen |= ways(state)
     assert seen == {LATE, VOID, "two steps", "blocks wait", "runs ahead"}
 
@@ -91,7 +91,7 @@ def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() ->
 
 
 def test_a_preempted_request_waits_for_its_late_token() -> None:
-    reached = search(CLUSTERS["hybrid-async"], REFERENCE, [], 10_000)
+    reached = search(CLUSTERS["hybrid-async"], [], 10_000, REFERENCE)
     late = [s.engines[0] for s in reached.states if LATE in ways(s)]
     assert late
     for engine in late:

@@ -72,7 +72,7 @@ def late(state: State) -> list[str]:
 
 def test_late_drafts_of_a_preempted_request_are_kept() -> None:
     cluster = CLUSTERS["async-drafts"].carrying(Job("r0", "abcd", 5), Job("r1", "abx", 2))
-    states = search(cluster, REFERENCE, [], 10_000).states
+    states = search(cluster, [], 10_000, REFERENCE).states
     state, name = next((s, name) for s in states for name in late(s))
     machine = ModelMachine(cluster)
     machine.state = state
@@ -92,7 +92,7 @@ def test_late_drafts_of_a_preempted_request_are_kept() -> None:
     ],
 )
 def test_mistakes_show_where_both_meet(fault: str, cluster: str) -> None:
-    outcome = explore(CLUSTERS[cluster], rules_with([FAULTS[fault]]))
+    outcome = explore(CLUSTERS[cluster], rules=rules_with([FAULTS[fault]]))
     assert outcome.verdict is Verdict.VIOLATED
 
 
@@ -125,7 +125,7 @@ def test_live_placeholders_that_stay_are_found(monkeypatch: pytest.MonkeyPatch) 
     def run() -> Any:
         finds = [INVARIANTS["placeholders_are_samples_in_flight"]]
         cluster = CLUSTERS["async-drafts"]
-        return sample(LiveMachine, cluster, finds, examples=15, use_jobs=True, shrink=False)
+        return sample(cluster, LiveMachine, finds, examples=15, use_jobs=True, shrink=False)
 
     assert run().verdict is Verdict.SAMPLED
     placeholders_of_rejected_drafts_stay(monkeypatch)

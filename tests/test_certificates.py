@@ -189,7 +189,7 @@ def test_certificates_are_written_and_nothing_is_overwritten(run: Any, tmp_path:
 
 def test_a_misspelt_id_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="truncated_twice"):
-        write_certificates(tmp_path / "new", REFERENCE, ["truncated_once", "truncated_twice"])
+        write_certificates(tmp_path / "new", REFERENCE, names=["truncated_once", "truncated_twice"])
     assert not (tmp_path / "new").exists()
 
 
@@ -211,7 +211,7 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
     )
     folder = tmp_path / "other"
     subprocess.run([sys.executable, "-c", code, str(folder), *reversed(names)], check=True)
-    write_certificates(tmp_path / "this", REFERENCE, names)
+    write_certificates(tmp_path / "this", REFERENCE, names=names)
     texts = [
         {path.name: path.read_text() for path in (tmp_path / which).iterdir()}
         for which in ("this", "other")

@@ -35,13 +35,13 @@ def counts_of(outcome: Outcome) -> dict[str, object]:
 
 def about(name: str = NAME, rules=REFERENCE):
     return checkpoint.scope(
-        CLUSTERS[name], rules, [i.id for i in (*ALL, *conformance_checks(rules))]
+        CLUSTERS[name], [i.id for i in (*ALL, *conformance_checks(rules))], rules
     )
 
 
 @pytest.mark.parametrize("after", [1, 7, 100, 353])
 def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
-    search = PackedSearch(CLUSTERS[NAME], REFERENCE, ALL)
+    search = PackedSearch(CLUSTERS[NAME], ALL, REFERENCE)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
@@ -56,9 +56,9 @@ def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
 def test_a_violation_is_found_after_the_break_as_before(states: int, tmp_path: Path) -> None:
     fault = FAULTS["full_hit_gives_up_load"]
     cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
-    cut = explore(cluster, rules, states_max=states, kept=Checkpoint(tmp_path / "c"))
-    whole = explore(cluster, rules)
-    again = explore(cluster, rules, kept=Checkpoint(tmp_path / "c", resume=True))
+    cut = explore(cluster, rules=rules, states_max=states, kept=Checkpoint(tmp_path / "c"))
+    whole = explore(cluster, rules=rules)
+    again = explore(cluster, rules=rules, kept=Checkpoint(tmp_path / "c", resume=True))
     assert cut.verdict is (Verdict.UNKNOWN if states < 96 else Verdict.VIOLATED)
     assert (again.finding, again.events) == (whole.finding, whole.events)
     assert counts_of(again) == counts_of(whole)
@@ -111,7 +111,7 @@ def test_a_limit_of_memory_cuts_and_keeps(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_search_is_refused(name: str, rules, tmp_path: Path) -> None:
     explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
     with pytest.raises(UsageError, match="of another search"):
-        explore(CLUSTERS[name], rules, kept=Checkpoint(tmp_path / "c", resume=True))
+        explore(CLUSTERS[name], rules=rules, kept=Checkpoint(tmp_path / "c", resume=True))
 
 
 class Mischief:

@@ -34,7 +34,7 @@ def unmet(fault: str, guard: str) -> tuple[Cluster, Rules, Outcome]:
     """A shortest run of a faulty model in which a guard is not met."""
     chosen = fault_named(fault)
     cluster, rules = cluster_named(chosen.cluster), rules_with([chosen])
-    outcome = explore(cluster, rules, [CHECKS[guard]])
+    outcome = explore(cluster, [CHECKS[guard]], rules=rules)
     assert outcome.finding is not None
     return cluster, rules, outcome
 
@@ -97,7 +97,7 @@ def test_a_request_that_never_finishes_is_told_at_once() -> None:
 def test_an_invariant_that_breaks_with_the_guard_is_told_with_it() -> None:
     chosen = fault_named("double_free")
     cluster, rules = cluster_named(chosen.cluster), rules_with([chosen])
-    outcome = explore(cluster, rules)
+    outcome = explore(cluster, rules=rules)
     found = leads_to(ModelMachine(cluster, rules), outcome.events)
     assert outcome.finding is not None
     assert found is not None

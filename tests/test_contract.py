@@ -135,7 +135,7 @@ def called_without() -> str:
     from kvproof.model.reference.default_rules import REFERENCE
 
     with pytest.raises(AdapterDrift) as raised:
-        compare(FUNCTIONS["tokens_skipped_by_state"], REFERENCE, ())
+        compare(FUNCTIONS["tokens_skipped_by_state"], (), REFERENCE)
     return str(raised.value)
 
 

@@ -108,7 +108,7 @@ def test_a_wrong_projection_of_transfers_turns_the_explorer_red(
 @pytest.mark.stateful
 def test_a_wrong_relation_turns_a_sampled_run_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
-    outcome = sample(ModelMachine, CLUSTERS["full"], examples=20)
+    outcome = sample(CLUSTERS["full"], ModelMachine, examples=20)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant == CONFORMANCE
@@ -135,7 +135,7 @@ def test_a_step_nobody_takes_is_outside() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
-    found = explore(CLUSTERS[FAULTS[fault].cluster], rules_with([FAULTS[fault]])).finding
+    found = explore(CLUSTERS[FAULTS[fault].cluster], rules=rules_with([FAULTS[fault]])).finding
     assert found is not None
     assert found.invariant != CONFORMANCE
 
@@ -147,7 +147,7 @@ def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
 def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
     each = FAULTS[fault]
     outcome = explore(
-        CLUSTERS[each.cluster], rules_with([each]), list(conformance_checks(REFERENCE))
+        CLUSTERS[each.cluster], list(conformance_checks(REFERENCE)), rules=rules_with([each])
     )
     assert outcome.finding is not None
     assert outcome.finding.invariant == CONFORMANCE

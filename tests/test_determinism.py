@@ -26,7 +26,7 @@ print(told(sampled(7)))
 
 def sampled(seed: int) -> Outcome:
     """One sampling run under the fault."""
-    return sample(lambda c: ModelMachine(c, RULES), CLUSTER, seed=seed, examples=20, steps=6)
+    return sample(CLUSTER, lambda c: ModelMachine(c, RULES), seed=seed, examples=20, steps=6)
 
 
 def told(outcome: Outcome) -> str:
@@ -45,7 +45,7 @@ def test_sampling_twenty_times_gives_one_trace() -> None:
 
 def test_another_seed_draws_other_runs() -> None:
     def coverage(seed: int) -> object:
-        return sample(ModelMachine, CLUSTER, invariants=(), seed=seed, examples=10).coverage
+        return sample(CLUSTER, ModelMachine, invariants=(), seed=seed, examples=10).coverage
 
     assert coverage(1) == coverage(1)
     assert len({repr(coverage(seed)) for seed in range(4)}) > 1
@@ -66,6 +66,6 @@ def test_sampling_does_not_depend_on_the_process() -> None:
 
 
 def test_exploring_twenty_times_gives_one_trace() -> None:
-    first = explore(CLUSTER, RULES)
+    first = explore(CLUSTER, rules=RULES)
     assert first.verdict is Verdict.VIOLATED
-    assert {told(explore(CLUSTER, RULES)) for _ in range(RUNS - 1)} == {told(first)}
+    assert {told(explore(CLUSTER, rules=RULES)) for _ in range(RUNS - 1)} == {told(first)}

@@ -68,8 +68,8 @@ def test_no_deviation_passes_for_a_mistake(name: str, monkeypatch: pytest.Monkey
     MISTAKES[name].patch(monkeypatch)
     for seed in range(SEEDS):
         outcome = sample(
-            watched,
             CLUSTERS[FAULTS[name].cluster],
+            watched,
             seed=seed,
             examples=60,
             use_jobs=True,

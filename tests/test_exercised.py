@@ -32,12 +32,12 @@ def test_few_states_show_all_steps_of_the_largest_preset() -> None:
 def test_a_known_step_has_a_run_that_takes_it() -> None:
     cluster = CLUSTERS["pd-aborting"]
     for name, known in known_steps(cluster).items():
-        assert name in directed_steps(ModelMachine, cluster, known.trace)
+        assert name in directed_steps(cluster, ModelMachine, known.trace)
 
 
 def test_an_aimed_run_stops_where_it_cannot_go_on() -> None:
     cluster = CLUSTERS["full"]
-    seen = directed_steps(ModelMachine, cluster, [Submit("E", "r0"), Abort("E", "r0")])
+    seen = directed_steps(cluster, ModelMachine, [Submit("E", "r0"), Abort("E", "r0")])
     assert seen == Counter(["Submit", "Submit on both: none to waiting"])
 
 
@@ -46,11 +46,11 @@ def test_an_aimed_run_is_checked() -> None:
     rules = rules_with([fault_named("double_free")])
     trace = known_steps(cluster)["Complete on both: running with blocks to none"].trace
     with pytest.raises(Violated):
-        directed_steps(lambda c: ModelMachine(c, rules), cluster, trace)
+        directed_steps(cluster, lambda c: ModelMachine(c, rules), trace)
 
 
 def test_random_steps_count_every_episode() -> None:
-    seen, outcome = random_steps(ModelMachine, CLUSTERS["full"], 0, 10, 20)
+    seen, outcome = random_steps(CLUSTERS["full"], ModelMachine, 0, 10, 20)
     assert outcome.coverage["examples"] == 10
     assert seen["Submit"] == outcome.coverage["events"]["Submit"]
 

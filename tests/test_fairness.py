@@ -142,14 +142,14 @@ def test_what_is_a_duty() -> None:
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_no_preset_has_a_lasso(name: str) -> None:
-    reached = search(CLUSTERS[name], REFERENCE, [], 100_000)
+    reached = search(CLUSTERS[name], [], 100_000, REFERENCE)
     assert not reached.cut
     assert lasso(CLUSTERS[name], reached) is None
 
 
 def found_in(cluster: Cluster, rules: Rules, states_max: int = 10_000) -> Lasso:
     """The lasso of a cluster, replayed: it leads to where somebody waits, and back to there."""
-    found = lasso(cluster, search(cluster, rules, [], states_max))
+    found = lasso(cluster, search(cluster, [], states_max, rules))
     assert found is not None
     machine = ModelMachine(cluster, rules)
     for event in found.prefix:
@@ -192,7 +192,7 @@ def out_of_reach(reached: Explored) -> bool:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
-    reached = search(cluster, rules_with([FAULTS[fault]]), [], 20_000)
+    reached = search(cluster, [], 20_000, rules_with([FAULTS[fault]]))
     assert not reached.cut
     if out_of_reach(reached):
         assert lasso(cluster, reached) is not None
@@ -202,7 +202,7 @@ def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
 def test_an_abort_is_no_excuse(name: str) -> None:
     """The user could end the wait by giving up; so the end can be reached, and never comes."""
     rules = rules_with([FAULTS["align_split_during_load"]])
-    assert not out_of_reach(search(CLUSTERS[name], rules, [], 10_000))
+    assert not out_of_reach(search(CLUSTERS[name], [], 10_000, rules))
     assert found_in(CLUSTERS[name], rules).kind == GOES_ROUND
 
 
@@ -227,14 +227,14 @@ def test_a_request_that_preempts_itself_for_ever() -> None:
 def test_preempting_until_a_read_ends_is_unfair() -> None:
     """P has no room while it sends; it preempts itself in vain, and D must read some day."""
     cluster = uncached("pd-full", Job("r0", "abcd"), Job("r1", "uvwxyz"))
-    reached = search(cluster, REFERENCE, [], 2_000)
+    reached = search(cluster, [], 2_000, REFERENCE)
     assert max(r.preemptions for s in reached.states for r in s.engines[0].requests) == 1
     assert lasso(cluster, reached) is None
 
 
 def test_the_finding_says_who_waits_and_what_goes_round() -> None:
     cluster = CLUSTERS["pd-tight"]
-    reached = search(cluster, rules_with([FAULTS["loads_take_the_last_blocks"]]), [], 10_000)
+    reached = search(cluster, [], 10_000, rules_with([FAULTS["loads_take_the_last_blocks"]]))
     answer = no_progress(cluster, reached, [EVENTUALLY])
     assert answer is not None
     finding, found = answer

@@ -37,7 +37,7 @@ def running(request: Request, remembered: Ghost = EMPTY) -> Engine:
 
 
 def served_after(before: Engine, after: Engine, event: Event) -> list[str]:
-    return [s.prompt for s in ghost.after(HERE, before, event, Effects(), after).served]
+    return [s.prompt for s in ghost.after(HERE, before, after, event, Effects()).served]
 
 
 def test_a_prompt_is_served_when_its_first_token_is_sampled() -> None:
@@ -80,21 +80,21 @@ def test_a_copy_that_is_left_is_no_reason_to_lose_a_prompt() -> None:
     before = running(request, Ghost((Served("abcd", 0),), (), (("r0", 2),)))
     before = before._replace(cached=((AB, (1, 3)), (ABCD, (2,))))
     after = before._replace(cached=FULL.cached)
-    assert ghost.after(HERE, before, Evict("E", 3), Effects(), after) == Ghost((), (), (("r0", 0),))
+    assert ghost.after(HERE, before, after, Evict("E", 3), Effects()) == Ghost((), (), (("r0", 0),))
 
 
 def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None:
     before = running(computing("abcd"), Ghost((), (), (("r0", 2),)))
     blocks = (*before.blocks[:2], *(Block(),) * 4)
     after = before._replace(cached=((AB, (1,)),), blocks=blocks)
-    lost = ghost.after(HERE, before, Evict("E", 2), Effects(), after)
+    lost = ghost.after(HERE, before, after, Evict("E", 2), Effects())
     assert lost.shared == (("r0", PREFIX_EVICTED),)
     assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
 
 
 def test_a_reset_clears_the_record_though_nothing_was_cached() -> None:
     idle, event = IDLE._replace(ghost=Ghost((Served("a", 0),))), ResetPrefixCache("E")
-    assert ghost.after(HERE, idle, event, Effects(resets=("E",)), idle) == EMPTY
+    assert ghost.after(HERE, idle, idle, event, Effects(resets=("E",))) == EMPTY
     assert served_after(idle, idle, event) == ["a"]  # it was refused
 
 
@@ -144,7 +144,7 @@ def test_a_listener_hears_its_own_engine() -> None:
     said = Effects(reports=(Cleared(), Stored(0, "", "ab", ("ab",))))
     engines = {name: IDLE._replace(name=name) for name in ("P", "D")}
     mirrors = {
-        name: ghost.after(cluster, engine, Schedule("P", ()), said, engine).mirror
+        name: ghost.after(cluster, engine, engine, Schedule("P", ()), said).mirror
         for name, engine in engines.items()
     }
     assert mirrors == {"P": (AB,), "D": ()}

@@ -48,7 +48,7 @@ def met(name: str, rules: Rules = REFERENCE) -> frozenset[str]:
             if goal.kind is type(step.event) and goal.seen(cluster, step, step.event):
                 found.add(goal.id)
 
-    assert not search(cluster, rules, [], 100_000, on_step=note).cut
+    assert not search(cluster, [], 100_000, rules, on_step=note).cut
     return frozenset(found)
 
 
@@ -119,7 +119,7 @@ def test_a_search_reports_only_possible_goals_as_missed() -> None:
 def test_a_goal_that_is_met_is_asked_for_no_more() -> None:
     cluster = CLUSTERS["window"]
     steps: list[Step] = []
-    search(cluster, REFERENCE, [], 10_000, on_step=steps.append)
+    search(cluster, [], 10_000, REFERENCE, on_step=steps.append)
     goals, found = OpenGoals(cluster), list[str]()
     for step in steps:
         for name in [*goals.met(step)]:
@@ -143,14 +143,14 @@ def test_a_hit_is_partial_or_full_by_what_leaves_a_token() -> None:
         assert ids == {"full_hit" if whole else "partial_hit" for whole in longest}
         seen.update(ids)
 
-    search(cluster, REFERENCE, [], 10_000, on_step=ask)
+    search(cluster, [], 10_000, REFERENCE, on_step=ask)
     assert seen == {"partial_hit", "full_hit"}
 
 
 def test_every_step_is_shown_once() -> None:
     events = []
     reached = search(
-        CLUSTERS["pd"], REFERENCE, [], 10_000, on_step=lambda step: events.append(step.event)
+        CLUSTERS["pd"], [], 10_000, REFERENCE, on_step=lambda step: events.append(step.event)
     )
     assert len(events) == reached.generated == len(reached.edges) + len(reached.self_loops)
     assert any(isinstance(event, Submit) for event in events)

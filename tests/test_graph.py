@@ -24,12 +24,12 @@ ALL = tuple(INVARIANTS.values())
 
 
 def healthy(name: str) -> Explored:
-    return search(CLUSTERS[name], REFERENCE, ALL, 10_000)
+    return search(CLUSTERS[name], ALL, 10_000, REFERENCE)
 
 
 def broken_by(name: str) -> Explored:
     fault = FAULTS[name]
-    return search(CLUSTERS[fault.cluster], rules_with([fault]), ALL, 10_000)
+    return search(CLUSTERS[fault.cluster], ALL, 10_000, rules_with([fault]))
 
 
 def stuck_by(name: str) -> Explored:

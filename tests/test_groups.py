@@ -159,7 +159,7 @@ def cached_positions(
     full attention."""
     cfg = config(full, group, **options)
     asked = request(prompt, shared_prefix_boundary=boundary)
-    return [p for p in range(8) if groups.worth_caching(cfg, group, p, asked, REFERENCE)]
+    return [p for p in range(8) if groups.worth_caching(cfg, asked, group, p, REFERENCE)]
 
 
 @pytest.mark.parametrize("retention", [None, 0])
@@ -202,7 +202,7 @@ def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part()
 def grown(
     cfg: Engine, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
 ) -> int:
-    return groups.grown(cfg, group, table, end, ahead, REFERENCE, fresh)
+    return groups.grown(cfg, group, table, end, ahead, REFERENCE, fresh=fresh)
 
 
 def test_attention_takes_what_its_tokens_lack() -> None:

@@ -48,7 +48,7 @@ def changed(value: Any) -> Iterator[Any]:
 def steps(cluster: Cluster) -> list[Step]:
     """Steps of the reference in the first states of a cluster."""
     taken: list[Step] = []
-    search(cluster, REFERENCE, [], STATES_MAX, on_step=taken.append)
+    search(cluster, [], STATES_MAX, REFERENCE, on_step=taken.append)
     return taken
 
 

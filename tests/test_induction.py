@@ -55,7 +55,7 @@ def with_action(system: System, name: str, change: Callable[[Any], Any]) -> Syst
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
-    return {p.id: p for p in prove(REFERENCE, list(claimed()))}
+    return {p.id: p for p in prove(REFERENCE, names=list(claimed()))}
 
 
 @pytest.mark.parametrize("name", list(claimed()))
@@ -68,7 +68,7 @@ def test_proved_of_the_spec(name: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     rules = rules_with([FAULTS[fault]])
-    proofs = prove(rules, list(claimed()))
+    proofs = prove(rules, names=list(claimed()))
     broken = {p.id: p for p in proofs if p.verdict is Verdict.VIOLATED}
     assert set(broken) == FAULTS[fault].all_refuted
     shaken = {claimed()[n].system for n in broken}
@@ -107,11 +107,11 @@ def test_a_planted_mistake_in_an_action_is_refuted(
     systems.cache_clear()
     try:
         step = Step(about.system, action)
-        (proof,) = prove_system.__wrapped__(about.system, (about,), REFERENCE, 10.0)
+        (proof,) = prove_system.__wrapped__(about.system, (about,), REFERENCE, timeout_s=10.0)
         assert proof.verdict is Verdict.VIOLATED, proof
         if proof.numbers:
             assert any(
-                s.broken_by(REFERENCE, about.claim, proof.numbers)
+                s.broken_by(about.claim, proof.numbers, REFERENCE)
                 for s in steps(about.system)
                 if set(s.variables) == set(proof.numbers)
             )
@@ -119,12 +119,12 @@ def test_a_planted_mistake_in_an_action_is_refuted(
         monkeypatch.undo()
         systems.cache_clear()
     if proof.numbers and set(step.variables) == set(proof.numbers):
-        assert not step.broken_by(REFERENCE, about.claim, proof.numbers)
+        assert not step.broken_by(about.claim, proof.numbers, REFERENCE)
 
 
 def test_a_counterexample_shows_both_states_and_a_run() -> None:
     rules = rules_with([FAULTS["truncation_without_guard"]])
-    (proof,) = prove(rules, ["mamba.truncated_once"])
+    (proof,) = prove(rules, names=["mamba.truncated_once"])
     told = proof.counterexample
     assert told is not None
     assert "prompt" in told.before
@@ -149,7 +149,7 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
     systems.cache_clear()
     try:
         about = claimed()["full.table_fits_its_tokens"]
-        (proof,) = prove_system.__wrapped__("full", (about,), REFERENCE, 10.0)
+        (proof,) = prove_system.__wrapped__("full", (about,), REFERENCE, timeout_s=10.0)
     finally:
         monkeypatch.undo()
         systems.cache_clear()
@@ -162,17 +162,17 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
 def test_what_stands_on_a_false_claim_is_not_proved() -> None:
     """P offers what D loads only because it truncates once: that is found, with its run."""
     rules = rules_with([FAULTS["truncation_without_guard"]])
-    (proof,) = prove(rules, ["full.delivered_is_counted"])
+    (proof,) = prove(rules, names=["full.delivered_is_counted"])
     assert proof.verdict is Verdict.VIOLATED
     assert proof.counterexample is not None
     assert proof.counterexample.run[-1].startswith("sample")
-    (other,) = prove(rules, ["full.table_fits_its_tokens"])
+    (other,) = prove(rules, names=["full.table_fits_its_tokens"])
     assert other.verdict is Verdict.PROVED
 
 
 def test_what_z3_gives_up_on_is_unknown() -> None:
     about = claimed()["window.table_fits_its_tokens"]
-    (proof,) = prove_system.__wrapped__("window", (about,), REFERENCE, 1e-6)
+    (proof,) = prove_system.__wrapped__("window", (about,), REFERENCE, timeout_s=1e-6)
     assert proof.verdict is Verdict.UNKNOWN
     assert "Z3 gave up" in proof.reason
 
@@ -181,7 +181,7 @@ def test_a_rule_z3_cannot_follow_is_unknown() -> None:
     rules = REFERENCE.with_rule(
         "needed_from_load", lambda loaded, prompt: loaded if loaded < prompt else prompt - 1
     )
-    (proof,) = prove(rules, ["window.null_is_not_needed"])
+    (proof,) = prove(rules, names=["window.null_is_not_needed"])
     assert proof.verdict is Verdict.UNKNOWN
 
 
@@ -202,7 +202,7 @@ def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.Monke
         lambda _name, _rules: {"pool_adds_up": (1, 2)},
     )
     about = claimed()["pool.pool_adds_up"]
-    (proof,) = prove_system.__wrapped__("pool", (about,), REFERENCE, 10.0)
+    (proof,) = prove_system.__wrapped__("pool", (about,), REFERENCE, timeout_s=10.0)
     assert proof.verdict is Verdict.UNKNOWN
     assert "a walk breaks it" in proof.reason
     assert walks.broken_claims("pool", REFERENCE) == {}

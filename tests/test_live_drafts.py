@@ -24,8 +24,8 @@ EXAMPLES = 15
 def run(name: str, invariants: list[str] | None, make: Callable[[Cluster], Machine]) -> Any:
     """Sample live vLLM over the traffic of the fault's preset."""
     return sample(
-        make,
         CLUSTERS[FAULTS[name].cluster],
+        make,
         None if invariants is None else [CHECKS[i] for i in invariants],
         examples=EXAMPLES,
         use_jobs=True,

@@ -50,8 +50,8 @@ def found(name: str, invariants: list[str] | None, make: Any) -> Outcome:
 def run(name: str, invariants: list[str] | None, make: Any, seed: int = 0) -> Outcome:
     """Sample live vLLM over the traffic of the fault's preset."""
     return sample(
-        make,
         CLUSTERS[FAULTS[name].cluster],
+        make,
         None if invariants is None else [INVARIANTS[i] for i in invariants],
         seed=seed,
         examples=60,

@@ -49,7 +49,7 @@ def compared(name: str, rules: Rules = REFERENCE, faults: Iterable[Fault] | None
     from kvproof.live.functions.registry import function_named
 
     known = [FAULTS[name] for name in KNOWN] if faults is None else faults
-    return compare(function_named(name), rules, known)
+    return compare(function_named(name), known, rules)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -208,7 +208,7 @@ def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
 
     function = Function("f", "vllm.f", lambda _rules, n: n, {"n": at_least(3)}, raising)
     with pytest.raises(ValueError, match="no") as raised:
-        compare(function, REFERENCE, ())
+        compare(function, (), REFERENCE)
     assert raised.value.__notes__ == ["vllm.f was called for {'n': 3}"]
 
 

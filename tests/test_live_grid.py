@@ -62,6 +62,6 @@ def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Clus
         return machines[-1]
 
     checks = (*CHECKS.values(), *conformance_checks(known_rules()))
-    check_machine(make, cluster, checks, examples=examples, shrink=False)
+    check_machine(cluster, make, checks, examples=examples, shrink=False)
     assert len(machines) >= examples
     assert sum(machine.judged for machine in machines) > 0

@@ -37,7 +37,7 @@ def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.Mon
     surveyor = Surveyor("0.0.0", Path())
     cluster = CLUSTERS["full"]
     record = surveyor.record(
-        "sampled", "full", cluster, lambda: sampled(LiveMachine, cluster, 0, 3, 10)
+        cluster, "sampled", "full", lambda: sampled(cluster, LiveMachine, 0, 3, 10)
     )
     assert "no attribute 'start'" in record["reason"]
     assert "broken" not in record

@@ -25,6 +25,6 @@ BESIDE: dict[str, dict[str, Any]] = {
 def test_sessions_satisfy_the_spec_beside(feature: str) -> None:
     engine = dataclasses.replace(ENGINE, **BESIDE[feature])
     cluster = Cluster(feature, (engine,), aborts=True, sessions=True)
-    outcome = sample(watched, cluster, seed=7, examples=10, steps=40)
+    outcome = sample(cluster, watched, seed=7, examples=10, steps=40)
     assert outcome.verdict is Verdict.SAMPLED, outcome.reason or outcome.finding
     assert outcome.coverage["events"]["Continue"] > 0

@@ -35,5 +35,5 @@ def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(name: str) ->
         return machines[-1]
 
     checks = (*CHECKS.values(), *conformance_checks(known_rules()))
-    check_machine(make, CLUSTERS[name], checks, max(settings().max_examples // SHARE, 5))
+    check_machine(CLUSTERS[name], make, checks, max(settings().max_examples // SHARE, 5))
     assert sum(machine.judged for machine in machines) > 0

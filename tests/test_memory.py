@@ -250,18 +250,18 @@ def test_a_transfer_fills_kernel_block_by_kernel_block() -> None:
     """P has two kernel blocks of 2 tokens to a block, D one: D's blocks 3 and 4 are P's block 1."""
     p = config(Group("full", 4), physical_per_logical=2)
     source = engine((0, ("a", "ab", "abc", "abcd")))
-    sink = memory.copy(source, engine(), p, config(FULL), [((3, 4), (2, 3))])
+    sink = memory.copy(p, config(FULL), source, engine(), [((3, 4), (2, 3))])
     assert sink.memory[3:5] == (Content(0, ("a", "ab")), Content(0, ("abc", "abcd")))
-    back = memory.copy(sink, engine(), config(FULL), p, [((2, 3), (3, 4))])
+    back = memory.copy(config(FULL), p, sink, engine(), [((2, 3), (3, 4))])
     assert back.memory[1] == source.memory[1]
 
 
 def test_a_transfer_fills_states_whole_and_what_is_missing_with_nothing() -> None:
     cfg = config(FULL, MAMBA)
     source = engine((1, ("abcd",)), (0, ("a", "ab")))
-    sink = memory.copy(source, engine(), cfg, cfg, [((), ()), ((5, 6), (1, 2))])
+    sink = memory.copy(cfg, cfg, source, engine(), [((), ()), ((5, 6), (1, 2))])
     assert sink.memory[5:7] == (Content(1, ("abcd",)), Content(1, ("",)))
-    sink = memory.copy(source, engine(), cfg, cfg, [((5,), (1,)), ((), ())])
+    sink = memory.copy(cfg, cfg, source, engine(), [((5,), (1,)), ((), ())])
     assert sink.memory[5] == Content(0, ("", ""))
 
 

@@ -36,7 +36,7 @@ def test_the_committed_table_is_what_is_proved() -> None:
 
 def test_a_refuted_claim_shows() -> None:
     rules = rules_with([FAULTS["window_of_loaded_tokens"]])
-    made = table(prove(rules, ["window.null_is_not_needed", "window_of_a_load_is_enough"]))
+    made = table(prove(rules, names=["window.null_is_not_needed", "window_of_a_load_is_enough"]))
     assert "VIOLATED: window.null_is_not_needed" in made
     assert "VIOLATED: window_of_a_load_is_enough" in made
     assert "PROVED |" not in made

@@ -25,16 +25,16 @@ SLOW = ("pd-evicting", "pd-default", "pd-remnant")
 
 @pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
 def test_packed_is_plain(name: str) -> None:
-    assert packed_differs(CLUSTERS[name], REFERENCE, ALL) is None
+    assert packed_differs(CLUSTERS[name], ALL, REFERENCE) is None
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_packed_finds_a_fault_as_plain_does(fault) -> None:
-    assert packed_differs(CLUSTERS[fault.cluster], rules_with([fault]), ALL) is None
+    assert packed_differs(CLUSTERS[fault.cluster], ALL, rules_with([fault])) is None
 
 
 def test_a_state_is_what_it_was_before_packing() -> None:
-    reached = search(CLUSTERS["pd-failing"], REFERENCE, [], 10_000)
+    reached = search(CLUSTERS["pd-failing"], [], 10_000, REFERENCE)
     collapse = Collapse(CLUSTERS["pd-failing"])
     packed = [collapse.pack(collapse.parts(state)) for state in reached.states]
     assert [collapse.state(collapse.unpack(p)) for p in packed] == reached.states
@@ -43,7 +43,7 @@ def test_a_state_is_what_it_was_before_packing() -> None:
 
 
 def test_equal_components_are_one_object() -> None:
-    reached = search(PD, REFERENCE, [], 10_000)
+    reached = search(PD, [], 10_000, REFERENCE)
     collapse = Collapse(PD)
     seen: dict[Engine, int] = {}
     for state in reached.states:
@@ -60,7 +60,7 @@ def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.M
         return number(self, component)
 
     monkeypatch.setattr(Collapse, "number", forgetful)
-    assert packed_differs(CLUSTERS["pd-hitting"], REFERENCE, []) is not None
+    assert packed_differs(CLUSTERS["pd-hitting"], [], REFERENCE) is not None
 
 
 def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
@@ -68,7 +68,7 @@ def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
 ) -> None:
     unpack = Collapse.unpack
     monkeypatch.setattr(Collapse, "unpack", lambda self, p: (0, *unpack(self, p)[1:]))
-    assert packed_differs(PD, REFERENCE, ALL) is not None
+    assert packed_differs(PD, ALL, REFERENCE) is not None
 
 
 def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.M
         return remembered[key]
 
     monkeypatch.setattr(LocalSteps, "_local", careless)
-    assert packed_differs(CLUSTERS["pd-failing"], REFERENCE, []) is not None
+    assert packed_differs(CLUSTERS["pd-failing"], [], REFERENCE) is not None
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
         return apply(cluster, state, event, rules)
 
     monkeypatch.setattr(model, "apply", curious)
-    packed = PackedSearch(PD, REFERENCE, ALL)
+    packed = PackedSearch(PD, ALL, REFERENCE)
     while not packed.over:
         packed.expand()
     assert set(packed.steps._known.values()) == {None}
-    assert packed_differs(PD, REFERENCE, ALL) is None
+    assert packed_differs(PD, ALL, REFERENCE) is None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.strategies.explorer.local_steps.KEPT_MAX", 10)
-    packed = PackedSearch(PD, REFERENCE, ALL)
+    packed = PackedSearch(PD, ALL, REFERENCE)
     while not packed.over:
         packed.expand()
         assert len(packed.steps._known) <= 10

@@ -71,9 +71,9 @@ def test_what_comes_after_a_load_may_be_filled_up() -> None:
 def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() -> None:
     fault = FAULTS["load_keeps_room_for_drafts"]
     cluster = CLUSTERS[fault.cluster]
-    assert explore(cluster, rules_with([fault])).finding.invariant == fault.breaks[0]
+    assert explore(cluster, rules=rules_with([fault])).finding.invariant == fault.breaks[0]
     wider = dataclasses.replace(cluster, engines=roomy(cluster))
-    assert explore(wider, rules_with([fault])).verdict is Verdict.EXHAUSTED
+    assert explore(wider, rules=rules_with([fault])).verdict is Verdict.EXHAUSTED
 
 
 def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:

@@ -38,12 +38,12 @@ REFUSED = "may have 150 states, and the graph has more"
 
 
 def healthy(name: str, states_max: int = 10_000) -> Explored:
-    return search(CLUSTERS[name], REFERENCE, ALL, states_max)
+    return search(CLUSTERS[name], ALL, states_max, REFERENCE)
 
 
 def broken_by(name: str) -> Explored:
     fault = FAULTS[name]
-    return search(CLUSTERS[fault.cluster], rules_with([fault]), ALL, 10_000)
+    return search(CLUSTERS[fault.cluster], ALL, 10_000, rules_with([fault]))
 
 
 def texts(drawn: str) -> list[str]:

@@ -120,7 +120,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], Rule
 def test_an_invariant_notices(planted: Planted, plant: Callable[[str, Any], Rules]) -> None:
     rules = plant(planted.name, planted.mistake)
     checks = [INVARIANTS[planted.breaks]]
-    found = explore(CLUSTERS[planted.cluster], rules, checks, states_max=2_000)
+    found = explore(CLUSTERS[planted.cluster], checks, rules=rules, states_max=2_000)
     assert found.verdict is Verdict.VIOLATED
     assert found.finding is not None
     assert found.finding.invariant == planted.breaks

@@ -41,13 +41,15 @@ def faulty(name: str) -> tuple[Cluster, Rules]:
 
 @cache
 def shortest(name: str) -> tuple[Event, ...]:
-    return explore(*faulty(name)).events
+    cluster, rules = faulty(name)
+    return explore(cluster, rules=rules).events
 
 
 def judged(
     name: str, events: Sequence[Event] = (), states_max: int = STATES_MAX
 ) -> PointOfNoReturn:
-    return point_of_no_return(*faulty(name), ALL, events or shortest(name), states_max)
+    cluster, rules = faulty(name)
+    return point_of_no_return(cluster, ALL, events or shortest(name), states_max, rules)
 
 
 BY_HAND = {
@@ -160,7 +162,7 @@ def test_the_end_asks_for_every_job() -> None:
 def test_requests_that_can_still_end() -> None:
     cluster = CLUSTERS["full"]
     events = (Submit("E", "r0"), Schedule("E"), Complete("E"))
-    answer = point_of_no_return(cluster, REFERENCE, ALL, events, STATES_MAX)
+    answer = point_of_no_return(cluster, ALL, events, STATES_MAX, REFERENCE)
     assert (answer.event, answer.unknown, answer.irrelevant) == (None, "", ())
     assert answer.sentence == (
         "All requests could still end without a violation after the last event."
@@ -173,7 +175,7 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "decode_loads_whole_prompt"
     cluster, rules = faulty(name)
     point_of_no_return(
-        cluster, rules, ALL, shortest(name), STATES_MAX, lambda *seen: told.append(seen)
+        cluster, ALL, shortest(name), STATES_MAX, rules, progress=lambda *seen: told.append(seen)
     )
     assert len(told) > 2
     assert [seen for seen, _ in told] == [10 * n for n in range(1, len(told) + 1)]

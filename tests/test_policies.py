@@ -28,7 +28,7 @@ def driven(name: str) -> tuple[Outcome, Counter[str]]:
         return watched(cluster, policy=policy)
 
     cluster = (dict(CLUSTERS) | ROOMY)[name]
-    return sample(make, cluster, examples=EXAMPLES, steps=30, shrink=False), policy
+    return sample(cluster, make, examples=EXAMPLES, steps=30, shrink=False), policy
 
 
 @functools.cache

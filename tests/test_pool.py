@@ -165,23 +165,23 @@ def test_a_key_of_equal_length_is_kept_beside() -> None:
 
 def test_a_full_block_is_cached_once() -> None:
     cfg, engine = config(), pool_of(4)
-    engine = pool.cache_block(cfg, MAMBA, engine, AB, 1, REFERENCE)
+    engine = pool.cache_block(cfg, engine, MAMBA, AB, 1, REFERENCE)
     assert engine.blocks_for(AB) == (1,)
     assert not engine.dead
-    again = pool.cache_block(cfg, MAMBA, engine, AB, 1, REFERENCE)
+    again = pool.cache_block(cfg, engine, MAMBA, AB, 1, REFERENCE)
     assert again == engine._replace(dead="block 1 is to be hashed twice")
 
 
 def test_nothing_is_cached_in_the_null_block() -> None:
     engine = pool_of(4)
-    assert pool.cache_block(config(), MAMBA, engine, AB, NULL, REFERENCE) is engine
+    assert pool.cache_block(config(), engine, MAMBA, AB, NULL, REFERENCE) is engine
 
 
 def test_a_cached_block_gets_a_longer_key_only_where_hits_end_inside_blocks() -> None:
     begun = pool_of(4, cached={A: 1})
     inside = config(FULL, MAMBA, match_unit=1)
-    assert pool.cache_block(config(), MAMBA, begun, AB, 1, REFERENCE) is begun
-    assert pool.cache_block(inside, MAMBA, begun, AB, 1, REFERENCE).blocks[1].keys == (AB,)
+    assert pool.cache_block(config(), begun, MAMBA, AB, 1, REFERENCE) is begun
+    assert pool.cache_block(inside, begun, MAMBA, AB, 1, REFERENCE).blocks[1].keys == (AB,)
 
 
 def test_what_was_cached_since_a_step_began_can_be_taken_back() -> None:

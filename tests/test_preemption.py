@@ -109,7 +109,7 @@ def test_blocks_that_would_not_come_free_now_are_no_help() -> None:
     state = both(on_prefill("abcdef", (1, 2), status="running", computed=4))
     engine = state.engine("P")
     engine = engine._replace(free=(), steps=((Flight("r0", 1, True),),))
-    work = SchedulerStep(cluster, REFERENCE, state.with_engine(engine), "P")
+    work = SchedulerStep(cluster, state.with_engine(engine), "P", REFERENCE)
     refused(work, Preempt("r0", "r0"), "a step in flight still uses its blocks")
 
 

@@ -27,7 +27,7 @@ TRIMMING = ("trim_equal_positions", "trim_covers_both", "trim_equal_tokens")
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
-    return {p.id: p for p in prove(REFERENCE, list(OBLIGATIONS))}
+    return {p.id: p for p in prove(REFERENCE, names=list(OBLIGATIONS))}
 
 
 @pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
@@ -39,16 +39,16 @@ def test_proved_of_the_spec(each: Obligation) -> None:
 def assert_really_broken(each: Obligation, rules: Rules, proof: Proof) -> None:
     assert proof.verdict is Verdict.VIOLATED, proof
     assert set(proof.numbers) == set(each.for_all)
-    claim = each.on(rules, proof.numbers)
+    claim = each.on(proof.numbers, rules)
     assert (claim.given, claim.holds) == (True, False)
 
 
 @pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
 def test_refuted_by_its_fault(each: Obligation) -> None:
     rules = rules_with([fault_named(each.killed_by)])
-    (proof,) = prove(rules, [each.id])
+    (proof,) = prove(rules, names=[each.id])
     assert_really_broken(each, rules, proof)
-    assert each.on(REFERENCE, proof.numbers) == Claim(holds=True, given=True)
+    assert each.on(proof.numbers, REFERENCE) == Claim(holds=True, given=True)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_refuted_by_its_fault(each: Obligation) -> None:
     ],
 )
 def test_a_fault_refutes_these_and_no_others(fault: str, refuted: set[str]) -> None:
-    proofs = prove(rules_with([FAULTS[fault]]), list(OBLIGATIONS))
+    proofs = prove(rules_with([FAULTS[fault]]), names=list(OBLIGATIONS))
     assert {p.id for p in proofs if p.verdict is Verdict.VIOLATED} == refuted
     assert {p.id for p in proofs if p.verdict is Verdict.PROVED} == set(OBLIGATIONS) - refuted
 
 
 def test_the_smallest_lost_token() -> None:
     rules = rules_with([FAULTS["truncation_without_guard"]])
-    proofs = prove(rules, ["truncated_once"])
+    proofs = prove(rules, names=["truncated_once"])
     assert proofs[0].numbers == {"asked": 3, "backoff": 1}
     found = outcome(proofs)
     assert (found.verdict, found.verdict.exit_code) == (Verdict.VIOLATED, 1)
@@ -94,7 +94,7 @@ def test_the_smallest_lost_token() -> None:
 
 def test_same_question_same_numbers() -> None:
     rules = rules_with([FAULTS["last_zero_blocks_yield_all"]])
-    numbers = [[p.numbers for p in prove(rules, list(OBLIGATIONS))] for _ in range(2)]
+    numbers = [[p.numbers for p in prove(rules, names=list(OBLIGATIONS))] for _ in range(2)]
     assert numbers[0] == numbers[1]
 
 
@@ -113,7 +113,7 @@ def _comparing(prompt: Num, backoff: Num) -> Num:
 )
 def test_a_rule_that_z3_cannot_follow_is_unknown(rule: Callable[..., Num], why: str) -> None:
     rules = REFERENCE.with_rule("tokens_loaded_by_decode", rule)
-    proofs = prove(rules, ["delivered_is_counted"])
+    proofs = prove(rules, names=["delivered_is_counted"])
     assert proofs[0].verdict is Verdict.UNKNOWN
     assert why in proofs[0].reason
     assert outcome(proofs).verdict.exit_code == 3
@@ -160,14 +160,14 @@ def test_the_worst_verdict_counts() -> None:
 
 def test_progress_hears_of_each_proof() -> None:
     heard: list[Proof] = []
-    proofs = prove(REFERENCE, ["truncated_once", "trim_covers_both"], progress=heard.append)
+    proofs = prove(REFERENCE, names=["truncated_once", "trim_covers_both"], progress=heard.append)
     assert heard == proofs
     assert [p.id for p in heard] == ["truncated_once", "trim_covers_both"]
 
 
 def test_a_misspelt_id_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"truncated_twice.*Use truncated_once instead"):
-        prove(REFERENCE, ["truncated_twice"])
+        prove(REFERENCE, names=["truncated_twice"])
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])

@@ -51,7 +51,7 @@ def test_a_block_of_d_that_begins_inside_one_of_p_is_refused(prefill: int, decod
 def test_what_is_modelled_breaks_nothing(prefill: int, decode: int, window: int) -> None:
     for tokens in range(2, len(PROMPT) + 1):
         cluster = pair(prefill, decode, *beside(window), tokens=tokens)
-        found = explore(cluster, REFERENCE, tuple(INVARIANTS.values()), 2_000)
+        found = explore(cluster, tuple(INVARIANTS.values()), 2_000, rules=REFERENCE)
         assert found.verdict is Verdict.EXHAUSTED, (tokens, found.finding)
 
 
@@ -63,7 +63,9 @@ def test_what_is_refused_would_pair_the_null_block(
     monkeypatch.setattr(Cluster, "checks", ())
     null = (INVARIANTS["null_block_is_nobody"],)
     verdicts = {
-        explore(pair(prefill, decode, *beside(window), tokens=n), REFERENCE, null, 2_000).verdict
+        explore(
+            pair(prefill, decode, *beside(window), tokens=n), null, 2_000, rules=REFERENCE
+        ).verdict
         for window in WINDOWS
         for n in range(2, len(PROMPT) + 1)
     }

@@ -152,8 +152,8 @@ def test_a_survey_finds_in_the_model_what_the_fault_does_and_nothing_without_it(
 
     for witness in witnesses(FAULTS[name] for name in ("front_trim", "align_split_during_load")):
         make = functools.partial(ModelMachine, rules=rules_with([witness.fault]))
-        faulty = followed(make, witness.cluster, witness.events)
-        right = followed(ModelMachine, witness.cluster, witness.events)
+        faulty = followed(witness.cluster, make, witness.events)
+        right = followed(witness.cluster, ModelMachine, witness.events)
         assert shows(faulty, witness.finding), witness
         assert not right.broken
         assert right.died == 0
@@ -164,7 +164,7 @@ def test_a_survey_goes_on_after_a_violation() -> None:
     from kvproof.model.machine import ModelMachine
 
     rules = rules_with([FAULTS["front_trim"]])
-    survey = sampled(lambda c: ModelMachine(c, rules), CLUSTERS["pd-full"], 0, 15, 20)
+    survey = sampled(CLUSTERS["pd-full"], lambda c: ModelMachine(c, rules), 0, 15, 20)
     assert set(FAULTS["front_trim"].breaks) <= set(survey.broken)
     assert survey.runs >= 15
 

@@ -33,7 +33,7 @@ def trace_of(fault: str) -> Trace:
     chosen = fault_named(fault)
     rules = rules_with([chosen])
     cluster = cluster_named(chosen.cluster)
-    outcome = explore(cluster, rules)
+    outcome = explore(cluster, rules=rules)
     changes = record(ModelMachine(cluster, rules), outcome.events)
     return Trace(cluster, outcome.events, changes, outcome.finding, (fault,), seed=7)
 

@@ -54,7 +54,7 @@ def test_an_invariant_or_a_guard_that_a_mistake_breaks(
     with monkeypatch.context() as patch:
         MISTAKES["untouched_hits"].patch(patch)
         cluster = CLUSTERS[FAULTS["untouched_hits"].cluster]
-        found = sample(watched, cluster, checks, examples=60, shrink=False)
+        found = sample(cluster, watched, checks, examples=60, shrink=False)
         assert found.finding is not None
         path = kept(tmp_path, "live", found)
         assert replays(path)[0] == 1
@@ -85,7 +85,7 @@ def test_a_step_that_the_proofs_do_not_know(
     with monkeypatch.context() as patch:
         patch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
         relation._reaches.cache_clear()
-        found = sample(ModelMachine, CLUSTERS["full"], examples=20)
+        found = sample(CLUSTERS["full"], ModelMachine, examples=20)
         assert found.finding is not None
         assert found.finding.invariant == CONFORMANCE
         path = kept(tmp_path, "model", found)

@@ -74,7 +74,9 @@ def test_no_draft_is_told() -> None:
 
 
 def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
-    outcome = explore(CLUSTERS["pd-events"], rules_with([FAULTS["removal_of_one_copy_reported"]]))
+    outcome = explore(
+        CLUSTERS["pd-events"], rules=rules_with([FAULTS["removal_of_one_copy_reported"]])
+    )
     assert outcome.finding is not None
     assert outcome.finding.invariant == "events_replay_to_the_cache"
 
@@ -87,4 +89,4 @@ def test_a_prompt_of_embeddings_cannot_be_told() -> None:
 
 @pytest.mark.exhaustive
 def test_names_make_no_difference_to_a_mirror() -> None:
-    assert not symmetry_differs(CLUSTERS["events"], REFERENCE, list(INVARIANTS.values()))
+    assert not symmetry_differs(CLUSTERS["events"], list(INVARIANTS.values()), REFERENCE)

@@ -28,7 +28,7 @@ from tests.by_hand import (
 
 def decoding(asked: Request, *transfers: Transfer, **options: Any) -> SchedulerStep:
     cluster = pair(FULL, **options)
-    return SchedulerStep(cluster, REFERENCE, both(None, asked, *transfers), "D")
+    return SchedulerStep(cluster, both(None, asked, *transfers), "D", REFERENCE)
 
 
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
@@ -61,7 +61,7 @@ def test_a_load_that_has_no_room_is_refused() -> None:
 
 def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
     cluster = pair(FULL, MAMBA)
-    work = SchedulerStep(cluster, REFERENCE, both(on_prefill("abcd", preemptions=1)), "P")
+    work = SchedulerStep(cluster, both(on_prefill("abcd", preemptions=1)), "P", REFERENCE)
     take_choice(work, Admit("r0", 0, 0))
     assert work.engine.request("r0").prompt == "abc"
 

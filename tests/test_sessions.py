@@ -167,15 +167,15 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
 
 @pytest.mark.parametrize("fault", ["running_state_freed", "window_freed_too_soon"])
 def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
-    found = explore(CLUSTERS["sessions-hybrid"], rules_with([FAULTS[fault]])).finding
+    found = explore(CLUSTERS["sessions-hybrid"], rules=rules_with([FAULTS[fault]])).finding
     assert found.invariant in FAULTS[fault].breaks
 
 
 @pytest.mark.parametrize("name", ["waiting_sessions_hold_on"])
 def test_random_traffic_finds_the_stall(name: str) -> None:
     outcome = sample(
-        lambda cluster: ModelMachine(cluster, rules_with([FAULTS[name]])),
         SESSIONS,
+        lambda cluster: ModelMachine(cluster, rules_with([FAULTS[name]])),
         [INVARIANTS["every_request_can_finish"]],
         examples=200,
         shrink=False,

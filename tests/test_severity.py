@@ -99,7 +99,7 @@ def test_a_finding_fails_from_its_severity_on(fail_on: Severity) -> None:
 def test_a_run_ends_with_the_gravest_and_carries_the_others() -> None:
     fault = FAULTS["untouched_hits"]
     machine = ModelMachine(CLUSTERS[fault.cluster], rules_with([fault]))
-    explored = explore(CLUSTERS[fault.cluster], rules_with([fault]))
+    explored = explore(CLUSTERS[fault.cluster], rules=rules_with([fault]))
     # Asked in the wrong order, and told in the right one.
     run = Run(machine, reversed(INVARIANTS.values()))
     *before, last = explored.events
@@ -147,7 +147,7 @@ def test_a_sample_is_judged_alike(as_json: Any) -> None:
 
 def test_a_lesser_finding_hides_no_graver_one(as_json: Any) -> None:
     chosen = fault_named(BOTH[1])
-    first = explore(CLUSTERS[chosen.cluster], rules_with([chosen]))
+    first = explore(CLUSTERS[chosen.cluster], rules=rules_with([chosen]))
     assert first.severity is Severity.BOOKKEEPING
     code, record = as_json("explore", *BOTH)
     assert (code, record["severity"]) == (1, "crash")

@@ -37,7 +37,7 @@ POOL = {
 @pytest.mark.parametrize("claim", POOL)
 def test_the_invariant_of_a_pool_of_any_size(claim: str) -> None:
     """`held_is_referenced` is found from itself alone, and says the same."""
-    found = discover("pool", claim, REFERENCE, {})
+    found = discover("pool", claim, {}, REFERENCE)
     assert (found.verdict, found.invariant) == (Verdict.PROVED, POOL[claim])
     assert found.walked > 100
 
@@ -53,7 +53,7 @@ def test_the_invariant_of_a_pool_of_any_size(claim: str) -> None:
     ],
 )
 def test_more_is_found_than_was_given(system: str, claim: str, fixed: dict[str, int]) -> None:
-    found = discover(system, claim, REFERENCE, fixed, 60.0)
+    found = discover(system, claim, fixed, REFERENCE, timeout_s=60.0)
     assert (found.verdict, found.reason) == (Verdict.PROVED, "")
     assert found.invariant
     assert found.walked > 100
@@ -61,7 +61,7 @@ def test_more_is_found_than_was_given(system: str, claim: str, fixed: dict[str, 
 
 
 def test_the_state_is_there_because_tables_reach_their_tokens() -> None:
-    found = discover("mamba", "state_is_there", REFERENCE, TABLE, 60.0)
+    found = discover("mamba", "state_is_there", TABLE, REFERENCE, timeout_s=60.0)
     assert any("length" in line and "computed" in line for line in found.invariant)
 
 
@@ -74,7 +74,7 @@ def test_the_state_is_there_because_tables_reach_their_tokens() -> None:
     ],
 )
 def test_a_fault_gives_a_run(fault: str, system: str, claim: str, fixed: dict[str, int]) -> None:
-    found = discover(system, claim, rules_with([FAULTS[fault]]), fixed, 60.0)
+    found = discover(system, claim, fixed, rules_with([FAULTS[fault]]), timeout_s=60.0)
     assert (found.verdict, found.invariant) == (Verdict.VIOLATED, ())
     assert len(found.run) > 1
 
@@ -96,7 +96,7 @@ def test_a_wrong_action_has_no_invariant(claim: str, monkeypatch: pytest.MonkeyP
     planted(monkeypatch, lambda p: p._replace(free=p.free + 1, references=p.references + 1))
     systems.cache_clear()
     try:
-        found = discover("pool", claim, REFERENCE, {})
+        found = discover("pool", claim, {}, REFERENCE)
     finally:
         monkeypatch.undo()
         systems.cache_clear()
@@ -120,7 +120,7 @@ def test_what_is_not_inductive_is_not_believed(
         "_invariant",
         lambda posed, _: told({str(v): v for v in posed.variables}),
     )
-    found = discover("pool", "held_is_referenced", REFERENCE, {})
+    found = discover("pool", "held_is_referenced", {}, REFERENCE)
     assert (found.verdict, found.invariant) == (Verdict.UNKNOWN, ())
     assert found.reason == f"the invariant that Spacer found fails {where}"
 
@@ -130,7 +130,7 @@ def test_what_a_walk_breaks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> 
     sizes = system.parameters(3)
     broken = system.initial(sizes)._replace(held=1)
     monkeypatch.setattr(spacer, "visited", lambda *_: iter([(sizes, broken)]))
-    found = discover("pool", "pool_adds_up", REFERENCE, {})
+    found = discover("pool", "pool_adds_up", {}, REFERENCE)
     assert found.verdict is Verdict.UNKNOWN
     assert found.reason.startswith("a walk breaks the invariant that Spacer found")
 
@@ -138,7 +138,7 @@ def test_what_a_walk_breaks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_run_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = rules_with([FAULTS["double_free"]])
     monkeypatch.setattr(Posed, "leads", lambda *_: False)
-    found = discover("pool", "held_is_referenced", rules, {})
+    found = discover("pool", "held_is_referenced", {}, rules)
     assert (found.verdict, found.run) == (Verdict.UNKNOWN, ())
     assert "its answer is not a run" in found.reason
 
@@ -155,10 +155,10 @@ def test_steps_that_are_none_do_not_lead() -> None:
 
 
 def test_open_sizes_that_divide_and_a_time_limit_are_unknown() -> None:
-    found = discover("mamba", "truncated_once", REFERENCE, {})
+    found = discover("mamba", "truncated_once", {}, REFERENCE)
     assert (found.verdict, found.invariant) == (Verdict.UNKNOWN, ())
     assert "fix more sizes" in found.reason
-    found = discover("mamba", "null_is_not_needed", REFERENCE, TABLE, 0.01)
+    found = discover("mamba", "null_is_not_needed", TABLE, REFERENCE, timeout_s=0.01)
     assert found.verdict is Verdict.UNKNOWN
     assert found.reason.startswith("Spacer gave up")
 
@@ -177,14 +177,14 @@ def test_what_there_is_not_is_refused(
     system: str, claim: str, fixed: dict[str, int], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        discover(system, claim, REFERENCE, fixed)
+        discover(system, claim, fixed, REFERENCE)
 
 
 def test_walks_keep_to_fixed_sizes() -> None:
-    seen = list(visited("mamba", REFERENCE, TABLE))
+    seen = list(visited("mamba", REFERENCE, fixed=TABLE))
     assert {(s.block_size, s.units, s.window) for s, _ in seen} == {(2, 1, 3)}
     assert len({s.chunk for s, _ in seen}) > 1
-    assert list(visited("pool", REFERENCE)) == list(visited("pool", REFERENCE, {}))
+    assert list(visited("pool", REFERENCE)) == list(visited("pool", REFERENCE, fixed={}))
 
 
 def ints(*names: str) -> list[Any]:
@@ -242,7 +242,9 @@ def test_the_same_invariant_in_another_process() -> None:
         "print(*found.invariant, sep='\\n')\n"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found = discover("transfer of mamba", "delivered_is_loaded", REFERENCE, TRANSFER, 60.0)
+    found = discover(
+        "transfer of mamba", "delivered_is_loaded", TRANSFER, REFERENCE, timeout_s=60.0
+    )
     assert tuple(said.stdout.splitlines()) == found.invariant != ()
 
 

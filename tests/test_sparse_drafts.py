@@ -39,7 +39,7 @@ def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
         return counts.is_retained(*args[:7], *drafted)
 
     rules = REFERENCE.with_rule("is_retained", is_retained)
-    outcome = explore(CLUSTERS[name], rules)
+    outcome = explore(CLUSTERS[name], rules=rules)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding.invariant == "repeated_prompt_hits"
 

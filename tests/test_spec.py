@@ -57,7 +57,7 @@ def test_another_chunk_may_be_chosen() -> None:
 @pytest.mark.stateful
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_the_reference_keeps_every_guard(name: str) -> None:
-    outcome = sample(ModelMachine, CLUSTERS[name], ASKED, examples=5, steps=30, shrink=False)
+    outcome = sample(CLUSTERS[name], ModelMachine, ASKED, examples=5, steps=30, shrink=False)
     assert outcome.verdict is Verdict.SAMPLED, outcome.finding
     assert outcome.coverage["steps"] > 0
 
@@ -65,5 +65,5 @@ def test_the_reference_keeps_every_guard(name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["full", "pd", "hybrid"])
 def test_the_reference_keeps_every_guard_in_every_state(name: str) -> None:
-    outcome = explore(CLUSTERS[name], REFERENCE, ASKED)
+    outcome = explore(CLUSTERS[name], ASKED, rules=REFERENCE)
     assert outcome.verdict is Verdict.EXHAUSTED, outcome.finding

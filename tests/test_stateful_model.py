@@ -39,14 +39,14 @@ def faulty(fault: Fault):
 
 @pytest.mark.parametrize("name", [n for n in SCOPES.values() if not n.startswith("fault")])
 def test_every_invariant_holds_in_a_preset(name: str) -> None:
-    check_machine(ModelMachine, CLUSTERS[name], examples=max(settings().max_examples // SHARE, 5))
+    check_machine(CLUSTERS[name], ModelMachine, examples=max(settings().max_examples // SHARE, 5))
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_every_fault_is_found(fault: Fault) -> None:
     expected = [INVARIANTS[i] for i in fault.breaks]
     cluster = CLUSTERS[fault.cluster]
-    outcome = sample(faulty(fault), cluster, expected, examples=400, shrink=False)
+    outcome = sample(cluster, faulty(fault), expected, examples=400, shrink=False)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in fault.breaks
@@ -54,7 +54,7 @@ def test_every_fault_is_found(fault: Fault) -> None:
 
 def test_a_violation_is_small_and_its_events_can_be_taken_again() -> None:
     fault = FAULTS["double_free"]
-    outcome = sample(faulty(fault), CLUSTERS["full"])
+    outcome = sample(CLUSTERS["full"], faulty(fault))
     assert [type(e).__name__ for e in outcome.events] == ["Submit", "Schedule", "Complete"]
     assert outcome.cluster is not None
     assert [(j.prompt, j.max_tokens) for j in outcome.cluster.jobs] == [("a", 1)]
@@ -63,7 +63,7 @@ def test_a_violation_is_small_and_its_events_can_be_taken_again() -> None:
 
 def test_a_request_that_never_ends_is_found_by_draining() -> None:
     fault = FAULTS["align_split_during_load"]
-    outcome = sample(faulty(fault), CLUSTERS["pd"], shrink=False)
+    outcome = sample(CLUSTERS["pd"], faulty(fault), shrink=False)
     assert outcome.finding is not None
     assert outcome.finding.invariant == "every_request_can_finish"
     assert "a whole fair round changes nothing" in outcome.finding.sentence
@@ -72,7 +72,7 @@ def test_a_request_that_never_ends_is_found_by_draining() -> None:
 def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[tuple[int, int]] = []
     outcome = sample(
-        ModelMachine, CLUSTERS["full"], examples=12, progress=lambda *done: seen.append(done)
+        CLUSTERS["full"], ModelMachine, examples=12, progress=lambda *done: seen.append(done)
     )
     assert outcome.verdict is Verdict.SAMPLED
     assert outcome.coverage["examples"] == 12
@@ -89,15 +89,15 @@ def test_episodes_spent_on_shrinking_are_not_counted(
 ) -> None:
     fault, whole, at = FAULTS[name], list[Run](), list[int]()
     shrunk = sample(
-        faulty(fault),
         CLUSTERS[fault.cluster],
+        faulty(fault),
         ended=whole.append,
         failed=lambda: at.append(len(whole)),
     )
     assert shrunk.verdict is Verdict.VIOLATED
     assert 0 < shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"
     assert [shrunk.coverage["examples"]] == at
-    found = sample(faulty(fault), CLUSTERS[fault.cluster], shrink=False)
+    found = sample(CLUSTERS[fault.cluster], faulty(fault), shrink=False)
     assert found.coverage == shrunk.coverage
     command = ["sample", "--fault", name, "--examples", "200", "--json", "--traces", str(tmp_path)]
     assert main(command) == 1
@@ -106,12 +106,12 @@ def test_episodes_spent_on_shrinking_are_not_counted(
 
 
 def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    assert sample(faulty(FAULTS["double_free"]), CLUSTERS["full"]).verdict is Verdict.VIOLATED
+    assert sample(CLUSTERS["full"], faulty(FAULTS["double_free"])).verdict is Verdict.VIOLATED
     assert capfd.readouterr() == ("", "")
 
 
 def test_disturbances_are_drawn_where_the_cluster_allows_them() -> None:
-    outcome = sample(ModelMachine, CLUSTERS["pd-losing"], invariants=(), examples=120)
+    outcome = sample(CLUSTERS["pd-losing"], ModelMachine, invariants=(), examples=120)
     assert {"Abort", "TransferLost", "LeaseExpire"} <= set(outcome.coverage["events"])
 
 
@@ -123,7 +123,7 @@ def test_the_jobs_of_the_cluster_are_used_on_request() -> None:
         machines.append(ModelMachine(given))
         return machines[-1]
 
-    assert sample(make, cluster, examples=5, use_jobs=True).verdict is Verdict.SAMPLED
+    assert sample(cluster, make, examples=5, use_jobs=True).verdict is Verdict.SAMPLED
     assert {m.cluster.jobs for m in machines} == {cluster.jobs}
 
 
@@ -143,7 +143,7 @@ class Closing(ModelMachine):
 
 
 def test_every_machine_is_closed() -> None:
-    sample(Closing, CLUSTERS["full"], examples=5)
+    sample(CLUSTERS["full"], Closing, examples=5)
     assert Closing.closed == Closing.opened > 0
 
 
@@ -160,7 +160,7 @@ class Interrupted(ModelMachine):
 
 
 def test_an_interrupted_sample_is_unknown() -> None:
-    outcome = sample(Interrupted, CLUSTERS["full"])
+    outcome = sample(CLUSTERS["full"], Interrupted)
     assert outcome.verdict is Verdict.UNKNOWN
     assert outcome.reason == "interrupted"
     assert 0 < outcome.coverage["steps"] < 50
@@ -181,7 +181,7 @@ class Fickle(ModelMachine):
 
 
 def test_a_machine_that_behaves_differently_the_next_time_is_unknown() -> None:
-    outcome = sample(Fickle, CLUSTERS["full"])
+    outcome = sample(CLUSTERS["full"], Fickle)
     assert outcome.verdict is Verdict.UNKNOWN
     assert outcome.reason == "the machine did not behave the same twice"
 
@@ -197,11 +197,11 @@ class Refusing(ModelMachine):
 
 def test_a_stimulus_that_is_offered_and_refused_is_an_error_of_the_machine() -> None:
     with pytest.raises(NotAllowed) as caught:
-        sample(Refusing, CLUSTERS["full"])
+        sample(CLUSTERS["full"], Refusing)
     assert caught.value.__notes__[0].startswith("while taking Schedule(E)")
 
 
 @pytest.mark.parametrize("wrong", [{"examples": 0}, {"steps": -1}])
 def test_impossible_numbers_are_bad_usage(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="Write a whole number"):
-        sample(ModelMachine, CLUSTERS["full"], **wrong)  # type: ignore[arg-type]
+        sample(CLUSTERS["full"], ModelMachine, **wrong)  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ def test_less_than_what_is_offered_is_not_allowed() -> None:
 def test_every_preset_loads(name: str) -> None:
     choices = {
         choice
-        for _, _, event in search(CLUSTERS[name], REFERENCE, [], 5_000).edges
+        for _, _, event in search(CLUSTERS[name], [], 5_000, REFERENCE).edges
         for choice in getattr(event, "chose", None) or ()
     }
     admitted = [c for c in choices if isinstance(c, Admit) and c.external]
@@ -93,15 +93,15 @@ def test_every_preset_loads(name: str) -> None:
 @pytest.mark.exhaustive
 def test_the_quick_searches_see_the_same() -> None:
     cluster = CLUSTERS["store-tight"]
-    assert packed_differs(cluster, REFERENCE, []) is None
-    assert symmetry_differs(cluster, REFERENCE, []) is None
+    assert packed_differs(cluster, [], REFERENCE) is None
+    assert symmetry_differs(cluster, [], REFERENCE) is None
 
 
 @pytest.mark.exhaustive
 def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None:
     fault = FAULTS["loaded_state_not_predicted"]
     checks = [INVARIANTS["engine_survives"]]
-    outcome = explore(CLUSTERS[fault.cluster], rules_with([fault]), checks)
+    outcome = explore(CLUSTERS[fault.cluster], checks, rules=rules_with([fault]))
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert "E died: 1 blocks are taken and 0 are free" in outcome.finding.sentence

@@ -65,13 +65,13 @@ def test_distinct_states_without_and_with_symmetry(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
 def test_symmetry_is_sound(name: str) -> None:
-    assert symmetry_differs(CLUSTERS[name], REFERENCE, ALL) is None
+    assert symmetry_differs(CLUSTERS[name], ALL, REFERENCE) is None
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_a_fault_is_found_by_a_trace_as_short(fault) -> None:
     cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
-    plain, reduced = (explore(cluster, rules, symmetric=s) for s in (False, True))
+    plain, reduced = (explore(cluster, rules=rules, symmetric=s) for s in (False, True))
     assert reduced.finding is not None
     assert len(reduced.events) == len(plain.events)
     machine = ModelMachine(cluster, rules)
@@ -89,7 +89,7 @@ def test_a_machine_in_which_names_matter_turns_the_gate_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Engine, "with_request", priority)
-    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], REFERENCE, ALL))
+    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], ALL, REFERENCE))
 
 
 def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
@@ -100,9 +100,9 @@ def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
         return named._replace(free=tuple(sorted(named.free, reverse=True)))
 
     cluster = dataclasses.replace(CLUSTERS["full-evicting"], evictions=True)
-    assert symmetry_differs(cluster, REFERENCE, ALL) is None
+    assert symmetry_differs(cluster, ALL, REFERENCE) is None
     monkeypatch.setattr(symmetry, "with_ids", careless)
-    assert symmetry_differs(cluster, REFERENCE, ALL) is not None
+    assert symmetry_differs(cluster, ALL, REFERENCE) is not None
 
 
 def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
@@ -115,12 +115,12 @@ def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
     alike = renamings(blind)
     assert len(renamings(cluster)) == 1 < len(alike)
     monkeypatch.setattr(symmetry, "renamings", lambda _cluster: alike)
-    assert symmetry_differs(cluster, REFERENCE, ALL) is not None
+    assert symmetry_differs(cluster, ALL, REFERENCE) is not None
 
 
 def test_expanded_it_is_the_plain_graph_up_to_block_ids() -> None:
     cluster = CLUSTERS["pd-tight"]
-    search = PackedSearch(cluster, REFERENCE, ALL, symmetric=True)
+    search = PackedSearch(cluster, ALL, REFERENCE, symmetric=True)
     while not search.over:
         search.expand()
     whole = ExpandedOrbits(search)
@@ -139,11 +139,11 @@ def test_expanded_it_is_the_plain_graph_up_to_block_ids() -> None:
 @pytest.mark.parametrize("after", [1, 30, 77])
 def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
     cluster, every = CLUSTERS["pd-tight"], [*ALL, *conformance_checks(REFERENCE)]
-    search = PackedSearch(cluster, REFERENCE, every, symmetric=True)
+    search = PackedSearch(cluster, every, REFERENCE, symmetric=True)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
-    about = checkpoint.scope(cluster, REFERENCE, [i.id for i in every], True)
+    about = checkpoint.scope(cluster, [i.id for i in every], REFERENCE, symmetric=True)
     checkpoint.save(path, about, search.reached)
     resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
     assert resumed.coverage == explore(cluster, symmetric=True).coverage

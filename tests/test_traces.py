@@ -45,7 +45,7 @@ def broken_by(fault: str) -> tuple[Trace, Rules]:
     chosen = fault_named(fault)
     rules = rules_with([chosen])
     cluster = cluster_named(chosen.cluster)
-    outcome = explore(cluster, rules)
+    outcome = explore(cluster, rules=rules)
     assert outcome.verdict is Verdict.VIOLATED
     return recorded(cluster, rules, outcome.events, outcome.finding, [fault]), rules
 

@@ -104,7 +104,7 @@ LIVE = [
 def proofs_of(fault: str) -> dict[str, Proof]:
     """What a fault refutes, settled together: what a walk breaks is known by what else is false."""
     names = [name for by, name in REFUTED if by == fault]
-    return {p.id: p for p in prove(rules_with([FAULTS[fault]]), names)}
+    return {p.id: p for p in prove(rules_with([FAULTS[fault]]), names=names)}
 
 
 def proof_of(fault: str, name: str) -> Proof:
@@ -142,12 +142,12 @@ def test_the_run_breaks_the_claim_about_counts_too(fault: str, name: str) -> Non
     found = of(fault, name)
     assert found.cluster is not None
     about = claimed()[name]
-    assert breaks_claim(found.cluster, rules_with([FAULTS[fault]]), found.events, about)
+    assert breaks_claim(found.cluster, found.events, about, rules_with([FAULTS[fault]]))
 
 
 @functools.cache
 def without_fault(cluster: Cluster) -> Verdict:
-    return explore(cluster, REFERENCE, states_max=60_000, symmetric=True).verdict
+    return explore(cluster, rules=REFERENCE, states_max=60_000, symmetric=True).verdict
 
 
 @pytest.mark.parametrize(("fault", "name"), REFUTED)
@@ -172,7 +172,7 @@ def test_most_numbers_are_a_cluster_as_they_are() -> None:
 
 
 def test_what_is_not_refuted_has_no_run() -> None:
-    (proof,) = prove(REFERENCE, ["truncated_once"])
+    (proof,) = prove(REFERENCE, names=["truncated_once"])
     assert witness(proof, []).reason == "truncated_once is PROVED, not VIOLATED"
 
 

@@ -56,7 +56,7 @@ class Function:
     def _undisturbed(self, **numbers: Num) -> Truth:
         return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))
 
-    def ours(self, rules: Rules, numbers: Mapping[str, int]) -> tuple[int, ...]:
+    def ours(self, numbers: Mapping[str, int], rules: Rules) -> tuple[int, ...]:
         """The result of the rule for these numbers."""
         return tuple(int(part) for part in as_tuple(self.rule(rules, **numbers)))
 
@@ -123,7 +123,7 @@ class Comparison(NamedTuple):
         return found
 
 
-def compare(function: Function, rules: Rules, deviations: Iterable[Fault]) -> Comparison:
+def compare(function: Function, deviations: Iterable[Fault], rules: Rules) -> Comparison:
     """Call vLLM on each case. A deviation explains a difference only where the function lists it
     and its condition holds for the numbers. Raises AdapterDrift where this vLLM lacks a function
     that is called."""
@@ -132,7 +132,7 @@ def compare(function: Function, rules: Rules, deviations: Iterable[Fault]) -> Co
     cases = function.cases(rules)
     differences = []
     for case in cases.cases:
-        ours, theirs = function.ours(rules, case.numbers), function.theirs(case.numbers)
+        ours, theirs = function.ours(case.numbers, rules), function.theirs(case.numbers)
         if ours != theirs:
             known = _explaining(function, case.numbers, theirs, faults)
             differences.append(Difference(function, case.numbers, ours, theirs, known))
@@ -151,7 +151,7 @@ def _explaining(
         if (
             name in faults
             and shows(**numbers)
-            and function.ours(rules_with([faults[name]]), numbers) == theirs
+            and function.ours(numbers, rules_with([faults[name]])) == theirs
         ):
             return name
     return ""

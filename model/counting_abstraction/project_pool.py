@@ -16,7 +16,7 @@ def pool_counts(engine: Engine) -> Pool:
     return Pool(len(engine.free), len(held), sum(held))
 
 
-def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
+def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
     """How a step changed each pool. A block that leaves the queue and returns to it within the step
     is not visible."""
     for cfg, before, after in zip(

@@ -63,7 +63,7 @@ ENDS: dict[tuple[type, str], str] = {
 
 
 def sizes_of(
-    cluster: Cluster, cfg: config.Engine, group: config.Group, request: Request, rules: Rules
+    cluster: Cluster, cfg: config.Engine, request: Request, group: config.Group, rules: Rules
 ) -> Sizes:
     """The sizes a cluster fixes for a request in one group of an engine."""
     cached = group.kind != "mamba" or group.aligned
@@ -187,7 +187,7 @@ def _concerns(event: Event, engine: str) -> bool:
     return getattr(event, "engine", engine) == engine
 
 
-def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
+def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
     """How a step changed each table that it concerns. Some engines are skipped. With a store, loads
     end in the same step, but the system models a load as a wait. With overlapping steps, the
     computed tokens may be ahead of the known tokens, which the claims are about. With a drafter,
@@ -210,7 +210,7 @@ def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
             for index, group in enumerate(cfg.groups):
                 counts = table_counts(before, old, index), table_counts(after, new, index)
                 most = max(counts[0].length, counts[1].length)
-                sizes = sizes_of(cluster, cfg, group, request, rules)
+                sizes = sizes_of(cluster, cfg, request, group, rules)
                 done = reader.moves(step.event, sizes, tuple(range(most + 1)))
                 aligned = group.kind != "mamba" or group.aligned
                 yield Observed(

@@ -101,7 +101,7 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
     return move(action, hit=(hit,), own=own, external=(external,))
 
 
-def observed(cluster: Cluster, rules: Rules, step: Step) -> Iterator[Observed]:
+def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
     """How a step changed each transfer whose record it changed, or whose blocks P freed."""
     if not cluster.disaggregated or any(e.dead for e in step.after.engines):
         return

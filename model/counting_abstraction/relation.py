@@ -14,7 +14,7 @@ from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 
-Projection = Callable[[Cluster, Rules, Step], Iterator[Observed]]
+Projection = Callable[[Cluster, Step, Rules], Iterator[Observed]]
 
 PROJECTIONS: tuple[Projection, ...] = (
     project_table.observed,
@@ -34,7 +34,7 @@ def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=20_000)
 def _reaches(
-    rules: Rules, system: str, sizes: Any, before: Any, moves: tuple[Move, ...]
+    system: str, sizes: Any, before: Any, moves: tuple[Move, ...], rules: Rules
 ) -> set[Any]:
     """The counts that the moves can produce."""
     actions = {action.name: action for action in systems(rules)[system].actions}
@@ -45,7 +45,7 @@ def _reaches(
 
 
 def unmatched(
-    project: Projection, cluster: Cluster, rules: Rules, step: Step
+    cluster: Cluster, step: Step, project: Projection, rules: Rules
 ) -> Iterator[tuple[str, ...]]:
     """For each part of the state that a step changes in a way that the count-level systems do not
     allow: the part with its counts before, its sizes, the actions, and its counts after. The
@@ -53,8 +53,8 @@ def unmatched(
     turns or push are not checked."""
     if cluster.follow_up_turns or cluster.pushes:
         return
-    for seen in project(cluster, rules, step):
-        led = _reaches(rules, seen.system, seen.sizes, seen.before, seen.moves)
+    for seen in project(cluster, step, rules):
+        led = _reaches(seen.system, seen.sizes, seen.before, seen.moves, rules)
         if seen.after not in led:
             yield (
                 f"{seen.about} ({seen.system}) was {shown(seen.before)}",

@@ -91,7 +91,7 @@ def while_in(phases: Iterable[Phase]) -> Callable[[Sizes, Transfer], Truth]:
     return lambda _sizes, t: in_phase(t, phases)
 
 
-def blocks_offered(kind: str, rules: Rules, sizes: Sizes, delivered: Num) -> Num:
+def blocks_offered(kind: str, sizes: Sizes, delivered: Num, rules: Rules) -> Num:
     """The number of blocks in P's list after it has delivered `delivered` tokens."""
     if kind == "mamba":
         return rules.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
@@ -127,7 +127,7 @@ def transfer_system(kind: str, rules: Rules) -> System:
             pinned=1,
             submitted_prompt_tokens=submitted_prompt_tokens,
             delivered=delivered,
-            remote=blocks_offered(kind, rules, sizes, delivered),
+            remote=blocks_offered(kind, sizes, delivered, rules),
         )
 
     def fresh(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Num:

@@ -71,7 +71,7 @@ def transfer_claims(kind: str) -> Mapping[str, Claim]:
     def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
         """P offers all blocks that D can need: of a window its last blocks, of a state one
         block."""
-        wanted = blocks_offered(kind, REFERENCE, sizes, t.delivered)
+        wanted = blocks_offered(kind, sizes, t.delivered, REFERENCE)
         return either(in_phase(t, (Phase.NONE,)), t.remote == wanted)
 
     claims = [

@@ -57,4 +57,4 @@ def rules_with(faults: Iterable[Fault]) -> Rules:
             f"The faults {', '.join(f.name for f in chosen)} replace the same rule. Use one "
             "fault for each rule."
         )
-    return functools.reduce(lambda r, f: r.with_rule(*f.replaces), chosen, REFERENCE)
+    return functools.reduce(lambda made, fault: made.with_rule(*fault.replaces), chosen, REFERENCE)

@@ -12,11 +12,11 @@ from kvproof.model.state import NULL, Engine, Key
 
 
 def null_block_too(
-    cfg: config.Engine, group: config.Group, engine: Engine, key: Key, block: int, rules: Rules
+    cfg: config.Engine, engine: Engine, group: config.Group, key: Key, block: int, rules: Rules
 ) -> Engine:
     """In a Mamba group, cache the null block too, under the last key that it received."""
     if block != NULL or not group.aligned:
-        return pool.cache_block(cfg, group, engine, key, block, rules)
+        return pool.cache_block(cfg, engine, group, key, block, rules)
     engine = pool.promote(engine, key, NULL, rules)
     return pool.with_blocks(engine, {NULL: engine.blocks[NULL]._replace(key=key, also=())})
 

@@ -147,7 +147,7 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
             yield ResetPrefixCache(engine.name)
 
 
-def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) -> State:
+def _submit(cluster: config.Cluster, state: State, event: Submit, rules: Rules) -> State:
     """A job arrives at its engine. A single engine rejects a job that its pool can never hold; P
     and D reject nothing in this model."""
     cfg = cluster.engine(event.engine)
@@ -168,37 +168,37 @@ def _submit(cluster: config.Cluster, rules: Rules, state: State, event: Submit) 
     return state.with_engine(engine.with_request(truncated(cfg, request, rules)))
 
 
-def _abort(cluster: config.Cluster, rules: Rules, state: State, event: Abort) -> State:
+def _abort(cluster: config.Cluster, state: State, event: Abort, rules: Rules) -> State:
     request = state.engine(event.engine).request(event.request)
     if request.status in (SENDING, ABORTED):
         raise NotAllowed(f"{event.request} is {request.status} and is aborted")
     return leave(cluster, cluster.engine(event.engine), state, request, rules)
 
 
-def _evict(_cluster: config.Cluster, rules: Rules, state: State, event: Evict) -> State:
+def _evict(_cluster: config.Cluster, state: State, event: Evict, rules: Rules) -> State:
     engine = state.engine(event.engine)
     if event.block not in engine.free:
         raise NotAllowed(f"block {event.block} is evicted and is not free")
     return state.with_engine(pool.unregister(engine, event.block, rules))
 
 
-def _complete(cluster: config.Cluster, rules: Rules, state: State, event: Complete) -> State:
+def _complete(cluster: config.Cluster, state: State, event: Complete, rules: Rules) -> State:
     if event.failed:
-        state = failed_load.taken_back(cluster, rules, state, event.engine, event.failed)
+        state = failed_load.taken_back(cluster, state, event.engine, event.failed, rules)
     if cluster.engine(event.engine).overlaps:
-        state = overlap.complete(cluster, rules, state, event.engine, event.accepted)
+        state = overlap.complete(cluster, state, event.engine, rules, accepted=event.accepted)
     else:
-        state = step_output.complete(cluster, rules, state, event.engine, event.accepted)
+        state = step_output.complete(cluster, state, event.engine, rules, accepted=event.accepted)
     if event.failed:
-        state = failed_load.ended(cluster, rules, state, event.engine, event.failed)
+        state = failed_load.ended(cluster, state, event.engine, event.failed, rules)
     return state
 
 
 def _schedule(
-    cluster: config.Cluster, rules: Rules, state: State, event: Schedule
+    cluster: config.Cluster, state: State, event: Schedule, rules: Rules
 ) -> tuple[Event, State, Effects]:
     in_flight.check_room(cluster.engine(event.engine), state.engine(event.engine))
-    work = Greedy(cluster, rules, state, event.engine)
+    work = Greedy(cluster, state, event.engine, rules)
     if event.chose is None:
         work.choose()
     else:
@@ -217,19 +217,19 @@ def _moves(cluster: config.Cluster) -> Any:
     return push if cluster.pushes else pull
 
 
-SIMPLE: dict[type, Callable[..., State]] = {
+SIMPLE: dict[type, Callable[[config.Cluster, State, Any, Rules], State]] = {
     Submit: _submit,
     Abort: _abort,
     Evict: _evict,
     ResetPrefixCache: resets.of_idle_pool,
     ResetRunning: resets.with_preemption,
     Complete: _complete,
-    TransferDone: lambda c, r, s, e: transfer_ends.transfer_done(c, s, e.request, r),
-    TransferFail: lambda c, r, s, e: _moves(c).transfer_failed(c, s, e.request, r),
-    TransferLost: lambda _c, _r, s, e: pull.transfer_lost(s, e.request),
-    Continue: lambda c, r, s, e: sessions.go_on(c, r, s, e.engine, e.request),
-    LeaseExpire: lambda c, r, s, e: _moves(c).lease_expired(c, s, e.request, r),
-    StrayReport: lambda _c, r, s, e: transfer_ends.stray_report(s, e.engine, e.request, r),
+    TransferDone: lambda c, s, e, r: transfer_ends.transfer_done(c, s, e.request, r),
+    TransferFail: lambda c, s, e, r: _moves(c).transfer_failed(c, s, e.request, r),
+    TransferLost: lambda _c, s, e, _r: pull.transfer_lost(s, e.request),
+    Continue: lambda c, s, e, r: sessions.go_on(c, s, e.engine, e.request, r),
+    LeaseExpire: lambda c, s, e, r: _moves(c).lease_expired(c, s, e.request, r),
+    StrayReport: lambda _c, s, e, r: transfer_ends.stray_report(s, e.engine, e.request, r),
 }
 
 
@@ -240,10 +240,10 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = RE
     Raises NotAllowed where the spec forbids the event in this state.
     """
     if isinstance(event, Schedule):
-        resolved, after, effects = _schedule(cluster, rules, state, event)
+        resolved, after, effects = _schedule(cluster, state, event, rules)
     else:
         resolved, effects = event, Effects()
-        after = SIMPLE[type(event)](cluster, rules, state, event)
+        after = SIMPLE[type(event)](cluster, state, event, rules)
     if isinstance(event, ResetPrefixCache | ResetRunning) and after is not state:
         effects = Effects(resets=(event.engine,))
     if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:

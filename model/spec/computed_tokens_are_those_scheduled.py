@@ -51,7 +51,7 @@ def _after_output(before: Engine, event: Complete, was: Request, now: Request) -
     return {count, min(count, end)} if len(now.output) >= now.max_tokens else {count}
 
 
-def _allowed(before: Engine, step: Step, was: Request, now: Request) -> set[int]:
+def _allowed(step: Step, before: Engine, was: Request, now: Request) -> set[int]:
     event = step.event
     if isinstance(event, Schedule) and event.engine == before.name:
         return _after_schedule(event, was)
@@ -61,7 +61,7 @@ def _allowed(before: Engine, step: Step, was: Request, now: Request) -> set[int]
     return {0} if begins_anew else {was.computed}
 
 
-def _difference(request: Requests, engine: Engine, allowed: set[int]) -> Because:
+def _difference(engine: Engine, request: Requests, allowed: set[int]) -> Because:
     assert request.before is not None
     assert request.after is not None
     right = " or ".join(str(count) for count in sorted(allowed))
@@ -81,9 +81,9 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             was, now = request.before, request.after
             if was is None or now is None:
                 continue
-            allowed = _allowed(engines.before, step, was, now)
+            allowed = _allowed(step, engines.before, was, now)
             if now.computed not in allowed:
-                yield _difference(request, engines.after, allowed)
+                yield _difference(engines.after, request, allowed)
 
 
 GUARD = Guard(

@@ -13,7 +13,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 
 
-def filled(cluster: Cluster, rules: Rules, events: Iterable[Event]) -> tuple[Event, ...]:
+def filled(cluster: Cluster, events: Iterable[Event], rules: Rules) -> tuple[Event, ...]:
     """The events of a run of the model, from its initial state, each with its blocks."""
     state, resolved = model.initial(cluster), []
     for event in events:

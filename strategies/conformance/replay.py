@@ -99,7 +99,7 @@ def replay(machine: Machine, trace: Trace) -> Replayed:
     """
     following = _Following(machine, trace)
     for index, event in enumerate(trace.events):
-        following.take(index, event)
+        following.take(event, index)
     return following.end()
 
 
@@ -114,24 +114,24 @@ class _Following:
         self.shown: Finding | None = None
         self.missed: list[Event] = []
 
-    def take(self, index: int, recorded: Event) -> None:
+    def take(self, recorded: Event, index: int) -> None:
         """Take one event, or skip it if it is not possible here."""
         at = (index + 1, describe(recorded))
         last = index + 1 == len(self.trace.events)
         if self.shown or any(engine.dead for engine in self.machine.state.engines):
             return
-        step = self._step(at, recorded)
+        step = self._step(recorded, at)
         if step is None:
             self.missed.append(recorded)
             return
         self.taken.append(step.event)
         if self.differs is None:
-            self.differs = _event_differs(at, recorded, step)
+            self.differs = _event_differs(step, recorded, at)
         if self.differs is None and self.states:
             self.differs = _state_differs(at, self.states[index + 1], flat(step.after))
-        self._judge(at, step, last)
+        self._judge(step, at, last)
 
-    def _step(self, at: tuple[int, str], recorded: Event) -> Step | None:
+    def _step(self, recorded: Event, at: tuple[int, str]) -> Step | None:
         """The step of an event; None where it is not possible. Where the model may not choose what
         was chosen, which is a difference, it chooses by itself."""
         own = stimulus(recorded)
@@ -145,7 +145,7 @@ class _Following:
                 self.differs = self.differs or Difference(*at, "event", "taken", how)
         return None
 
-    def _judge(self, at: tuple[int, str], step: Step, last: bool) -> None:
+    def _judge(self, step: Step, at: tuple[int, str], last: bool) -> None:
         """Look for the finding of the trace. If the trace has none, any check that does not hold is
         a difference."""
         wanted = self.trace.finding
@@ -231,15 +231,15 @@ def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | 
     return tuple(changes)
 
 
-def _event_differs(at: tuple[int, str], recorded: Event, step: Step) -> Difference | None:
+def _event_differs(step: Step, recorded: Event, at: tuple[int, str]) -> Difference | None:
     if matches_recorded(recorded, step.event):
         return None
     if bare(step.event) != bare(recorded):
         return Difference(*at, "event", describe(recorded), describe(step.event))
-    return next(_blocks_differ(at, recorded, as_recorded(recorded, step.event)))
+    return next(_blocks_differ(recorded, as_recorded(recorded, step.event), at))
 
 
-def _blocks_differ(at: tuple[int, str], recorded: Event, event: Event) -> Iterator[Difference]:
+def _blocks_differ(recorded: Event, event: Event, at: tuple[int, str]) -> Iterator[Difference]:
     """The lists of blocks that differ between two events with the same decisions."""
     if isinstance(recorded, Schedule) and isinstance(event, Schedule):
         for expected, choice in zip(recorded.chose or (), event.chose or (), strict=True):

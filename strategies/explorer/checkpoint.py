@@ -32,7 +32,7 @@ class _Plain(pickle.Unpickler):
 
 
 def scope(
-    cluster: Cluster, rules: Rules, invariants: Iterable[str], symmetric: bool = False
+    cluster: Cluster, invariants: Iterable[str], rules: Rules, *, symmetric: bool = False
 ) -> dict[str, Any]:
     """The inputs of a search. A search accepts only a checkpoint with the same scope."""
     return {
@@ -62,7 +62,7 @@ def save(path: Path, about: dict[str, Any], reached: SearchGraph) -> None:
         ) from error
 
 
-def load(path: Path, about: dict[str, Any], cluster: Cluster) -> SearchGraph:
+def load(cluster: Cluster, path: Path, about: dict[str, Any]) -> SearchGraph:
     """Load the search from a file. Raises UsageError if there is none, or if its scope is
     different."""
     try:

@@ -100,9 +100,10 @@ class Explored:
 
 def search(
     cluster: Cluster,
-    rules: Rules,
     invariants: Sequence[Invariant],
     states_max: int,
+    rules: Rules,
+    *,
     progress: Progress | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Explored:

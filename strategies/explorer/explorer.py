@@ -55,10 +55,10 @@ class Checkpoint(NamedTuple):
 
 def explore(
     cluster: Cluster,
-    rules: Rules = REFERENCE,
     invariants: Sequence[Invariant] | None = None,
     states_max: int = Limits().states,
     progress: Progress | None = None,
+    rules: Rules = REFERENCE,
     *,
     memory_mib: int | None = None,
     kept: Checkpoint | None = None,
@@ -68,17 +68,17 @@ def explore(
     a limit or the user cut it. `symmetric` merges states that are equal up to renaming blocks or
     exchanging equal jobs. Raises UsageError if a checkpoint cannot be used."""
     limits = Limits(states_max, memory_mib)
-    return explored(cluster, rules, invariants, limits, progress, kept, symmetric)[0]
+    return explored(cluster, invariants, limits, progress, kept, symmetric, rules)[0]
 
 
 def explored(
     cluster: Cluster,
-    rules: Rules = REFERENCE,
     invariants: Sequence[Invariant] | None = None,
     limits: Limits = Limits(),  # noqa: B008
     progress: Progress | None = None,
     kept: Checkpoint | None = None,
     symmetric: bool = False,
+    rules: Rules = REFERENCE,
 ) -> tuple[Outcome, SearchGraph]:
     """As `explore`, but also returns the search graph."""
     chosen = (
@@ -87,9 +87,9 @@ def explored(
         else list(invariants)
     )
     start = time.perf_counter()
-    about = checkpoint.scope(cluster, rules, [i.id for i in chosen], symmetric)
-    before = checkpoint.load(kept.path, about, cluster) if kept and kept.resume else None
-    search = PackedSearch(cluster, rules, chosen, before, symmetric)
+    about = checkpoint.scope(cluster, [i.id for i in chosen], rules, symmetric=symmetric)
+    before = checkpoint.load(cluster, kept.path, about) if kept and kept.resume else None
+    search = PackedSearch(cluster, chosen, rules, reached=before, symmetric=symmetric)
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
@@ -107,7 +107,7 @@ def explored(
     if whole is not None:
         coverage["renamings"] = whole.size
     if finding is not None:
-        events = filled(cluster, rules, events)
+        events = filled(cluster, events, rules)
         return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds), reached
     if reason:
         return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds), reached

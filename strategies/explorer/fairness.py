@@ -112,14 +112,15 @@ class _Component:
         done = {duty(self.cluster, e) for edges in self.inside.values() for _, e in edges}
         return set.intersection(*(self.duties[i] for i in self.calm)) - done
 
-    def _serves(self, wanted: Duty, target: int, event: Event) -> bool:
+    def _serves(self, wanted: Duty, edge: tuple[int, Event]) -> bool:
         """Whether an event fulfils a duty, or leads to a state in which the duty is not
         possible."""
+        target, event = edge
         impossible = target in self.calm and wanted not in self.duties[target]
         return impossible or duty(self.cluster, event) == wanted
 
     def _way(
-        self, start: int, wanted: Callable[[int, Event], bool]
+        self, start: int, wanted: Callable[[tuple[int, Event]], bool]
     ) -> tuple[tuple[int, Event], ...]:
         """A shortest path whose last event is wanted. Each step is the target state and the
         event."""
@@ -128,7 +129,7 @@ class _Component:
         while queue:
             at, way = queue.popleft()
             for target, event in self.inside[at]:
-                if wanted(target, event):
+                if wanted((target, event)):
                     return (*way, (target, event))
                 if target not in seen:
                     seen.add(target)
@@ -142,12 +143,12 @@ class _Component:
         at = entry
         for wanted in sorted({d for duties in self.duties.values() for d in duties if d}):
             spared = entry in self.calm and wanted not in self.duties[entry]
-            if spared or any(self._serves(wanted, *step) for step in walk):
+            if spared or any(self._serves(wanted, step) for step in walk):
                 continue
             walk += self._way(at, functools.partial(self._serves, wanted))
             at = walk[-1][0]
         if at != entry:
-            walk += self._way(at, lambda target, _: target == entry)
+            walk += self._way(at, lambda edge: edge[0] == entry)
         return tuple(event for _, event in walk)
 
 

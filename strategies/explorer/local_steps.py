@@ -74,10 +74,10 @@ class LocalSteps:
     def __init__(
         self,
         cluster: Cluster,
-        rules: Rules,
         of_step: Sequence[Invariant],
         collapse: Collapse,
         goals: OpenGoals,
+        rules: Rules,
     ) -> None:
         self.cluster, self.rules, self.of_step = cluster, rules, of_step
         self.collapse = collapse

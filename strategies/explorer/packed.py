@@ -52,8 +52,9 @@ class PackedSearch:
     def __init__(
         self,
         cluster: Cluster,
-        rules: Rules,
         invariants: Sequence[Invariant],
+        rules: Rules,
+        *,
         reached: SearchGraph | None = None,
         symmetric: bool = False,
     ) -> None:
@@ -62,7 +63,7 @@ class PackedSearch:
         self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         goals = OpenGoals(cluster, self.reached.goals)
-        self.steps = LocalSteps(cluster, rules, of_step, self.reached.collapse, goals)
+        self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals, rules)
         self.judge = Judge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
         if reached is None:
@@ -86,7 +87,7 @@ class PackedSearch:
             after, turn = self._named(taken.parts)
             found.append((event, taken, after, turn))
             if taken.breaks or self._new_and_broken(after):
-                self._fail(origin, state, event)
+                self._fail(state, event, origin)
                 break
         # Results are recorded only here, so an interrupted search loses at most one state.
         for event, taken, after, turn in found:
@@ -129,7 +130,7 @@ class PackedSearch:
             return False
         return self.judge.breaks(parts, collapse.state(parts))
 
-    def _fail(self, origin: int, state: State, event: Event) -> None:
+    def _fail(self, state: State, event: Event, origin: int) -> None:
         """Take the step again with all details, and record the most severe finding."""
         step = model.apply(self.cluster, state, event, self.rules)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]

@@ -77,11 +77,11 @@ class Cut(Exception):
 
 
 class Scope(NamedTuple):
-    """The scope of a search: the cluster with its jobs, the rules, and the invariants."""
+    """The scope of a search: the cluster with its jobs, the invariants, and the rules."""
 
     cluster: Cluster
-    rules: Rules
     invariants: Sequence[Invariant]
+    rules: Rules
 
     def step(self, state: State, event: Event) -> tuple[State, tuple[str, ...]]:
         """The state after an event, and the ids of the invariants it breaks."""
@@ -152,10 +152,11 @@ class Walk(NamedTuple):
 
 def point_of_no_return(
     cluster: Cluster,
-    rules: Rules,
     invariants: Sequence[Invariant],
     events: Sequence[Event],
     states_max: int,
+    rules: Rules,
+    *,
     progress: Progress | None = None,
 ) -> PointOfNoReturn:
     """Judge the events of a violation: the last breaks an `always` invariant, or leads to where the
@@ -163,7 +164,7 @@ def point_of_no_return(
 
     Raises NotAllowed where the model does not take the events.
     """
-    scope = Scope(cluster, rules, invariants)
+    scope = Scope(cluster, invariants, rules)
     walk = _walk(scope, events, lambda _state, _event: True)
     ahead = Ahead(scope, partial(all_ended, cluster), states_max, progress)
     event, unknown = None, ""

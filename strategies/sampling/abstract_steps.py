@@ -27,18 +27,18 @@ def abstract_steps(cluster: Cluster, step: Step) -> Iterator[str]:
             yield f"{role}: the engine dies"
             continue
         if before is not after:
-            yield from _statuses(role, before, after)
+            yield from _statuses(before, after, role)
         if isinstance(step.event, Schedule) and step.event.engine == cfg.name:
             for choice in step.event.chose or ():
-                yield f"{role}: {_choice(choice, before)}"
+                yield f"{role}: {_choice(before, choice)}"
             if not step.event.chose:
                 yield f"{role}: nothing to do"
             if any(block.key for block in before.blocks) and _evicts(before, after):
                 yield f"{role}: takes a cached block"
-    yield from _transfers(event, step)
+    yield from _transfers(step, event)
 
 
-def _statuses(role: str, before: Engine, after: Engine) -> Iterator[str]:
+def _statuses(before: Engine, after: Engine, role: str) -> Iterator[str]:
     names = dict.fromkeys(r.id for r in (*before.requests, *after.requests))
     for name in names:
         was, now = before.find(name), after.find(name)
@@ -52,7 +52,7 @@ def _status(request: Request | None) -> str:
     return request.status + (" with blocks" if any(request.tables) else "")
 
 
-def _choice(choice: Choice, before: Engine) -> str:
+def _choice(before: Engine, choice: Choice) -> str:
     name = type(choice).__name__
     if isinstance(choice, Admit):
         found = [w for w, n in (("hit", choice.local_hit), ("load", choice.external)) if n]
@@ -70,7 +70,7 @@ def _evicts(before: Engine, after: Engine) -> bool:
     return any(before.blocks[block].key for block in taken)
 
 
-def _transfers(event: str, step: Step) -> Iterator[str]:
+def _transfers(step: Step, event: str) -> Iterator[str]:
     names = dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers))
     for name in names:
         was, now = step.before.phase(name), step.after.phase(name)

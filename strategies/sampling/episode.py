@@ -49,8 +49,8 @@ class Target:
     cluster; otherwise this is so in half of the episodes, and the other half generates random jobs.
     `ended` is called with each complete run, and `failed` for each run that breaks an invariant."""
 
-    make_machine: MakeMachine
     cluster: Cluster
+    make_machine: MakeMachine
     invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
     use_jobs: bool = False
     ended: Callable[[Run], None] = lambda _run: None

@@ -44,7 +44,7 @@ def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Kno
             seen[name] += 1
             first.setdefault(name, step)
 
-    reached = search(cluster, REFERENCE, (), states_max, on_step=note)
+    reached = search(cluster, (), states_max, REFERENCE, on_step=note)
     number = {state: index for index, state in enumerate(reached.states)}
     return {
         name: Known(seen[name], (*reached.trace(number[step.before]), step.event))
@@ -53,7 +53,7 @@ def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Kno
 
 
 def random_steps(
-    make: Callable[[Cluster], Machine], cluster: Cluster, seed: int, examples: int, steps: int
+    cluster: Cluster, make: Callable[[Cluster], Machine], seed: int, examples: int, steps: int
 ) -> tuple[Counter[str], Outcome]:
     """The abstract steps of random episodes on a machine, with the number of times each was
     taken."""
@@ -63,12 +63,12 @@ def random_steps(
         for step in run.steps:
             seen.update(abstract_steps(run.machine.cluster, step))
 
-    outcome = sample(make, cluster, seed=seed, examples=examples, steps=steps, ended=note)
+    outcome = sample(cluster, make, seed=seed, examples=examples, steps=steps, ended=note)
     return seen, outcome
 
 
 def directed_steps(
-    make: Callable[[Cluster], Machine], cluster: Cluster, trace: Sequence[Event]
+    cluster: Cluster, make: Callable[[Cluster], Machine], trace: Sequence[Event]
 ) -> Counter[str]:
     """The abstract steps of a machine that receives the stimuli of a run of the model, up to the
     first one that is not possible for it. Raises Violated if an invariant breaks during the run."""

@@ -58,8 +58,8 @@ class Covered:
 
 
 def check_machine(
-    make_machine: MakeMachine,
     cluster: Cluster,
+    make_machine: MakeMachine,
     invariants: Iterable[Invariant] | None = None,
     examples: int | None = None,
     shrink: bool = True,
@@ -68,7 +68,7 @@ def check_machine(
     number. Raises Violated with the smallest failing run found, or, without `shrink`, with the
     failing run as it was first found."""
     chosen = tuple(CHECKS.values() if invariants is None else invariants)
-    target = Target(make_machine, cluster, chosen)
+    target = Target(cluster, make_machine, chosen)
     unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
     settings = hypothesis.settings(
         max_examples=examples or hypothesis.settings().max_examples,
@@ -105,8 +105,8 @@ def _check(name: str, value: int) -> None:
 
 
 def sample(
-    make_machine: MakeMachine,
     cluster: Cluster,
+    make_machine: MakeMachine,
     invariants: Iterable[Invariant] | None = None,
     seed: int = 0,
     examples: int = 200,
@@ -143,7 +143,7 @@ def sample(
             failed()
         covered.open = False  # the following runs shrink this one
 
-    target = Target(make_machine, cluster, chosen, use_jobs, add, close)
+    target = Target(cluster, make_machine, chosen, use_jobs, add, close)
 
     @hypothesis.seed(seed)
     def episode() -> CacheMachine:

@@ -100,7 +100,7 @@ class Surveyed(Around):
 
 
 def sampled(
-    make_machine: MakeMachine, cluster: Cluster, seed: int, episodes: int, steps: int
+    cluster: Cluster, make_machine: MakeMachine, seed: int, episodes: int, steps: int
 ) -> Survey:
     """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed
     on."""
@@ -110,7 +110,7 @@ def sampled(
         return Surveyed(make_machine(chosen), survey)
 
     asked = INVARIANTS.values()
-    sample(make, cluster, asked, seed=seed, examples=episodes, steps=steps, shrink=False)
+    sample(cluster, make, asked, seed=seed, examples=episodes, steps=steps, shrink=False)
     return survey
 
 
@@ -122,7 +122,7 @@ def _running(machine: Surveyed) -> Iterator[Run]:
         machine.close()
 
 
-def followed(make_machine: MakeMachine, cluster: Cluster, events: Iterable[Event]) -> Survey:
+def followed(cluster: Cluster, make_machine: MakeMachine, events: Iterable[Event]) -> Survey:
     """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
     not possible when its turn comes is skipped, because this machine made other choices."""
     survey = Survey()

@@ -37,7 +37,7 @@ SOURCE = "Scheduler._mamba_block_aligned_split"
 class Chunk:
     """A chunk before and after the split."""
 
-    def __init__(self, rules: Rules, v: dict[str, Num]) -> None:
+    def __init__(self, v: dict[str, Num], rules: Rules) -> None:
         self.rules, self.v = rules, v
         self.shared_prefix_boundary = v["boundary_blocks"] * v["block_size"]
         self.asked_end = v["start"] + v["tokens"]
@@ -97,7 +97,7 @@ class Chunk:
 )
 def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     """The number of tokens left is also never negative."""
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     return Claim(both(chunk.tokens >= 0, chunk.tokens <= v["tokens"]))
 
 
@@ -111,7 +111,7 @@ def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
     """The claim holds for every block size, also for blocks wider than the budget: the first
     request of a step is never stuck. The only precondition is a budget of at least one token."""
     v = {**v, "tokens": min_(v["known"] - v["start"], v["chunk_limit"])}
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     return Claim(chunk.tokens >= 1, given=chunk.in_prefill)
 
 
@@ -124,7 +124,7 @@ def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
 def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     """The exact precondition of progress: the tokens reach a block boundary or the end of the
     prefill, or a block is wider than the budget of a whole step, so that waiting cannot help."""
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     goes_on = any_of(
         chunk.asked_end >= v["prefill_end"],
         round_down(chunk.asked_end, v["block_size"]) > v["start"],
@@ -141,7 +141,7 @@ def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
 )
 def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
     """In align mode a state survives only where a chunk ends, and is cached only on a boundary."""
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     ends = either(chunk.tokens == 0, chunk.ends_well(chunk.end))
     return Claim(ends, given=chunk.in_prefill)
 
@@ -154,7 +154,7 @@ def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
 )
 def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
     """A boundary strictly inside the chunk would get no state."""
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     return Claim(not_(chunk.passes_a_stop(chunk.end)), given=chunk.in_prefill)
 
 
@@ -166,7 +166,7 @@ def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
 )
 def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
     """The state at the block's end must be written before the next block begins."""
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     return Claim(chunk.stays_in_its_block(chunk.end), given=chunk.in_prefill)
 
 
@@ -180,7 +180,7 @@ def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
     """The conditions are those of the three obligations above, so the split requires nothing else.
     Its result meets them, so a second split does not change it: a recorded chunk is legal if and
     only if the split does not change it."""
-    chunk = Chunk(rules, v)
+    chunk = Chunk(v, rules)
     legal = all_of(
         chunk.ends_well(chunk.asked_end),
         not_(chunk.passes_a_stop(chunk.asked_end)),

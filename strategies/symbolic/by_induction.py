@@ -18,7 +18,7 @@ from kvproof.strategies.verdict import Verdict
 
 @functools.lru_cache(maxsize=64)
 def prove_system(
-    name: str, claims: tuple[Claimed, ...], rules: Rules, timeout_s: float = TIMEOUT_S
+    name: str, claims: tuple[Claimed, ...], rules: Rules, *, timeout_s: float = TIMEOUT_S
 ) -> tuple[Proof, ...]:
     """Settle claims about one count-level system by induction, `timeout_s` for each question. Other
     claims about it are assumed.
@@ -34,10 +34,10 @@ def prove_system(
     without: frozenset[str] = frozenset()
     left = list(claims)
     while left:
-        round_ = _round(name, left, rules, timeout_s, without)
+        round_ = _round(name, left, timeout_s, without, rules)
         fallen = [c for c in left if round_[c.claim].verdict is not Verdict.PROVED]
         for each in fallen or left:
-            proofs[each.claim] = _among(round_[each.claim], each, rules, proofs.values(), without)
+            proofs[each.claim] = _among(round_[each.claim], each, proofs.values(), without, rules)
         if not fallen:
             break
         without |= {c.claim for c in fallen}
@@ -48,24 +48,24 @@ def prove_system(
 def _round(
     name: str,
     claims: Sequence[Claimed],
-    rules: Rules,
     timeout_s: float,
     without: frozenset[str],
+    rules: Rules,
 ) -> dict[str, Proof]:
     """The result of each claim if the claims `without` are not assumed."""
     settled: dict[str, list[Settled]] = {c.claim: [] for c in claims}
     for step in steps(name):
-        for found in settle(step, list(settled), rules, timeout_s, without):
+        for found in settle(step, list(settled), timeout_s, rules, without=without):
             settled[found.claim].append(found)
-    return {c.claim: _induction(c, settled[c.claim], rules, without) for c in claims}
+    return {c.claim: _induction(c, settled[c.claim], without, rules) for c in claims}
 
 
 def _among(
     proof: Proof,
     claimed: Claimed,
-    rules: Rules,
     before: Iterable[Proof],
     without: frozenset[str],
+    rules: Rules,
 ) -> Proof:
     """A refutation that does not assume all claims may be about an unreachable state. It counts
     only with a run, for its sizes or for the sizes that refuted a claim `before`."""
@@ -98,7 +98,7 @@ def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None, rule
 
 
 def _induction(
-    claimed: Claimed, settled: Sequence[Settled], rules: Rules, without: frozenset[str]
+    claimed: Claimed, settled: Sequence[Settled], without: frozenset[str], rules: Rules
 ) -> Proof:
     """The proof that follows from the cases of an induction."""
     refuted = [s for s in settled if s.answer.result == "sat"]
@@ -114,10 +114,10 @@ def _induction(
     )
     if refuted:
         step, numbers = refuted[0].step, refuted[0].answer.numbers
-        if not step.broken_by(rules, claimed.claim, numbers, without):
+        if not step.broken_by(claimed.claim, numbers, rules, without=without):
             reason = f"Z3 refutes it, but it holds on plain ints: {numbers}"
             return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
-        cti = counterexample(step, claimed.claim, rules, numbers)
+        cti = counterexample(step, claimed.claim, numbers, rules)
         return dataclasses.replace(
             proof, verdict=Verdict.VIOLATED, numbers=numbers, counterexample=cti
         )

@@ -80,10 +80,10 @@ def _asked(question: Question, rules: Rules) -> tuple[Iterable[str], str, str]:
     about, step = question
     context = z3.Context()
     if isinstance(about, Obligation):
-        claim = about.on(rules, _variables(about.for_all, context))
+        claim = about.on(_variables(about.for_all, context), rules)
         return about.for_all, _text(claim.given, context), _denied(claim.holds, context)
     assert step is not None
-    holds = step.holds(rules, about.claim, _variables(step.variables, context))
+    holds = step.holds(about.claim, _variables(step.variables, context), rules)
     return step.variables, _given_before(step, rules), _denied(holds, context)
 
 
@@ -91,7 +91,7 @@ def _asked(question: Question, rules: Rules) -> tuple[Iterable[str], str, str]:
 def _given_before(step: Step, rules: Rules) -> str:
     """The assumptions before a step, which are the same for all claims."""
     context = z3.Context()
-    return _text(step.given(rules, _variables(step.variables, context)), context)
+    return _text(step.given(_variables(step.variables, context), rules), context)
 
 
 def _variables(names: Iterable[str], context: z3.Context) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _denied(truth: Truth, context: z3.Context) -> str:
     return _text(not truth if isinstance(truth, bool) else z3.Not(truth), context)
 
 
-def write_certificates(folder: Path, rules: Rules, names: Sequence[str] | None = None) -> int:
+def write_certificates(folder: Path, rules: Rules, *, names: Sequence[str] | None = None) -> int:
     """Write one file for each question into a new or empty folder. Returns the number of files.
 
     Raises UsageError for an unknown id, and, before any file is written, for a folder that is not

@@ -96,13 +96,13 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
 
 
 def counterexample(
-    step: Step, claim: str, rules: Rules, numbers: Mapping[str, int]
+    step: Step, claim: str, numbers: Mapping[str, int], rules: Rules
 ) -> Counterexample:
     """The numbers that refute a claim after a step, in words."""
-    sizes, state, chosen = step.before(rules, numbers)
+    sizes, state, chosen = step.before(numbers, rules)
     system = systems(rules)[step.system]
     run, looked_at = _run(system, claim, sizes, max([*state, *chosen], default=1))
-    after = shown(step.after(rules, numbers))
+    after = shown(step.after(numbers, rules))
     does = f"{step.action}{chosen or ''}"
     return Counterexample(shown(sizes), shown(state), does, after, run, looked_at)
 

@@ -63,7 +63,7 @@ class Step(NamedTuple):
         ranges |= dict.fromkeys(type(system.initial(sizes))._fields, at_least(0))
         return ranges | {CHOSEN + n: r for n, r in action.choices(sizes).items()}
 
-    def before(self, rules: Rules, values: Values) -> Before:
+    def before(self, values: Values, rules: Rules) -> Before:
         """The sizes, the counts before the step, and what is chosen."""
         system, action = self._of(rules)
         sizes = system.parameters(*(values[n] for n in system.parameters._fields))
@@ -73,10 +73,12 @@ class Step(NamedTuple):
         state = type(start)(*(values[n] for n in start._fields))
         return Before(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
 
-    def given(self, rules: Rules, values: Values, without: frozenset[str] = frozenset()) -> Truth:
+    def given(
+        self, values: Values, rules: Rules, *, without: frozenset[str] = frozenset()
+    ) -> Truth:
         """Whether the step is possible and all claims but those `without` hold before it."""
         system, action = self._of(rules)
-        sizes, state, chosen = self.before(rules, values)
+        sizes, state, chosen = self.before(values, rules)
         ranges = (r.has(values[name]) for name, r in self.variables.items())
         if action is None:
             return all_of(*ranges, system.given(sizes))
@@ -88,36 +90,37 @@ class Step(NamedTuple):
             action.allowed(sizes, state, *chosen),
         )
 
-    def alone(self, rules: Rules, values: Values) -> dict[str, Truth]:
+    def alone(self, values: Values, rules: Rules) -> dict[str, Truth]:
         """Each claim before the step, by name."""
         system, action = self._of(rules)
-        sizes, state, _ = self.before(rules, values)
+        sizes, state, _ = self.before(values, rules)
         if action is None:
             return dict.fromkeys(system.invariants, True)
         return {name: holds(sizes, state) for name, holds in system.invariants.items()}
 
-    def after(self, rules: Rules, values: Values) -> Any:
+    def after(self, values: Values, rules: Rules) -> Any:
         """The counts after the step."""
         _, action = self._of(rules)
-        sizes, state, chosen = self.before(rules, values)
+        sizes, state, chosen = self.before(values, rules)
         return state if action is None else action.then(sizes, state, *chosen)
 
-    def holds(self, rules: Rules, claim: str, values: Values) -> Truth:
+    def holds(self, claim: str, values: Values, rules: Rules) -> Truth:
         """Whether a claim holds after the step."""
         system, _ = self._of(rules)
-        sizes = self.before(rules, values).sizes
-        return system.invariants[claim](sizes, self.after(rules, values))
+        sizes = self.before(values, rules).sizes
+        return system.invariants[claim](sizes, self.after(values, rules))
 
     def broken_by(
         self,
-        rules: Rules,
         claim: str,
         numbers: Mapping[str, int],
+        rules: Rules,
+        *,
         without: frozenset[str] = frozenset(),
     ) -> bool:
         """Whether these ints allow the step and break the claim."""
-        given = bool(self.given(rules, numbers, without))
-        return given and not self.holds(rules, claim, numbers)
+        given = bool(self.given(numbers, rules, without=without))
+        return given and not self.holds(claim, numbers, rules)
 
 
 def steps(system: str) -> tuple[Step, ...]:

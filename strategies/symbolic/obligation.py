@@ -38,15 +38,15 @@ class Obligation:
         """The ranges of all variables as one line."""
         return ", ".join(r.text(name) for name, r in self.for_all.items())
 
-    def on(self, rules: Rules, values: Mapping[str, Num]) -> Claim:
+    def on(self, values: Mapping[str, Num], rules: Rules) -> Claim:
         """The claim about these values; `given` includes the ranges."""
         claim = self.claim(rules, **values)
         ranges = [r.has(values[name]) for name, r in self.for_all.items()]
         return Claim(claim.holds, all_of(*ranges, claim.given))
 
-    def broken_by(self, rules: Rules, numbers: Mapping[str, int]) -> bool:
+    def broken_by(self, numbers: Mapping[str, int], rules: Rules) -> bool:
         """Whether these ints are allowed and break the claim."""
-        claim = self.on(rules, numbers)
+        claim = self.on(numbers, rules)
         return bool(claim.given) and not claim.holds
 
 

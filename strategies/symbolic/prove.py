@@ -40,7 +40,7 @@ def _doubt(obligation: Obligation, rules: Rules) -> str:
     proof is not doubtful."""
     allowed = 0
     for numbers in sampled(obligation):
-        claim = obligation.on(rules, numbers)
+        claim = obligation.on(numbers, rules)
         if not claim.given:
             continue
         allowed += 1
@@ -50,13 +50,13 @@ def _doubt(obligation: Obligation, rules: Rules) -> str:
 
 
 def _settle(
-    obligation: Obligation, rules: Rules, timeout_s: float
+    obligation: Obligation, timeout_s: float, rules: Rules
 ) -> tuple[Verdict, dict[str, int], str]:
-    answer = solve(obligation, rules, timeout_s)
+    answer = solve(obligation, timeout_s, rules)
     if answer.result == "unknown":
         return Verdict.UNKNOWN, {}, answer.reason
     if answer.result == "sat":
-        if obligation.broken_by(rules, answer.numbers):
+        if obligation.broken_by(answer.numbers, rules):
             return Verdict.VIOLATED, answer.numbers, ""
         reason = f"Z3 refutes the claim, but it holds on plain ints: {answer.numbers}"
         return Verdict.UNKNOWN, {}, reason
@@ -64,14 +64,14 @@ def _settle(
     return (Verdict.UNKNOWN, {}, doubt) if doubt else (Verdict.PROVED, {}, "")
 
 
-def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = TIMEOUT_S) -> Proof:
+def prove_one(obligation: Obligation, rules: Rules, *, timeout_s: float = TIMEOUT_S) -> Proof:
     """Settle one obligation under these rules, in at most about `timeout_s` seconds.
 
     PROVED holds for all numbers in the ranges and was also evaluated on plain ints. VIOLATED comes
     with numbers that break the claim on plain ints too. Everything else is UNKNOWN.
     """
     began = time.process_time()
-    verdict, numbers, reason = _settle(obligation, rules, timeout_s)
+    verdict, numbers, reason = _settle(obligation, timeout_s, rules)
     seconds = time.process_time() - began
     return Proof(
         obligation.id, obligation.name, verdict, numbers, seconds, reason, slowest_s=seconds
@@ -80,6 +80,7 @@ def prove_one(obligation: Obligation, rules: Rules, timeout_s: float = TIMEOUT_S
 
 def prove(
     rules: Rules,
+    *,
     names: Sequence[str] | None = None,
     timeout_s: float = TIMEOUT_S,
     progress: Callable[[Proof], None] | None = None,
@@ -98,7 +99,7 @@ def prove(
     for name in chosen:
         everything_named(name)
     proofs = []
-    for proof in _proofs(chosen, rules, timeout_s):
+    for proof in _proofs(chosen, timeout_s, rules):
         proofs.append(proof)
         if progress is not None:
             progress(proof)
@@ -119,15 +120,15 @@ def everything_named(name: str) -> Obligation | Claimed:
     raise unknown("proof obligation", name, everything())
 
 
-def _proofs(names: Sequence[str], rules: Rules, timeout_s: float) -> Iterator[Proof]:
+def _proofs(names: Sequence[str], timeout_s: float, rules: Rules) -> Iterator[Proof]:
     for name in names:
         if name in OBLIGATIONS:
-            yield prove_one(OBLIGATIONS[name], rules, timeout_s)
+            yield prove_one(OBLIGATIONS[name], rules, timeout_s=timeout_s)
     # A claim is proved together with all others about its system, also those that are not in
     # `names`.
     for system in dict.fromkeys(claimed()[n].system for n in names if n in claimed()):
         claims = tuple(c for c in claimed().values() if c.system == system)
-        proofs = prove_system(system, claims, relevant(system, rules), timeout_s)
+        proofs = prove_system(system, claims, relevant(system, rules), timeout_s=timeout_s)
         yield from (proof for proof in proofs if proof.id in names)
 
 

@@ -56,6 +56,7 @@ class Checked(NamedTuple):
 def cross_check(
     proofs: Sequence[Proof],
     rules: Rules,
+    *,
     timeout_s: float = 10.0,
     progress: Callable[[Checked], None] | None = None,
 ) -> list[Checked]:

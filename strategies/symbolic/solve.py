@@ -61,7 +61,7 @@ class Question:
     def __init__(self, obligation: Obligation, rules: Rules) -> None:
         context = z3.Context()
         self.variables = {name: z3.Int(name, context) for name in obligation.for_all}
-        claim = obligation.on(rules, self.variables)
+        claim = obligation.on(self.variables, rules)
         self.solvers = (_plain(context), _conditions_moved_out(context))
         self.solver = self.solvers[0]
         for solver in self.solvers:
@@ -99,7 +99,7 @@ class Question:
         return {}
 
 
-def solve(obligation: Obligation, rules: Rules, timeout_s: float) -> Answer:
+def solve(obligation: Obligation, timeout_s: float, rules: Rules) -> Answer:
     """Search for numbers that break the obligation, for `timeout_s` seconds: half of the time among
     all numbers, the rest among small ones. The limits of `SMALL` make a counterexample readable, or
     find one where Z3 gives up; the answer `unsat` is always about all numbers."""

@@ -47,7 +47,7 @@ class Discovered(NamedTuple):
 
 
 def discover(
-    name: str, claim: str, rules: Rules, fixed: Mapping[str, int], timeout_s: float = 10.0
+    name: str, claim: str, fixed: Mapping[str, int], rules: Rules, *, timeout_s: float = 10.0
 ) -> Discovered:
     """Look for an invariant of a count-level system that implies one claim about it.
 
@@ -56,7 +56,7 @@ def discover(
     allow.
     """
     began = time.monotonic()
-    posed = Posed(_system(name, claim, rules, fixed), claim, fixed)
+    posed = Posed(_system(name, claim, fixed, rules), claim, fixed)
     if posed.answer(posed.given) == "unsat":
         raise UsageError(
             f"The system {name} does not allow these sizes: {dict(fixed)}. Use others."
@@ -86,7 +86,7 @@ def _asked(engine: z3.Fixedpoint, posed: Posed) -> tuple[str, str]:
     return result, f"Spacer gave up: {engine.reason_unknown()}" if result == "unknown" else ""
 
 
-def _system(name: str, claim: str, rules: Rules, fixed: Mapping[str, int]) -> System:
+def _system(name: str, claim: str, fixed: Mapping[str, int], rules: Rules) -> System:
     there = systems(rules)
     if name not in there:
         raise unknown("count-level system", name, there)
@@ -153,7 +153,7 @@ def _checked(posed: Posed, found: Any, name: str, rules: Rules) -> Discovered:
     if wrong:
         return Discovered(Verdict.UNKNOWN, reason=f"the invariant that Spacer found fails {wrong}")
     walked = 0
-    for sizes, state in visited(name, rules, posed.fixed):
+    for sizes, state in visited(name, rules, fixed=posed.fixed):
         values = {**sizes._asdict(), **state._asdict()}
         plain = [(v, z3.IntVal(values[str(v)], posed.context)) for v in posed.variables]
         walked += 1

@@ -45,7 +45,7 @@ def _step(system: System, sizes: Any, state: Any, source: random.Random) -> Any:
 
 
 def visited(
-    name: str, rules: Rules, fixed: Mapping[str, int] = MappingProxyType({})
+    name: str, rules: Rules, *, fixed: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[tuple[Any, Any]]:
     """Sizes and counts of states on random walks; the walks are deterministic. Sizes in `fixed` are
     not random. The system must allow some sizes with these values."""

@@ -124,7 +124,7 @@ def witnesses(
             if cluster in searched:
                 continue
             searched.add(cluster)
-            found = _run(cluster, rules, breaks, about if visible else None)
+            found = _run(cluster, breaks, about if visible else None, rules)
             if found is not None:
                 run = (cluster, found.events, found.finding, template.changes(first))
                 yield Witness(*run, impossible, searched=len(searched))
@@ -188,35 +188,35 @@ def _around(first: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
 
 
 def _run(
-    cluster: Cluster, rules: Rules, breaks: Sequence[Invariant], about: Claimed | None
+    cluster: Cluster, breaks: Sequence[Invariant], about: Claimed | None, rules: Rules
 ) -> Outcome | None:
     """A run that breaks one of the invariants and, before that, the claim."""
     left = tuple(breaks)
     while left:
-        found = _search(dataclasses.replace(cluster, name=""), rules, left)
+        found = _search(dataclasses.replace(cluster, name=""), left, rules)
         if found.finding is None:
             return None
-        if about is None or breaks_claim(cluster, rules, found.events, about):
+        if about is None or breaks_claim(cluster, found.events, about, rules):
             return found
         left = tuple(i for i in left if i.id != found.finding.invariant)
     return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _search(cluster: Cluster, rules: Rules, breaks: tuple[Invariant, ...]) -> Outcome:
+def _search(cluster: Cluster, breaks: tuple[Invariant, ...], rules: Rules) -> Outcome:
     """The outcome of the explorer. It is cached, because numbers that refute different claims lead
     to the same clusters."""
-    return explore(cluster, rules, breaks, STATES_MAX)
+    return explore(cluster, breaks, STATES_MAX, rules=rules)
 
 
-def breaks_claim(cluster: Cluster, rules: Rules, events: Sequence[Event], about: Claimed) -> bool:
+def breaks_claim(cluster: Cluster, events: Sequence[Event], about: Claimed, rules: Rules) -> bool:
     """Whether the counts of some state of a run break a claim about them."""
     machine = ModelMachine(cluster, rules)
     holds = systems(rules)[about.system].invariants[about.claim]
     for event in events:
         step = machine.take(event)
         for project in PROJECTIONS:
-            for seen in project(cluster, rules, step):
+            for seen in project(cluster, step, rules):
                 if seen.system == about.system and not holds(seen.sizes, seen.after):
                     return True
     return False

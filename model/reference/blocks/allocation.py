@@ -13,7 +13,7 @@ from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine, Request, Table
 
 
-def _left_behind(group: config.Group, request: Request, hit: Hit, rules: Rules) -> int:
+def _left_behind(request: Request, group: config.Group, hit: Hit, rules: Rules) -> int:
     """The number of leading blocks that a group does not need after a hit and a load. For a state
     this depends on the loaded tokens, for a window on the token at which the request resumes."""
     total = hit.tokens + request.external
@@ -43,7 +43,7 @@ def predicted(
             total += groups.grown(cfg, group, request.tables[index], end, ahead, rules)
             continue
         blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
-        skipped = _left_behind(group, request, hit, rules)
+        skipped = _left_behind(request, group, hit, rules)
         held = blocks[rules.states_superseded(skipped) if group.aligned else skipped :]
         evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
         if group.aligned:
@@ -81,7 +81,7 @@ def admit(
     num_cached_blocks = []
     for index, group in enumerate(cfg.groups):
         blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
-        skipped = _left_behind(group, request, hit, rules)
+        skipped = _left_behind(request, group, hit, rules)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
         still = request.num_cached_blocks[index] if request.num_cached_blocks else 0
         whole = int(counts.full_blocks(hit.own[index], group.block_size))
@@ -108,6 +108,7 @@ def grow(
     request: Request,
     end: int,
     rules: Rules,
+    *,
     fresh: bool = False,
     loads: bool = False,
 ) -> tuple[Engine, Request]:
@@ -118,7 +119,7 @@ def grow(
     ahead = 0 if loads else rules.lookahead(cfg.lookahead)
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
-        count = max(groups.grown(cfg, group, table, end, ahead, rules, fresh), 0)
+        count = max(groups.grown(cfg, group, table, end, ahead, rules, fresh=fresh), 0)
         if partial_block_hits.copies(cfg, engine, request, index, fresh, rules):
             engine, table = partial_block_hits.copy_block(cfg, engine, request, index, fresh, rules)
         padded = table
@@ -132,7 +133,12 @@ def grow(
 
 
 def release_skipped(
-    cfg: config.Engine, engine: Engine, request: Request, rules: Rules, computed: int | None = None
+    cfg: config.Engine,
+    engine: Engine,
+    request: Request,
+    rules: Rules,
+    *,
+    computed: int | None = None,
 ) -> tuple[Engine, Request]:
     """Free the blocks that `computed` tokens (by default the request's) no longer need."""
     computed = request.computed if computed is None else computed

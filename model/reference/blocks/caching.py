@@ -36,10 +36,10 @@ def cache(
         for position in range(num_cached_blocks[index], full):
             block = request.tables[index][position]
             key = (index, rules.hashed_prefix(tokens, (position + 1) * group.block_size, ahead))
-            if not groups.worth_caching(cfg, group, position, request, rules):
+            if not groups.worth_caching(cfg, request, group, position, rules):
                 continue
             before = engine
-            engine = rules.cache_block(cfg, group, engine, key, block, rules)
+            engine = rules.cache_block(cfg, engine, group, key, block, rules)
             if engine.dead:
                 return engine, request
             if engine is not before:

@@ -112,7 +112,7 @@ def resident(
 
 
 def worth_caching(
-    cfg: config.Engine, group: config.Group, position: int, request: Request, rules: Rules
+    cfg: config.Engine, request: Request, group: config.Group, position: int, rules: Rules
 ) -> bool:
     """Whether the block at this position is cached. Full attention caches all blocks, other groups
     the blocks that a hit can need and that the engine retains."""
@@ -150,6 +150,7 @@ def grown(
     end: int,
     ahead: int,
     rules: BlockArithmetic,
+    *,
     fresh: bool = False,
 ) -> int:
     """The number of new blocks that the table takes to reach `end` tokens, and in attention groups

@@ -48,7 +48,9 @@ def grow(
     tables, copies = request.tables, len(engine.copies)
     loads = end == request.computed
     if not loads or cfg.drafts:
-        engine, request = allocation.grow(cfg, engine, request, end, rules, hit is not None, loads)
+        engine, request = allocation.grow(
+            cfg, engine, request, end, rules, fresh=hit is not None, loads=loads
+        )
     taken = block_lists.taken(tables, request.tables, engine.copies[copies:])
     return Grown(engine, request, given, brought, taken)
 
@@ -59,8 +61,8 @@ def follow(
     request: Request,
     hit: Hit | None,
     end: int,
-    rules: Rules,
     recorded: Lists,
+    rules: Rules,
 ) -> Grown:
     """Grow a request with the blocks of a recorded choice, if it has blocks. Raises NotAllowed
     where their number is wrong, or where they are not free."""

@@ -24,7 +24,7 @@ def cached_after_all(
         return engine
     block = request.tables[index][position]
     held = block != NULL and engine.blocks[block].key is None
-    if not held or not groups.worth_caching(cfg, group, position, request, rules):
+    if not held or not groups.worth_caching(cfg, request, group, position, rules):
         return engine
     ahead = cfg.hash_lookahead_tokens
     key = (index, rules.hashed_prefix(request.tokens, full * group.block_size, ahead))

@@ -88,7 +88,7 @@ def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
 
 
 def cache_block(
-    cfg: config.Engine, _group: config.Group, engine: Engine, key: Key, block: int, rules: Rules
+    cfg: config.Engine, engine: Engine, _group: config.Group, key: Key, block: int, rules: Rules
 ) -> Engine:
     """Cache a full block of a group under its key. The null block is skipped. Where hits do not end
     inside a block, a block that is already cached is left unchanged. The engine dies where the

@@ -16,9 +16,10 @@ from kvproof.model.step import Read
 
 def complete(
     cluster: config.Cluster,
-    rules: Rules,
     state: State,
     name: str,
+    rules: Rules,
+    *,
     accepted: drafting.Accepted = (),
 ) -> State:
     """Process the output of the oldest step in flight. Each sampled token replaces its placeholder;
@@ -33,7 +34,7 @@ def complete(
     state = state.with_engine(engine)
     for flight in step:
         if flight.fate != VOID:
-            state = _taken(cluster, rules, state, flight, name, dict(accepted))
+            state = _taken(cluster, state, flight, name, dict(accepted), rules)
     return state
 
 
@@ -66,11 +67,11 @@ def _stepped_back(
 
 def _taken(
     cluster: config.Cluster,
-    rules: Rules,
     state: State,
     flight: Flight,
     name: str,
     accepted: dict[str, int],
+    rules: Rules,
 ) -> State:
     cfg, drafts = cluster.engine(name), accepted.get(flight.request, 0)
     engine = _without_placeholder(state.engine(cfg.name), flight, rules)
@@ -88,8 +89,8 @@ def _taken(
     if len(request.output) < request.max_tokens:
         return state
     if cluster.job(request.id).parts:
-        return sessions.paused(state, name, request, rules)
-    return finish(cfg, state, request, rules, cluster.follow_up_turns)
+        return sessions.paused(state, request, name, rules)
+    return finish(cfg, state, request, rules, keeps=cluster.follow_up_turns)
 
 
 def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:

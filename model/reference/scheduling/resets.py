@@ -46,7 +46,7 @@ def emptied(engine: Engine, rules: Rules) -> Engine:
 
 
 def of_idle_pool(
-    cluster: config.Cluster, rules: Rules, state: State, event: ResetPrefixCache
+    cluster: config.Cluster, state: State, event: ResetPrefixCache, rules: Rules
 ) -> State:
     """Reset the cache; where blocks are in use the reset is refused."""
     engine = state.engine(event.engine)
@@ -58,7 +58,7 @@ def of_idle_pool(
 
 
 def with_preemption(
-    cluster: config.Cluster, rules: Rules, state: State, event: ResetRunning
+    cluster: config.Cluster, state: State, event: ResetRunning, rules: Rules
 ) -> State:
     """Preempt all running requests, the last one first, and empty the cache."""
     engine = state.engine(event.engine)

@@ -18,7 +18,7 @@ class SchedulerStep:
     """The current scheduler step. The functions in `admission`, `computing` and `preemption` make
     choices in it."""
 
-    def __init__(self, cluster: config.Cluster, rules: Rules, state: State, name: str) -> None:
+    def __init__(self, cluster: config.Cluster, state: State, name: str, rules: Rules) -> None:
         self.cluster = cluster
         self.cfg = cluster.engine(name)
         self.rules = rules
@@ -49,7 +49,9 @@ class SchedulerStep:
     def without_skipped(self, request: Request) -> tuple[Engine, Request]:
         """The engine and a request without the blocks that its settled tokens no longer need."""
         settled = in_flight.settled(self.engine, request, self.rules)
-        return allocation.release_skipped(self.cfg, self.engine, request, self.rules, settled)
+        return allocation.release_skipped(
+            self.cfg, self.engine, request, self.rules, computed=settled
+        )
 
     def take_blocks(
         self, request: Request, hit: Hit | None, end: int, recorded: Lists
@@ -61,7 +63,7 @@ class SchedulerStep:
         if needed > free:
             raise NotAllowed(f"{request.id} needs {needed} blocks but {free} are free")
         try:
-            grown = growth.follow(self.cfg, self.engine, request, hit, end, self.rules, recorded)
+            grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded, self.rules)
         except pool.Exhausted as error:
             grown = growth.Grown(self.engine._replace(dead=str(error)), request)
         if grown.engine.dead and not self.engine.dead:

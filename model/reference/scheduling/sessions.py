@@ -18,7 +18,7 @@ from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
 
 
-def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
+def paused(state: State, request: Request, engine: str, rules: Rules) -> State:
     """The state after a part is answered: the session leaves the running queue and waits for its
     user. Where steps overlap, the last token may arrive after a preemption; then the session waits
     without blocks. Outputs of steps in flight, and accepted drafts after the answer, are
@@ -29,7 +29,7 @@ def paused(state: State, engine: str, request: Request, rules: Rules) -> State:
     return state.with_engine(held._replace(running=running))
 
 
-def next_part(job: config.Job, request: Request) -> str:
+def next_part(request: Request, job: config.Job) -> str:
     """The next part of a session's prompt, empty after the last part."""
     length = len(job.prompt)
     for part in job.parts:
@@ -48,13 +48,13 @@ def with_part(request: Request, part: str) -> Request:
     )
 
 
-def go_on(cluster: config.Cluster, rules: Rules, state: State, engine: str, name: str) -> State:
+def go_on(cluster: config.Cluster, state: State, engine: str, name: str, rules: Rules) -> State:
     """Continue a session with its next part, or end it after the last part. A part that makes the
     session too long for the engine's pool is rejected, and the session ends."""
     request = state.engine(engine).request(name)
     if request.status != PAUSED:
         raise NotAllowed(f"{name} is {request.status} and its session cannot continue")
-    part = next_part(cluster.job(name), request)
+    part = next_part(request, cluster.job(name))
     cfg, longer = cluster.engine(engine), with_part(request, part)
     needed = capacity.blocks_to_the_end(cfg, longer)
     if not part or not rules.request_fits_pool(needed, cfg.num_blocks):

@@ -15,9 +15,10 @@ from kvproof.model.state import State
 
 def complete(
     cluster: config.Cluster,
-    rules: Rules,
     state: State,
     name: str,
+    rules: Rules,
+    *,
     accepted: drafting.Accepted = (),
 ) -> State:
     """Process a step's output: each request that has computed all known tokens gets its accepted
@@ -52,7 +53,7 @@ def complete(
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:
-            state = sessions.paused(state, name, request, rules)
+            state = sessions.paused(state, request, name, rules)
         else:
-            state = finish(cfg, state, request, rules, cluster.follow_up_turns)
+            state = finish(cfg, state, request, rules, keeps=cluster.follow_up_turns)
     return state

@@ -62,7 +62,7 @@ def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
 
 
 def taken_back(
-    cluster: config.Cluster, rules: Rules, state: State, name: str, failed: str
+    cluster: config.Cluster, state: State, name: str, failed: str, rules: Rules
 ) -> State:
     """The state without the results that were computed after the load of this request."""
     cfg, engine = cluster.engine(name), state.engine(name)
@@ -87,7 +87,7 @@ def _without_share(engine: Engine, name: str) -> Engine:
     return engine._replace(steps=(tuple(f for f in oldest if f.request != name), *rest))
 
 
-def ended(cluster: config.Cluster, rules: Rules, state: State, name: str, failed: str) -> State:
+def ended(cluster: config.Cluster, state: State, name: str, failed: str, rules: Rules) -> State:
     """End the request if the policy is `fail`, after the outputs of other requests were
     processed."""
     if cluster.load_failure != "fail":

@@ -16,7 +16,7 @@ from kvproof.model.state import ABORTED, LOADING, SENDING, VOID, Engine, Request
 
 
 def finish(
-    cfg: config.Engine, state: State, request: Request, rules: Rules, keeps: bool = False
+    cfg: config.Engine, state: State, request: Request, rules: Rules, *, keeps: bool = False
 ) -> State:
     """A request has all its tokens. P keeps its blocks for D; D keeps them for the next turn if
     `keeps` is set."""
@@ -27,7 +27,7 @@ def finish(
             needed = int(rules.needed_from_load(needed, request.submitted_prompt_tokens))
         elif keeps:
             needed = min(needed, _tokens_to_offer(engine, request, rules))
-        engine, request = allocation.release_skipped(cfg, engine, request, rules, needed)
+        engine, request = allocation.release_skipped(cfg, engine, request, rules, computed=needed)
     state = state.ending(cfg.name, request.id)
     engine = in_flight.invalidated(engine, request.id, VOID)
     if request.route == "to_decode" or keeps:
@@ -61,7 +61,7 @@ def leave(
     engine = state.engine(cfg.name)
     if cfg.has_connector and request.status != LOADING:
         settled = in_flight.settled(engine, request, rules)
-        engine, request = allocation.release_skipped(cfg, engine, request, rules, settled)
+        engine, request = allocation.release_skipped(cfg, engine, request, rules, computed=settled)
     engine = in_flight.invalidated(engine, request.id, VOID)
     state = state.ending(cfg.name, request.id)
     if rules.keeps_until_loaded(request.status == LOADING):

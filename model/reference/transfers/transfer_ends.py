@@ -33,7 +33,7 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
         raise NotAllowed(f"{name} is not finished on P, so P cannot be notified")
     if transfer.phase != Phase.RELEASING:
         p, _, d, taken = follow_up_turns.parties(cluster, name)
-        sink = memory.copy(state.engine(p.name), state.engine(d.name), p, d, transfer.pairs)
+        sink = memory.copy(p, d, state.engine(p.name), state.engine(d.name), transfer.pairs)
         request = sink.find(taken)
         if request is not None and request.status == ABORTED:
             sink = rules.free_aborted(sink, request, rules).without(taken)
