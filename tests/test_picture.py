@@ -197,7 +197,7 @@ def test_too_many_states_are_refused(tmp_path: Path) -> None:
         check_size(tmp_path / name, PICTURE_STATES_MAX)
         with pytest.raises(UsageError, match=REFUSED) as refused:
             write(tmp_path / name, healthy("pd"))
-        assert "Write a smaller --config, or a name that ends in .graphml or .dot." in str(
+        assert "Use a smaller --config, or a name that ends in .graphml or .dot." in str(
             refused.value
         )
         assert not (tmp_path / name).exists()
