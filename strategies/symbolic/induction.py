@@ -134,7 +134,7 @@ def sentence(system: System, claim: str) -> str:
     """A claim in words; P and D keep their capitals."""
     words = " ".join((system.invariants[claim].__doc__ or claim).split()).rstrip(".")
     about = f"{system.name} table" if system.name in TABLES else system.name
-    first = words[:1] if words[1:2] == " " else words[:1].lower()
+    first = words[:1] if words[1:2] in (" ", "'") else words[:1].lower()
     return f"{about}: {first}{words[1:]}"
 
 
