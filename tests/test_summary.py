@@ -91,7 +91,7 @@ def test_the_line_says_what_ran(
     report.add(times=3).add("<failure/>").add(SKIP)
     assert live_summary.main([str(report.path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "live: not run (vLLM 0.32.0 is there, but no live test was chosen)",
+        "live: not run (vLLM 0.32.0 is installed, but no live test was selected)",
         "live: 3 tests passed on vLLM 0.32.0, 1 failed, 1 skipped",
     ]
 
