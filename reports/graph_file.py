@@ -87,16 +87,16 @@ def check(path: Path) -> None:
         *most, last = FORMATS
         raise UsageError(
             f"The file {path} is no known kind of graph. "
-            f"Write a name that ends in {', '.join(most)} or {last}."
+            f"Use a name that ends in {', '.join(most)} or {last}."
         )
     if path.suffix in PICTURES and importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             f"The picture {path} needs matplotlib, which is not installed. "
-            f"Write pip install 'kvproof[picture]', or a name that ends in {TEXT_FORMATS}."
+            f"Use pip install 'kvproof[picture]', or a name that ends in {TEXT_FORMATS}."
         )
     if path.exists():
         raise UsageError(
-            f"The file {path} exists and is not overwritten. Write the name of a new file."
+            f"The file {path} exists and is not overwritten. Use the name of a new file."
         )
 
 

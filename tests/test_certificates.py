@@ -182,7 +182,7 @@ def test_certificates_are_written_and_nothing_is_overwritten(run: Any, tmp_path:
     for wanted in (folder, files[0]):
         code, out, err = run("prove", *some, "--certificates", str(wanted))
         assert (code, out) == (2, "")
-        assert "Write the name of a new folder" in err
+        assert "Use the name of a new folder" in err
     assert [path.stat().st_mtime_ns for path in files] == before
     assert sorted(folder.iterdir()) == files
 

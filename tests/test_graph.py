@@ -184,7 +184,7 @@ def test_another_suffix_is_refused(name: str, tmp_path: Path) -> None:
 def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     for name in ("g.svg", "g.png"):
-        with pytest.raises(UsageError, match=r"Write pip install 'kvproof\[picture\]', or a name"):
+        with pytest.raises(UsageError, match=r"Use pip install 'kvproof\[picture\]', or a name"):
             check(tmp_path / name)
     check(tmp_path / "g.dot")
 

@@ -172,7 +172,7 @@ def test_a_misspelt_id_gets_the_nearest() -> None:
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
 def test_a_time_limit_out_of_range_says_what_to_write(timeout_s: float) -> None:
-    with pytest.raises(UsageError, match=r"time limit is .*Write more than 0 and at most 86400"):
+    with pytest.raises(UsageError, match=r"time limit is .*Use more than 0 and at most 86400"):
         prove(REFERENCE, timeout_s=timeout_s)
 
 

@@ -203,5 +203,5 @@ def test_a_stimulus_that_is_offered_and_refused_is_an_error_of_the_machine() -> 
 
 @pytest.mark.parametrize("wrong", [{"examples": 0}, {"steps": -1}])
 def test_impossible_numbers_are_bad_usage(wrong: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="Write a whole number"):
+    with pytest.raises(UsageError, match="Use a whole number"):
         sample(CLUSTERS["full"], ModelMachine, **wrong)  # type: ignore[arg-type]

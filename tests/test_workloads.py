@@ -161,5 +161,5 @@ def test_embeddings_are_drawn_on_request_only() -> None:
 
 def test_a_pool_too_small_for_one_token_is_bad_usage() -> None:
     tiny = Cluster("tiny", (Engine("E", (Group("full", 2), Group("full", 2)), num_blocks=2),))
-    with pytest.raises(UsageError, match=r"Not even .* Write a larger num_blocks\."):
+    with pytest.raises(UsageError, match=r"Not even .* Use a larger num_blocks\."):
         find(jobs(tiny, "r0"), lambda _job: True, settings=settings(database=None))

@@ -58,7 +58,7 @@ def save(path: Path, about: dict[str, Any], reached: SearchGraph) -> None:
     except OSError as error:
         raise UsageError(
             f"The checkpoint {path} cannot be written ({error.strerror}). "
-            "Write a file in a folder that you may write to."
+            "Use a file in a folder that you may write to."
         ) from error
 
 
@@ -70,14 +70,14 @@ def load(cluster: Cluster, path: Path, about: dict[str, Any]) -> SearchGraph:
     except OSError as error:
         raise UsageError(
             f"The checkpoint {path} cannot be read ({error.strerror}). "
-            "Write the name of one, or leave --resume out to start."
+            "Use the name of one, or leave --resume out to start."
         ) from error
     try:
         found, data = _Plain(io.BytesIO(content)).load()
         if found != about:
             raise UsageError(
                 f"The checkpoint {path} is of another search. "
-                "Write the options it was started with, or leave --resume out."
+                "Use the options it was started with, or leave --resume out."
             )
         return SearchGraph.restored(cluster, data)
     except UsageError:

@@ -90,7 +90,7 @@ def renamings(cluster: Cluster) -> tuple[Renaming, ...]:
     if len(cluster.jobs) > JOBS_MAX:
         raise UsageError(
             f"Symmetry is looked for in up to {JOBS_MAX} jobs, and {cluster.name} has "
-            f"{len(cluster.jobs)}. Write fewer jobs, or leave --symmetry out."
+            f"{len(cluster.jobs)}. Use fewer jobs, or leave --symmetry out."
         )
     orders = [cluster.jobs] if cluster.follow_up_turns else itertools.permutations(cluster.jobs)
     images = (_between(cluster.jobs, order) for order in orders)

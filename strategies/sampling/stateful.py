@@ -101,7 +101,7 @@ def _settings(examples: int, steps: int, shrink: bool) -> hypothesis.settings:
 
 def _check(name: str, value: int) -> None:
     if value < 1:
-        raise UsageError(f"{name} is {value}, less than 1. Write a whole number from 1 on.")
+        raise UsageError(f"{name} is {value}, less than 1. Use a whole number from 1 on.")
 
 
 def sample(

@@ -128,7 +128,7 @@ def jobs(
     if not possible:
         raise UsageError(
             f"Not even a prompt of one token fits the engines of cluster {cluster.name}. "
-            "Write a larger num_blocks."
+            "Use a larger num_blocks."
         )
     max_tokens = draw(st.sampled_from(possible))
     longest = longest_prompt(cluster.engines, max_tokens)

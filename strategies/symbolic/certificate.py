@@ -55,7 +55,7 @@ def certificate(question: Question, rules: Rules) -> str:
     except (z3.Z3Exception, TypeError) as error:
         raise UsageError(
             f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
-            "Write it in the algebra of kvproof.model.arithmetic.algebra."
+            "Use the algebra of kvproof.model.arithmetic.algebra."
         ) from error
     return "\n".join(
         (
@@ -127,10 +127,10 @@ def _make_empty(folder: Path) -> None:
     except OSError as error:
         raise UsageError(
             f"The folder {folder} cannot be made ({error.strerror}). "
-            "Write the name of a new folder where you may write."
+            "Use the name of a new folder where you may write."
         ) from error
     if not empty:
         raise UsageError(
             f"The folder {folder} is not empty, and nothing in it is overwritten. "
-            "Write the name of a new folder."
+            "Use the name of a new folder."
         )

@@ -93,7 +93,7 @@ def prove(
     if not 0 < timeout_s <= TIMEOUT_MAX_S:
         raise UsageError(
             f"The time limit is {timeout_s} seconds. "
-            f"Write more than 0 and at most {TIMEOUT_MAX_S}, for example {TIMEOUT_S:g}."
+            f"Use more than 0 and at most {TIMEOUT_MAX_S}, for example {TIMEOUT_S:g}."
         )
     chosen = list(everything()) if names is None else list(names)
     for name in chosen:

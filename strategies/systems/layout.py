@@ -113,7 +113,7 @@ def _groups(
             continue
         start += size
     if alike and not entries:
-        raise UsageError(f"There is no field {alike!r} of the state. Write a name it has.")
+        raise UsageError(f"There is no field {alike!r} of the state. Use a name it has.")
     return groups, entries
 
 
