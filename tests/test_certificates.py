@@ -207,7 +207,7 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
         "import pathlib, sys\n"
         "from kvproof.model.reference.default_rules import REFERENCE\n"
         "from kvproof.strategies.symbolic.certificate import write_certificates\n"
-        "write_certificates(pathlib.Path(sys.argv[1]), REFERENCE, sys.argv[2:])\n"
+        "write_certificates(pathlib.Path(sys.argv[1]), REFERENCE, names=sys.argv[2:])\n"
     )
     folder = tmp_path / "other"
     subprocess.run([sys.executable, "-c", code, str(folder), *reversed(names)], check=True)
