@@ -53,7 +53,7 @@ SHOWN_BY = {
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
 """What every vLLM has that these tests run on."""
 
-LIVE = Path(samples.__file__).parent.parent
+LIVE = Path(samples.__file__).parent
 ROOTS = {
     *("scheduler", "live", "manager", "coordinator", "pool", "block_pool", "publisher"),
     *("connector", "connector_scheduler", "producer", "output", "meta", "request_status"),

@@ -142,7 +142,7 @@ def test_explore_lists_the_goals_that_it_did_not_reach(run: Any) -> None:
 def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
     as_json: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def impatient(*_args: Any) -> None:
+    def impatient(*_args: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(explore_command, "point_of_no_return", impatient)

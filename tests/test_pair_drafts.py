@@ -93,7 +93,7 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
 def test_layers_of_a_drafter_on_one_side_only_are_refused() -> None:
     p = Engine("P", (Group("full", 2),), 8, "prefill")
     d = Engine("D", (EAGLE,), 8, "decode", drafts=1)
-    with pytest.raises(UsageError, match=r"other cache groups on P.*Use eagle for the same"):
+    with pytest.raises(UsageError, match=r"different cache groups on P.*Use eagle for the same"):
         Cluster("c", (p, d))
     assert Cluster("c", (p, dataclasses.replace(d, groups=p.groups))).decode.drafts == 1
 

@@ -114,7 +114,7 @@ def test_copies_and_chunks_in_numbers() -> None:
             lambda: Engine("E", (FULL, STATE), match_unit=3),
             r"match_unit 3 .* Use 0, or .* divisor of 4",
         ),
-        (lambda: Engine("E", (FULL,), match_unit=2), r"is for an aligned Mamba group"),
+        (lambda: Engine("E", (FULL,), match_unit=2), r"requires an aligned Mamba group"),
         (
             lambda: Engine("E", (FULL, Group("mamba", 2))),
             r"narrower blocks than 4.* Use block_size 4",
