@@ -180,6 +180,18 @@ def test_where_steps_overlap_unknown_tokens_were_sampled() -> None:
     assert after.memory[2] == Content(0, ("", "abc?"))
 
 
+def test_a_drafter_writes_the_last_slot_of_a_block_once_more_with_the_token_after_it() -> None:
+    held = computing("abcde", (1, 2, 3), end=4)
+    cfg = config(Group("full", 2, eagle=True), drafts=1, hash_lookahead_tokens=1)
+    after, _ = memory.run(cfg, engine(), [(held, 4)])
+    assert after.memory[1:3] == (
+        Content(0, ("a", "ab", "abc")),
+        Content(0, ("abc", "abcd", "abcde")),
+    )
+    last, _ = memory.run(cfg, engine(), [(held._replace(prompt="abcd"), 4)])
+    assert last.memory[2] == Content(0, ("abc", "abcd", "abcd."))
+
+
 # The blocks that a step uses
 
 
