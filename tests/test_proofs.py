@@ -87,8 +87,8 @@ def test_the_smallest_lost_token() -> None:
     assert (found.verdict, found.verdict.exit_code) == (Verdict.VIOLATED, 1)
     assert found.finding is not None
     assert found.finding.sentence == (
-        "asked = 3; backoff = 1, yet this must be true: P shortens a prompt at most once, however "
-        "often it is preempted and asked again"
+        "asked = 3; backoff = 1, yet this must be true: P shortens a prompt at most once, even if "
+        "it is preempted and rescheduled several times"
     )
 
 

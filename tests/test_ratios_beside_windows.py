@@ -35,9 +35,9 @@ def beside(window: int) -> tuple[Group, Group]:
 @pytest.mark.parametrize(("prefill", "decode"), NO_MULTIPLES)
 def test_a_block_of_d_that_begins_inside_one_of_p_is_refused(prefill: int, decode: int) -> None:
     said = (
-        "Cluster ratios combines unequal physical_per_logical and windows, of which P keeps less "
-        "than a block of D may hold. Use a physical_per_logical of P that is a multiple of D's, "
-        "or no window group."
+        "Cluster ratios combines unequal physical_per_logical and windows, where P keeps fewer "
+        "tokens than a block of D may need. Use a physical_per_logical of P that is a multiple of "
+        "D's, or no window group."
     )
     with pytest.raises(UsageError) as refused:
         pair(prefill, decode, *beside(3))

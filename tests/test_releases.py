@@ -247,7 +247,7 @@ def test_what_pip_says_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--releases", "newest"], "named by three numbers, and not 'newest'"),
+        (["--releases", "newest"], "A release has three numbers, unlike 'newest'"),
         (["--picture", "heat.pdf"], "format of a picture"),
         (["--trace", "missing.jsonl"], "cannot be read"),
     ],

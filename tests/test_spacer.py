@@ -129,7 +129,7 @@ def test_what_a_walk_breaks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> 
     system = systems(REFERENCE)["pool"]
     sizes = system.parameters(3)
     broken = system.initial(sizes)._replace(held=1)
-    monkeypatch.setattr(spacer, "visited", lambda *_: iter([(sizes, broken)]))
+    monkeypatch.setattr(spacer, "visited", lambda *_, **_options: iter([(sizes, broken)]))
     found = discover("pool", "pool_adds_up", {}, REFERENCE)
     assert found.verdict is Verdict.UNKNOWN
     assert found.reason.startswith("a walk breaks the invariant that Spacer found")
@@ -237,8 +237,8 @@ def test_the_same_invariant_in_another_process() -> None:
     code = (
         "from kvproof.strategies.symbolic.spacer import discover\n"
         "from kvproof.model.reference.default_rules import REFERENCE\n"
-        "found = discover('transfer of mamba', 'delivered_is_loaded', REFERENCE,"
-        f" {TRANSFER}, 60.0)\n"
+        "found = discover('transfer of mamba', 'delivered_is_loaded',"
+        f" {TRANSFER}, REFERENCE, timeout_s=60.0)\n"
         "print(*found.invariant, sep='\\n')\n"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -258,7 +258,7 @@ def test_prove_discovers(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "--discover", "pool.held_is_referenced")
     assert code == 0
     assert tuple(out.splitlines()[:-1]) == POOL["held_is_referenced"]
-    assert out.splitlines()[-1].startswith("PROVED - 3 parts, inductive")
+    assert out.splitlines()[-1].startswith("PROVED - 3 parts; inductive")
     some = ("--discover", "transfer_of_mamba.all_is_offered")
     sizes = [word for name, n in TRANSFER.items() for word in ("--size", f"{name}={n}")]
     code, out, _ = call(capsys, *some, *sizes, "--json")
