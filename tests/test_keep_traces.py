@@ -20,7 +20,7 @@ from kvproof.strategies.sampling.stateful import check_machine
 
 def test_violates():
     rules = rules_with([FAULTS["double_free"]])
-    check_machine(lambda c: ModelMachine(c, rules), CLUSTERS["full"])
+    check_machine(CLUSTERS["full"], lambda c: ModelMachine(c, rules))
 
 def test_fails_otherwise():
     assert 1 == 2

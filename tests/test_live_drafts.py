@@ -67,5 +67,5 @@ def test_the_scheduler_derives_what_the_model_says(name: str, eagle: bool) -> No
     scheduler = build.scheduler(cfg, "fail")
     assert scheduler.num_spec_tokens == cfg.drafts
     assert scheduler.num_lookahead_tokens == cfg.lookahead
-    assert scheduler.use_eagle_block_drop is eagle is bool(cfg.proof)
+    assert scheduler.use_eagle_block_drop is eagle is bool(cfg.eagle_drop_tokens)
     scheduler.shutdown()
