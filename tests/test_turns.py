@@ -179,13 +179,13 @@ def test_the_tie_passes_over_turns() -> None:
         ({"follow_up_turns": False}, "has no follow-up turns"),
         ({"engines": CLUSTERS["pd-drafts"].engines}, "follow-up turns, drafts and Mamba"),
         ({"transfer": "push"}, "no reverse transfer"),
-        ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "begins otherwise"),
+        ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "differs from that prompt"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
         ({"jobs": (Job("r0 reverse", "ab"),)}, "another name"),
-        ({"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))}, "no job before it"),
+        ({"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))}, "no earlier job has this name"),
         (
             {"jobs": (Job("r0", "a"), Job("r1", "a", follows="r0"), Job("r2", "a", follows="r0"))},
-            "another one follows",
+            "another job follows it",
         ),
     ],
 )
