@@ -18,14 +18,19 @@ Check: TypeAlias = Callable[[Cluster, Step], Iterable[Because]]
 @dataclass(frozen=True)
 class EachEngine:
     """A check that every engine must pass by itself. A search runs it once for each distinct
-    engine."""
+    engine. A dead engine is not checked: it stopped inside a step, so its blocks may be assigned
+    and not yet written. `engine_survives` reports the death."""
 
     judge: Callable[[Cluster, Engine], Iterable[Because]]
 
     def __call__(self, cluster: Cluster, step: Step) -> Iterator[Because]:
         """Check the engines after a step."""
         for engine in step.after.engines:
-            yield from self.judge(cluster, engine)
+            yield from self.of(cluster, engine)
+
+    def of(self, cluster: Cluster, engine: Engine) -> Iterable[Because]:
+        """Check one engine."""
+        return () if engine.dead else self.judge(cluster, engine)
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,7 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Because]:
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Each request has as many placeholders as the steps in flight sample tokens for it if all
-    drafts are accepted. An engine that died has lost its last step and is not checked."""
-    if engine.dead:
-        return
+    drafts are accepted."""
     held = {request.id for request in engine.requests}
     for name in sorted({*held, *dict(engine.pending)}):
         flights = [f for f in engine.flights(name) if f.fate == COUNTS and name in held]

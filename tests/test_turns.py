@@ -182,7 +182,10 @@ def test_the_tie_passes_over_turns() -> None:
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "differs from that prompt"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
         ({"jobs": (Job("r0 reverse", "ab"),)}, "another name"),
-        ({"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))}, "no earlier job has this name"),
+        (
+            {"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))},
+            "no earlier job has this name",
+        ),
         (
             {"jobs": (Job("r0", "a"), Job("r1", "a", follows="r0"), Job("r2", "a", follows="r0"))},
             "another job follows it",

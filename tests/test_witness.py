@@ -192,7 +192,9 @@ def test_numbers_that_no_cluster_can_have_say_why() -> None:
     unequal = {"p_ratio": 2, "d_ratio": 1, "asked": 3, "backoff": 1}
     proof = Proof("transfer_of_full.delivered_is_loaded", "", Verdict.VIOLATED, unequal)
     found = witness(proof, [FAULTS["decode_loads_whole_prompt"]])
-    assert found.impossible.startswith("P and D have unequal physical_per_logical")
+    assert found.impossible.startswith(
+        "Cluster transfer_of_full.delivered_is_loaded combines unequal physical"
+    )
     assert found.changes == ("p_ratio 1 for 2",)
     proof = Proof("truncated_once", "", Verdict.VIOLATED, {"asked": 3, "backoff": 1})
     crowded = witness(proof, [FAULTS["truncation_without_guard"]])
@@ -270,13 +272,19 @@ def on_live(fault: str, found: Witness) -> bool:
 def test_the_same_run_breaks_it_on_live_vllm(
     fault: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where the fault is patched in, the run must not break it on vLLM as it is: known deviations
+    break the same invariant in some clusters."""
     known = [FAULTS[name] for name in KNOWN]
-    runs = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
-    if fault in MISTAKES:
-        MISTAKES[fault].patch(monkeypatch)
-    shown = next((w for w in itertools.islice(runs, ON_LIVE_MAX) if on_live(fault, w)), None)
-    assert shown is not None
-    monkeypatch.undo()
     released = fault in {f.name for f in known}
-    assert on_live(fault, shown) == released
     assert released == (fault not in MISTAKES)
+    found = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
+
+    def shows(run: Witness) -> bool:
+        if not released and on_live(fault, run):
+            return False
+        with monkeypatch.context() as patch:
+            if not released:
+                MISTAKES[fault].patch(patch)
+            return on_live(fault, run)
+
+    assert any(map(shows, itertools.islice(found, ON_LIVE_MAX)))

@@ -32,7 +32,7 @@ class Judge:
     def __init__(self, cluster: Cluster, invariants: Iterable[Invariant]) -> None:
         self.cluster = cluster
         checks = [i.check for i in invariants]
-        self.of_engine = [c.judge for c in checks if isinstance(c, EachEngine)]
+        self.of_engine = [c.of for c in checks if isinstance(c, EachEngine)]
         self.of_state = [c.judge for c in checks if isinstance(c, EachState)]
         self.sound: set[int] = set()
 
