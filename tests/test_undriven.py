@@ -24,7 +24,7 @@ def test_it_fails():
 def run(folder: Path, tests: str) -> "subprocess.CompletedProcess[str]":
     """Run pytest with the conftest of these tests."""
     (folder / "test_given.py").write_text(tests, encoding="utf-8")
-    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "conftest", "test_given.py"],
         cwd=folder,
