@@ -36,6 +36,13 @@ def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = N
     return Counting(LiveMachine(cluster), known, policy=policy)
 
 
+def is_later(cluster: Cluster) -> bool:
+    """Whether the cluster uses a feature that not every vLLM has."""
+    from kvproof.live.contract.features import used_by
+
+    return any(feature in used_by(cluster) for feature in LATER)
+
+
 def is_undriven(cluster: Cluster) -> bool:
     """Whether the cluster uses a feature that came later than this vLLM. Then no engine is built:
     the verdict would be UNKNOWN, with the name of what is missing."""
