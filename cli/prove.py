@@ -10,8 +10,8 @@ from kvproof.cli.answer import print_json
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.writing import write_new
 from kvproof.model.reference.rules import Rules
-from kvproof.model.traces.new_file import write_new
 from kvproof.reports.obligations import table
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof

@@ -17,7 +17,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.model.errors import UsageError, unknown
-from kvproof.model.traces.new_file import write_new
+from kvproof.model.files.writing import write_new
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row

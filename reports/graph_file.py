@@ -9,7 +9,7 @@ from pathlib import Path
 import networkx as nx
 
 from kvproof.model.errors import UsageError
-from kvproof.model.traces.new_file import write_new
+from kvproof.model.files.writing import write_new
 from kvproof.reports.graph import Graph, graph_of
 from kvproof.strategies.explorer.exhaustive import StateGraph
 

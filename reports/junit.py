@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.files.writing import write_new
 from kvproof.model.severity import FAIL_ON, Severity
-from kvproof.model.traces.new_file import write_new
 from kvproof.strategies.verdict import Outcome, Verdict
 
 

@@ -15,9 +15,9 @@ from kvproof.model import events_json
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
+from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.reference.apply import initial
-from kvproof.model.traces.new_file import write_new
 from kvproof.model.traces.state_diff import Change, Flat, flat, patched
 
 SCHEMA = 3

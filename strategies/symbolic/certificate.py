@@ -16,8 +16,8 @@ import z3
 import kvproof
 from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
+from kvproof.model.files.writing import write_new
 from kvproof.model.reference.rules import Rules
-from kvproof.model.traces.new_file import write_new
 from kvproof.strategies.symbolic.induction import Claimed, Step, steps
 from kvproof.strategies.symbolic.obligation import Obligation
 from kvproof.strategies.symbolic.prove import everything, everything_named

@@ -1,0 +1,1 @@
+"""Files that come from outside or go out: the only code that opens them."""
