@@ -30,6 +30,7 @@ from kvproof.cli.answer import print_json
 from kvproof.cli.command import Command
 from kvproof.cli.parser import Parser
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
+from kvproof.reports.screen import say
 from kvproof.strategies.verdict import Verdict
 
 COMMANDS: Mapping[str, Command] = {
@@ -65,7 +66,7 @@ def _undriven(args: argparse.Namespace, drift: AdapterDrift) -> int:
             }
         )
     else:
-        print(f"UNKNOWN: {drift}")
+        say(f"UNKNOWN: {drift}")
     return unknown.exit_code
 
 
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UsageError as error:
-        print(error, file=sys.stderr)
+        say(str(error), file=sys.stderr)
         return BAD_USAGE
     except AdapterDrift as drift:
         return _undriven(args, drift)
