@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import kvproof
 from kvproof.cli import (
+    completion,
     configs,
     coverage,
     doctor,
@@ -81,6 +82,7 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
+    completion.add_option(top, parser)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         one = commands.add_parser(

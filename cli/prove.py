@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="prove only this obligation (repeatable)",
+        help="prove only this obligation (repeatable; default: all)",
     )
     parser.add_argument(
         "--timeout-s",

@@ -41,11 +41,24 @@ class Table(NamedTuple):
         room = width - GAP * (len(cut) - 1)
         if sum(least) > room:
             return None
+        heights = [[1] * len(column) for column in cut]
         while sum(widths) > room:
-            # The widest column that can still become narrower gives a column away.
-            index = max(range(len(cut)), key=lambda i: (widths[i] > least[i], widths[i]))
+            # The column whose narrowing adds the fewest lines gives one column away.
+            narrower = {
+                index: [len(folded(cell, widths[index] - 1, hang=0)) for cell in column]
+                for index, column in enumerate(cut)
+                if widths[index] > least[index]
+            }
+            index = min(narrower, key=lambda i: (_lines(heights, i, narrower[i]), -widths[i]))
             widths[index] -= 1
+            heights[index] = narrower[index]
         return widths
+
+
+def _lines(heights: Sequence[list[int]], index: int, changed: list[int]) -> int:
+    """The number of lines of a table, where one column has changed heights of its cells."""
+    columns = [*heights[:index], changed, *heights[index + 1 :]]
+    return sum(max(row) for row in zip(*columns, strict=True))
 
 
 def _beside(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
