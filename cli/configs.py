@@ -14,7 +14,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
-    rows = [{"name": name, **CLUSTERS.notes(name)} for name in CLUSTERS]
+    files = map(CLUSTERS.file, CLUSTERS)
+    rows = [{"name": f.name, "about": f.about, "distinct_states": f.distinct_states} for f in files]
     if args.json:
         print_json({"command": "configs", "exit_code": 0, "configs": rows})
         return 0

@@ -10,9 +10,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE

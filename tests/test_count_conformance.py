@@ -1,8 +1,7 @@
 """Conformance to the proofs: a step that is not a transition of a proved system is a finding."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model import config
 from kvproof.model.counting_abstraction import (
@@ -174,7 +173,7 @@ def test_a_lost_read_of_a_request_that_hit_is_tied_too() -> None:
     lists = config.Engine("P", (config.Group("full", 2),), 9, "prefill")
     cluster = config.Cluster(
         "lost",
-        (lists, dataclasses.replace(lists, name="D", role="decode")),
+        (lists, replace(lists, name="D", role="decode")),
         (config.Job("r0", "abcd"), config.Job("r1", "abcdef")),
         losses=True,
     )

@@ -2,9 +2,9 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.invariants.no_token_of_a_failed_load import INVARIANT as NO_TOKEN
 from kvproof.invariants.registry import CHECKS, INVARIANTS

@@ -24,10 +24,11 @@ def read_bytes(path: Path, what: str, size_max_mib: int = SIZE_MAX_MIB) -> bytes
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise _unread(path, what, _reason(error)) from error
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(descriptor)
+        raise _unread(path, what, "it is not a regular file")
     with open(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise _unread(path, what, "it is not a regular file")
         size_max = size_max_mib * MIB
         try:
             content = file.read(size_max + 1) if about.st_size <= size_max else None
@@ -52,8 +53,14 @@ def read_text(path: Path, what: str, size_max_mib: int = SIZE_MAX_MIB) -> str:
 
 
 def shown(path: Path | str) -> str:
-    """A path as printable text, also where its name is not UTF-8 or has control characters."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    """A path as printable text, also where its name is not UTF-8 or has control characters. One
+    that ends as a sentence does is quoted."""
+    text = printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    return f"'{text}'" if text.endswith((".", "!", "?")) else text
+
+
+def printable(text: str) -> str:
+    """A text of a user on one line, without control characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
