@@ -122,7 +122,7 @@ def test_a_step_nobody_takes_is_outside() -> None:
         found for check in conformance_checks(REFERENCE) for found in check.check(cluster, step)
     ]
     chose = step.event.chose or ()
-    fewer = tuple(c._replace(tokens=1) if isinstance(c, Compute) else c for c in chose)
+    fewer = tuple(replace(c, tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
     [found] = [
         found for check in conformance_checks(REFERENCE) for found in check.check(cluster, wrong)

@@ -57,7 +57,7 @@ def test_accepted_drafts_complete_hashes_too() -> None:
     events: list[Event] = [Submit("E", "r0"), *(Schedule("E"), Complete("E")), Schedule("E")]
     for event in events:
         machine.take(event)
-    step = machine.take(Complete("E", (("r0", 2),)))
+    step = machine.take(Complete("E", {"r0": 2}))
     assert keys(step) == ["abc", "abc..", "abc...."]
 
 

@@ -81,7 +81,7 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     machine.state = offered(machine.cluster).state
     for event in (TransferDone("r0"), Schedule("D"), Complete("D"), Schedule("D")):
         machine.take(event)
-    step = machine.take(Complete("D", (("r0", 1),)))
+    step = machine.take(Complete("D", {"r0": 1}))
     p, d = step.after.engines
     assert d.free[-2:] == (2, 1)
     otherwise = d._replace(free=(*d.free[:-2], 1, 2))

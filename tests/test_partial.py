@@ -157,7 +157,7 @@ def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_ser
 
 def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_place() -> None:
     steps = run(CLUSTERS["partial-events"], "r0")
-    told = [[r for r in s.effects.reports if r[0] == 1] for s in steps if s.effects.reports]
+    told = [[r for r in s.effects.reports if r.group == 1] for s in steps if s.effects.reports]
     assert told == [[Stored(1, "", "abcd", ("abcd",))], [Stored(1, "abcd", "ef", ("abcdef",))]]
     assert any(s.effects.copies for s in steps)
     after = steps[-1].after.engine("E")

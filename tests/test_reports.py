@@ -68,7 +68,7 @@ def test_no_draft_is_told() -> None:
     for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
         machine.take(event)
     assert machine.take(Schedule("E")).effects.reports == (Stored(0, "a", ".", ("a.",)),)
-    machine.take(Complete("E", (("r0", 1),)))
+    machine.take(Complete("E", {"r0": 1}))
     told = machine.take(Schedule("E")).effects.reports
     assert told == (Stored(0, "a.", "..", ("a..", "a...")),)
 

@@ -216,7 +216,7 @@ def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None
     machine = ModelMachine(Cluster("c", (engine,), jobs, sessions=True))
     for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E"), Schedule("E")):
         machine.take(event)
-    machine.take(Complete("E", (("r0", 2),)))
+    machine.take(Complete("E", {"r0": 2}))
     paused = machine.state.engine("E").request("r0")
     assert (paused.status, paused.tokens, paused.computed) == ("paused", "abcd...", 6)
     assert [f.fate for f in machine.state.engine("E").flights("r0")] == ["void"]

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 import kvproof
-from kvproof.model import events_json
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Event
+from kvproof.model.events import Event, Schedule
 from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.reference.apply import initial
@@ -90,7 +92,7 @@ def records(trace: Trace) -> list[dict[str, Any]]:
     }
     lines = [header]
     for index, event in enumerate(trace.events):
-        line: dict[str, Any] = {"step": index + 1, "event": events_json.to_json(event)}
+        line: dict[str, Any] = {"step": index + 1, "event": _written(event)}
         if trace.changes is not None:
             changed, removed = trace.changes[index]
             line |= {"changed": changed, "removed": list(removed)}
@@ -98,6 +100,13 @@ def records(trace: Trace) -> list[dict[str, Any]]:
     if trace.finding is not None:
         finding = trace.finding
         found: dict[str, Any] = {"invariant": finding.invariant, "reasons": list(finding.reasons)}
-        lines.append({"finding": found | {"about": finding.about.by_name()}})
+        lines.append({"finding": found | {"about": to_builtins(finding.about)}})
     lines.append({"end": {"steps": len(trace.events)}})
     return lines
+
+
+def _written(event: Event) -> Any:
+    """An event as plain data. The choices of a scheduler are always written, as a list."""
+    if isinstance(event, Schedule) and event.chose is None:
+        event = replace(event, chose=())
+    return to_builtins(event)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kvproof.model import events_json
 from kvproof.model.because import About
 from kvproof.model.config import config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
+from kvproof.model.files.decoding import converted
 from kvproof.model.finding import Finding
 from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.trace import KIND, SCHEMA, Trace
@@ -94,7 +94,9 @@ class _Reader:
         while "event" in record:
             if self.field(record, "step", int) != len(taken) + 1:
                 self.fail(f"is step {record['step']} where step {len(taken) + 1} belongs")
-            taken.append(self.parsed(events_json.from_json, record["event"]))
+            taken.append(
+                converted(record["event"], Event, f"Line {self.number} of {self.path}", "the file as it was written")
+            )
             if "changed" in record:
                 changed = self.field(record, "changed", dict)
                 changes.append(Change(changed, self.texts(record, "removed")))
@@ -125,8 +127,10 @@ class _Reader:
         """What a finding is about; older traces do not have it."""
         fields = self.field(found, "about", dict) if "about" in found else {}
         for name in fields:
-            if name not in About._fields:
-                self.fail(f"has a finding about {name!r}, which is not one of {About._fields}")
+            if name not in About.__struct_fields__:
+                self.fail(
+                    f"has a finding about {name!r}, which is not one of {About.__struct_fields__}"
+                )
             self.field(fields, name, int if name in ("group", "block") else str)
         return About(**fields)
 
