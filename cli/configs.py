@@ -4,6 +4,7 @@ import argparse
 
 from kvproof.cli.answer import print_json
 from kvproof.model.presets import CLUSTERS
+from kvproof.reports.screen import say
 
 HELP = "list the preset clusters, what each is for, and how many distinct states it has"
 
@@ -20,6 +21,6 @@ def run(args: argparse.Namespace) -> int:
         print_json({"command": "configs", "exit_code": 0, "configs": rows})
         return 0
     for row in rows:
-        print(f"{row['name']} ({row['distinct_states']:,} distinct states)")
-        print(f"    {row['about']}")
+        say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
+        say(f"    {row['about']}")
     return 0

@@ -11,7 +11,9 @@ from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
 from kvproof.reports import graph_file
+from kvproof.reports.screen import say
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
@@ -70,10 +72,12 @@ def run(args: argparse.Namespace) -> int:
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
     code = answer(args, setup, maker("model", setup.rules), outcome)
     if not args.json:
-        print("\n".join(_details(outcome)))
+        for line in _details(outcome):
+            say(line)
         if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
-            print(
-                f"To continue, run the same command with --resume (checkpoint: {args.checkpoint})."
+            say(
+                f"To continue, run the same command with --resume (checkpoint: "
+                f"{shown(args.checkpoint)})."
             )
     # Last, so that the result is not lost if the graph cannot be written.
     if args.graph is not None:

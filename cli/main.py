@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import kvproof
 from kvproof.cli import (
+    completion,
     configs,
     coverage,
     doctor,
@@ -30,6 +31,7 @@ from kvproof.cli.answer import print_json
 from kvproof.cli.command import Command
 from kvproof.cli.parser import Parser
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
+from kvproof.reports.screen import say
 from kvproof.strategies.verdict import Verdict
 
 COMMANDS: Mapping[str, Command] = {
@@ -65,7 +67,7 @@ def _undriven(args: argparse.Namespace, drift: AdapterDrift) -> int:
             }
         )
     else:
-        print(f"UNKNOWN: {drift}")
+        say(f"UNKNOWN: {drift}")
     return unknown.exit_code
 
 
@@ -80,6 +82,7 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
+    completion.add_option(top, parser)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         one = commands.add_parser(
@@ -102,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UsageError as error:
-        print(error, file=sys.stderr)
+        say(str(error), file=sys.stderr)
         return BAD_USAGE
     except AdapterDrift as drift:
         return _undriven(args, drift)

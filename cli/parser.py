@@ -32,6 +32,12 @@ class Parser(argparse.ArgumentParser):
             f"The command line is wrong: {reason}. Use {self.prog} --help to see its options."
         )
 
+    def format_help(self) -> str:
+        """The text of --help."""
+        from kvproof.cli.help_text import help_text
+
+        return help_text(self)
+
 
 class Setup(NamedTuple):
     """The scope of a command. `invariants` is None for all of them."""
@@ -108,14 +114,18 @@ def at_least_one(text: str) -> int:
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
     """Options for the cluster, the faults and the invariants."""
-    parser.add_argument("--config", metavar="NAME|FILE", help="a preset cluster or a JSON file")
+    parser.add_argument(
+        "--config",
+        metavar="NAME|FILE",
+        help="a preset cluster or a JSON file (default: the preset of the fault, else pd-default)",
+    )
     add_fault(parser)
     parser.add_argument(
         "--invariant",
         action="append",
         default=[],
         metavar="ID",
-        help="check this invariant or guard only (repeatable)",
+        help="check this invariant or guard only (repeatable; default: all)",
     )
 
 
@@ -126,7 +136,7 @@ def add_fault(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="give the model this historical mistake (repeatable)",
+        help="give the model this historical mistake (repeatable; default: none)",
     )
 
 
@@ -172,7 +182,9 @@ def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") 
 def add_release(parser: argparse.ArgumentParser) -> None:
     """The option for a release of vLLM, if it is not the installed one."""
     parser.add_argument(
-        "--release", metavar="X.Y.Z", help="use this release of vLLM, from the cache folder"
+        "--release",
+        metavar="X.Y.Z",
+        help="use this release of vLLM, from the cache folder (default: the installed one)",
     )
     add_cache(parser)
 
@@ -209,7 +221,10 @@ def add_states_max(parser: argparse.ArgumentParser) -> None:
 def add_endurance(parser: argparse.ArgumentParser) -> None:
     """The options for the limits and the checkpoint of a long search."""
     parser.add_argument(
-        "--memory-max", type=at_least_one, metavar="MIB", help="maximum memory, in MiB"
+        "--memory-max",
+        type=at_least_one,
+        metavar="MIB",
+        help="maximum memory, in MiB (default: no limit)",
     )
     parser.add_argument(
         "--checkpoint",

@@ -13,6 +13,7 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.reference.rules import Rules
 from kvproof.reports.obligations import table
+from kvproof.reports.screen import say
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
@@ -31,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="prove only this obligation (repeatable)",
+        help="prove only this obligation (repeatable; default: all)",
     )
     parser.add_argument(
         "--timeout-s",
@@ -81,12 +82,11 @@ def run(args: argparse.Namespace) -> int:
         print_json(record | second_opinion.totals(args, written, opinions))
         return found.verdict.exit_code
     for proof in proofs:
-        print(line(proof) + (f"; {opinions[proof.id].text}" if proof.id in opinions else ""))
-    for text in second_opinion.lines(args, written, found, opinions):
-        print(text)
-    for text in witness.lines(runs):
-        print(text)
-    print(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
+        also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
+        say(line(proof) + also, hang=9)
+    for text in (*second_opinion.lines(args, written, found, opinions), *witness.lines(runs)):
+        say(text)
+    say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
     return found.verdict.exit_code
 
 

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvproof.model.files.reading import shown
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import write_certificates
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
@@ -64,7 +65,7 @@ def lines(
 ) -> Iterator[str]:
     """The lines after the obligations."""
     if args.certificates is not None:
-        yield f"{written} certificates are in {args.certificates}"
+        yield f"{written} certificates are in {shown(args.certificates)}"
     if args.cross:
         yield summary(checked)
     if found.finding is not None and found.finding.invariant == FINDING:
