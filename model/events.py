@@ -14,7 +14,10 @@ from typing import Annotated, Any, Final, TypeAlias, get_args
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, force_setattr, replace
 
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
+COUNT_MAX = 2**31 - 1
+"""The largest number of tokens and the largest block id in an event."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 Lists: TypeAlias = tuple[tuple[Count, ...], ...]
 """One ordered list of block ids for each group. `()` means: not recorded."""
