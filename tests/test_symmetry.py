@@ -20,6 +20,7 @@ from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
 from kvproof.strategies.explorer.gates import symmetry_differs
 from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.explorer.symmetry import (
     first_ids,
     renamed,
@@ -142,7 +143,7 @@ def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
         search.expand()
     path = tmp_path / "c"
     about = checkpoint.scope(cluster, [i.id for i in every], REFERENCE, symmetric=True)
-    checkpoint.save(path, about, search.reached)
+    checkpoint.save(path, about, saved(search.reached))
     resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
     assert resumed.coverage == explore(cluster, symmetric=True).coverage
     with pytest.raises(UsageError, match="of another search"):

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.fairness import no_progress
 from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.resumed import confirm, resumed
+from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -81,6 +83,19 @@ def explored(
     rules: Rules = REFERENCE,
 ) -> tuple[Outcome, SearchGraph]:
     """As `explore`, but also returns the search graph."""
+    with checkpoint.believed(kept.path) if kept and kept.resume else nullcontext():
+        return _explored(cluster, invariants, limits, progress, kept, symmetric, rules)
+
+
+def _explored(
+    cluster: Cluster,
+    invariants: Sequence[Invariant] | None,
+    limits: Limits,
+    progress: Progress | None,
+    kept: Checkpoint | None,
+    symmetric: bool,
+    rules: Rules,
+) -> tuple[Outcome, SearchGraph]:
     chosen = (
         [*INVARIANTS.values(), *conformance_checks(rules)]
         if invariants is None
@@ -88,8 +103,9 @@ def explored(
     )
     start = time.perf_counter()
     about = checkpoint.scope(cluster, [i.id for i in chosen], rules, symmetric=symmetric)
-    before = checkpoint.load(cluster, kept.path, about) if kept and kept.resume else None
-    search = PackedSearch(cluster, chosen, rules, reached=before, symmetric=symmetric)
+    search = PackedSearch(cluster, chosen, rules, symmetric=symmetric)
+    if kept is not None and kept.resume:
+        search = resumed(search, checkpoint.load(kept.path, about))
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
@@ -102,6 +118,9 @@ def explored(
         if blocked is not None:
             finding, events = blocked[0], blocked[1].prefix
             reached.finding, reached.events = finding, events
+    if finding is not None and kept is not None and kept.resume:
+        endless = [i.id for i in chosen if i.kind == "eventually"]
+        confirm(search, without_end=finding.invariant in endless)
     seconds = time.perf_counter() - start
     coverage = _coverage(cluster, reached, whole)
     if whole is not None:
@@ -119,7 +138,7 @@ def _run(
     limits: Limits,
     progress: Progress | None,
     kept: Checkpoint | None,
-    about: dict[str, Any],
+    about: checkpoint.Scope,
 ) -> str:
     """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
     string."""
@@ -143,10 +162,10 @@ def _run(
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
             if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
-                checkpoint.save(kept.path, about, reached)
+                checkpoint.save(kept.path, about, saved(reached))
                 saved_at = time.monotonic()
         if kept is not None and not reason:
-            checkpoint.save(kept.path, about, reached)
+            checkpoint.save(kept.path, about, saved(reached))
     if search.over and reason != INTERRUPTED:
         return ""
     return reason
