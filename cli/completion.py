@@ -11,6 +11,8 @@ from typing import Any
 
 SHELLS = ("bash", "zsh", "tcsh")
 
+CLUSTERS_FUNCTION = "_kvproof_clusters"
+
 Build = Callable[[], argparse.ArgumentParser]
 
 
@@ -47,16 +49,22 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         "files": ("trace", "checkpoint", "graph", "junit", "table", "picture"),
         "folders": ("traces", "cache", "certificates"),
     }
+    presets = " ".join(names["config"])
     for action in _actions(parser):
         if action.dest == "config":
-            action.complete = _clusters(names["config"])  # type: ignore[attr-defined]
+            # tcsh completes one kind of word: presets, and no files.
+            action.complete = {  # type: ignore[attr-defined]
+                "bash": CLUSTERS_FUNCTION,
+                "zsh": CLUSTERS_FUNCTION,
+                "tcsh": f"({presets})",
+            }
         elif action.dest in names:
             action.choices = names[action.dest]
         elif action.dest in files["files"]:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.dest in files["folders"]:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    text: str = shtab.complete(parser, shell)
+    text: str = shtab.complete(parser, shell, preamble=_preamble(names["config"]))
     return text
 
 
@@ -91,17 +99,13 @@ def _names() -> dict[str, list[str]]:
     }
 
 
-def _clusters(names: Sequence[str]) -> dict[str, Any]:
-    """What completes a cluster: a preset or a file. tcsh has one of them only: the presets."""
-    presets = " ".join(names)
+def _preamble(presets: Sequence[str]) -> dict[str, str]:
+    """The function of each shell that completes a cluster: a preset or a file."""
+    # Older releases of shtab call that of bash where only the end of a line separates words.
+    lines = "\n".join(presets)
+    either = f"'presets:preset:({' '.join(presets)})' 'files:file:_files'"
     return {
-        "bash": "_kvproof_clusters",
-        "zsh": "_kvproof_clusters",
-        "tcsh": f"({presets})",
-        "preamble": {
-            "bash": f'_kvproof_clusters() {{\n  compgen -W "{presets}" -- "$1"\n'
-            '  compgen -f -- "$1"\n}',
-            "zsh": f"_kvproof_clusters() {{\n  _alternative 'presets:preset:({presets})' "
-            "'files:file:_files'\n}",
-        },
+        "bash": f'{CLUSTERS_FUNCTION}() {{\n  compgen -W "{lines}" -- "$1"\n'
+        '  compgen -f -- "$1"\n}',
+        "zsh": f"{CLUSTERS_FUNCTION}() {{\n  _alternative {either}\n}}",
     }
