@@ -20,8 +20,6 @@ from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
 
-HELP = "list which features of the installed vLLM kvproof can drive, and what is missing"
-
 COLUMNS = 80
 CANNOT = 3
 

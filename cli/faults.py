@@ -6,8 +6,6 @@ from kvproof.cli.answer import print_json
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.witnesses import broken_by
 
-HELP = "list the faults, the origin of each, and the invariants that find it"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """No options of its own."""

@@ -6,9 +6,6 @@ from kvproof.cli.answer import print_json
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.spec.registry import GUARDS
 
-HELP = "list the invariants and the guards: severity and origin of each"
-
-
 GUARDS_OF_THE_SPEC = "Guards of the spec: rules that every step must keep"
 
 

@@ -9,8 +9,6 @@ from rich.table import Table
 from kvproof.cli.answer import print_json
 from kvproof.reports.changes import value
 
-HELP = "compare the remedies that were proposed for the open problems"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """No options of its own."""
