@@ -6,8 +6,6 @@ from kvproof.cli.answer import print_json
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.screen import say
 
-HELP = "list the preset clusters, what each is for, and how many distinct states it has"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """No options of its own."""

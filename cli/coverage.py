@@ -34,8 +34,6 @@ from kvproof.strategies.sampling.exercised import (
 )
 from kvproof.strategies.verdict import Outcome, Verdict
 
-HELP = "list the abstract steps that real vLLM took, of those that the model has"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""

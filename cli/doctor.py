@@ -17,8 +17,6 @@ from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
 from kvproof.reports.screen import say
 
-HELP = "list which features of the installed vLLM kvproof can drive, and what is missing"
-
 CANNOT = 3
 
 NAMED = 4

@@ -7,8 +7,6 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.screen import say
 from kvproof.strategies.witnesses import broken_by
 
-HELP = "list the faults, the origin of each, and the invariants that find it"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """No options of its own."""

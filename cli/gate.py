@@ -27,8 +27,6 @@ from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "the check for a pull request: explore, prove, and sample real vLLM"
-
 PROOF_TIMEOUT_S = 10.0
 IN = 13
 """The column in which the text about a part begins."""

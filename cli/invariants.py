@@ -7,9 +7,6 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.spec.registry import GUARDS
 from kvproof.reports.screen import say
 
-HELP = "list the invariants and the guards: severity and origin of each"
-
-
 GUARDS_OF_THE_SPEC = "Guards of the spec: rules that every step must keep"
 
 

@@ -19,8 +19,6 @@ from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "run each fault, and list which engines find it"
-
 ENGINES = ("explore", "sample", "prove")
 NO_FAULT = "(no fault)"
 PROOF_TIMEOUT_S = 10.0

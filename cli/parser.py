@@ -3,11 +3,10 @@
 import argparse
 import os
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import check_named
-from kvproof.live.releases import default_cache
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.fault import Fault, rules_with
@@ -20,23 +19,6 @@ CLUSTER = "pd-default"
 """The cluster if none is given and no fault has a preset."""
 
 TRACES = Path("kvproof-traces")
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are usage errors."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        reason = message.rstrip(".")
-        raise UsageError(
-            f"The command line is wrong: {reason}. Use {self.prog} --help to see its options."
-        )
-
-    def format_help(self) -> str:
-        """The text of --help."""
-        from kvproof.cli.help_text import help_text
-
-        return help_text(self)
 
 
 class Setup(NamedTuple):
@@ -194,9 +176,8 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         type=Path,
-        default=default_cache(),
         metavar="DIR",
-        help="folder with releases of vLLM",
+        help="folder with releases of vLLM (default: kvproof in the cache of the user)",
     )
 
 

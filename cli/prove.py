@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
@@ -20,8 +21,6 @@ from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-HELP = "prove the arithmetic and the counts for all sizes, or find numbers that violate them"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -95,14 +94,14 @@ def proved(
 ) -> tuple[Outcome, list[Proof]]:
     """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
-    try:
+    with interruption.stoppable() as stopped:
+        interruption.check()
         prove(rules, names=names, timeout_s=timeout_s, progress=proofs.append)
-    except KeyboardInterrupt:
-        so_far = outcome(proofs)
-        if so_far.verdict is Verdict.VIOLATED:
-            return so_far, proofs
-        return dataclasses.replace(so_far, verdict=Verdict.UNKNOWN, reason=INTERRUPTED), proofs
-    return outcome(proofs), proofs
+    found = outcome(proofs)
+    if stopped:
+        verdict = found.verdict if found.verdict is Verdict.VIOLATED else Verdict.UNKNOWN
+        found = dataclasses.replace(found, verdict=verdict, reason=INTERRUPTED)
+    return found, proofs
 
 
 def line(proof: Proof) -> str:

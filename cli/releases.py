@@ -16,6 +16,7 @@ from pathlib import Path
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.release_surveys import SURVEYED, Surveys
+from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.files.writing import write_new
 from kvproof.model.traces.trace_reader import read
@@ -23,8 +24,6 @@ from kvproof.reports import heat_blocks, heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
 from kvproof.reports.screen import cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
-
-HELP = "run the invariants on releases of vLLM: the first bad and the first good release of each"
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Survey the releases, and print the heat map."""
     versions = _known(args.releases)
     draw = _drawer(args.picture)
-    surveys = Surveys(args.cache)
+    surveys = Surveys(cache_folder(args.cache))
     if args.trace is not None:
         return _trace(args, surveys, versions)
     begin = time.monotonic()

@@ -7,8 +7,6 @@ from kvproof.reports.changes import value
 from kvproof.reports.screen import columns
 from kvproof.reports.tables import Table
 
-HELP = "compare the remedies that were proposed for the open problems"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """No options of its own."""

@@ -17,8 +17,6 @@ from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
 
-HELP = "repeat the events of a trace, and report whether its finding appears again"
-
 DIFFERS = "DIFFERS"
 """Printed instead of a verdict if a trace without a finding differs at replay. Exit code 1."""
 

@@ -9,8 +9,6 @@ from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.terminal import show
 
-HELP = "print a trace: what each event changed, and why the last one is wrong"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""

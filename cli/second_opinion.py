@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvproof.model import interruption
 from kvproof.model.files.reading import shown
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import write_certificates
@@ -51,12 +52,12 @@ def opinions(
     """The outcome with the results of cvc5, and these results by proof id; empty if they were not
     requested."""
     checked: list[Checked] = []
-    if args.cross and found.reason != INTERRUPTED:
-        try:
+    with interruption.stoppable() as stopped:
+        if args.cross:
+            interruption.check()
             cross_check(proofs, rules, timeout_s=args.timeout_s, progress=checked.append)
-        except KeyboardInterrupt:
-            if found.verdict is not Verdict.VIOLATED:
-                found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
+    if stopped and found.verdict is not Verdict.VIOLATED:
+        found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
     return with_opinions(found, checked), {each.id: each for each in checked}
 
 

@@ -6,6 +6,13 @@ each replayed trace, and an end record. If this release cannot drive a cluster, 
 reason. Violations are written as traces to a folder.
 """
 
+if __name__ == "__main__":  # before the imports, during which a signal may come
+    import sys
+
+    from kvproof.cli import start
+
+    sys.exit(start.program("kvproof.cli.survey_release"))
+
 import argparse
 import json
 import sys
@@ -177,7 +184,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 3
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,18 +6,17 @@ that a bound or the user cut is UNKNOWN; it can continue from its checkpoint.
 """
 
 import resource
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.invariants.goals.registry import goals_of
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
@@ -111,14 +110,18 @@ def _explored(
     reached.cut = bool(reason)
     whole = ExpandedOrbits(search) if symmetric else None
     finding, events = reached.finding, reached.events
-    if finding is not None and whole is not None:
-        finding, events = whole.violation(search)
-    if finding is None and not reason:
-        blocked = no_progress(cluster, whole or reached, chosen)
-        if blocked is not None:
-            finding, events = blocked[0], blocked[1].prefix
-            reached.finding, reached.events = finding, events
-    if finding is not None and kept is not None and kept.resume:
+    with interruption.stoppable() as stopped:
+        if finding is not None and whole is not None:
+            finding, events = whole.violation(search)
+        elif finding is None and not reason:
+            interruption.check()
+            blocked = no_progress(cluster, whole or reached, chosen)
+            if blocked is not None:
+                finding, events = blocked[0], blocked[1].prefix
+                reached.finding, reached.events = finding, events
+    if stopped:
+        finding, reason, reached.cut = None, INTERRUPTED, True
+    elif finding is not None and kept is not None and kept.resume:
         endless = [i.id for i in chosen if i.kind == "eventually"]
         confirm(search, without_end=finding.invariant in endless)
     seconds = time.perf_counter() - start
@@ -144,21 +147,18 @@ def _run(
     string."""
     reached = search.reached
     saved_at = time.monotonic()
-    with _interruptible() as asked:
+    with interruption.held() as asked:
         reason = ""
         while not search.over and not reason:
             search.expand()
             if len(reached.packed) > limits.states:
                 reason = f"the search was cut at {limits.states} states"
-            if asked():
+            if asked() and not search.over:
                 reason = INTERRUPTED
             if reached.expanded % LOOK_STATES and not reason:
                 continue
             if progress is not None:
-                try:
-                    progress(len(reached.packed), len(reached.packed) - reached.expanded)
-                except KeyboardInterrupt:
-                    reason = INTERRUPTED
+                progress(len(reached.packed), len(reached.packed) - reached.expanded)
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
             if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
@@ -166,37 +166,15 @@ def _run(
                 saved_at = time.monotonic()
         if kept is not None and not reason:
             checkpoint.save(kept.path, about, saved(reached))
-    if search.over and reason != INTERRUPTED:
-        return ""
-    return reason
+        if asked():
+            interruption.notice()
+    return "" if search.over else reason
 
 
 def memory_mib() -> int:
     """The peak memory of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // (1024 * 1024 if sys.platform == "darwin" else 1024)
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C sets a flag, so that the search stops between two states. A second Ctrl-C stops it at
-    once."""
-    asked = False
-
-    def note(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            signal.default_int_handler(number, frame)
-        asked = True
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _coverage(

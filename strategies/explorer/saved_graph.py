@@ -67,15 +67,15 @@ class SavedGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def saved(reached: SearchGraph) -> SavedGraph:
     """The whole search graph as declared types."""
-    edges, loops = (tuple(map(_bytes, columns)) for columns in reached.arrays)
+    (origins, targets, taken, turns), (looped, by) = (map(_bytes, each) for each in reached.arrays)
     length = reached.collapse.width * NUMBER_BYTES
     states = b"".join(packed.to_bytes(length, "big") for packed in reached.packed)
     return SavedGraph(
         components=_components(reached.collapse.components),
         states=memoryview(states),
         expanded=reached.expanded,
-        edges=edges,
-        loops=loops,
+        edges=(origins, targets, taken, turns),
+        loops=(looped, by),
         events=reached.event_list,
         margins=reached.margins,
         goals=reached.goals,
@@ -221,9 +221,7 @@ def _fits(cluster: Cluster, component: Any, place: int) -> bool:
     return field < 3 and all(isinstance(item, Transfer) == (field == 1) for item in component)
 
 
-def _join_edges(
-    reached: SearchGraph, packed: list[int], data: SavedGraph, sizes: _Sizes
-) -> None:
+def _join_edges(reached: SearchGraph, packed: list[int], data: SavedGraph, sizes: _Sizes) -> None:
     """Add the edges, and each state with the first edge that leads to it."""
     kinds = [type(event).__name__ for event in data.events]
     codes = (column.typecode for column in reached.arrays[0])
