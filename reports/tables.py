@@ -36,7 +36,7 @@ class Table(NamedTuple):
     def widths(self, width: int) -> list[int] | None:
         """The width of each column, in columns of the terminal. None if no choice of them shows
         every word whole."""
-        cut = list(zip(*(map(literal, row) for row in (self.headings, *self.rows)), strict=True))
+        cut = list(zip(*(map(printable, row) for row in (self.headings, *self.rows)), strict=True))
         widths = [max(map(cells, column)) for column in cut]
         least = [max(cells(w) for cell in column for w in cell.split(" ")) for column in cut]
         room = width - GAP * (len(cut) - 1)
