@@ -2,7 +2,7 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.presets import CLUSTERS
 
 HELP = "list the preset clusters, what each is for, and how many distinct states it has"
@@ -15,10 +15,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
     rows = [{"name": name, **CLUSTERS.notes(name)} for name in CLUSTERS]
-    if args.json:
-        print_json({"command": "configs", "exit_code": 0, "configs": rows})
-        return 0
-    for row in rows:
-        print(f"{row['name']} ({row['distinct_states']:,} distinct states)")
-        print(f"    {row['about']}")
-    return 0
+
+    def text() -> None:
+        for row in rows:
+            print(f"{row['name']} ({row['distinct_states']:,} distinct states)")
+            print(f"    {row['about']}")
+
+    return finish(
+        args, 0, lambda code: {"command": "configs", "exit_code": code, "configs": rows}, text
+    )

@@ -2,7 +2,7 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.witnesses import broken_by
 
@@ -26,12 +26,14 @@ def run(args: argparse.Namespace) -> int:
         }
         for each in FAULTS.values()
     ]
-    if args.json:
-        print_json({"command": "faults", "exit_code": 0, "faults": rows})
-        return 0
-    for fault in FAULTS.values():
-        print(f"{fault.name} ({fault.origin})")
-        print(f"    {fault.mistake}")
-        print(f"    violates {', '.join(broken_by(fault))}")
-        print(f"    preset {fault.cluster}; overrides {fault.replaces[0]}")
-    return 0
+
+    def text() -> None:
+        for row in rows:
+            print(f"{row['name']} ({row['origin']})")
+            print(f"    {row['mistake']}")
+            print(f"    violates {', '.join(row['breaks'])}")
+            print(f"    preset {row['config']}; overrides {row['rule']}")
+
+    return finish(
+        args, 0, lambda code: {"command": "faults", "exit_code": code, "faults": rows}, text
+    )

@@ -2,7 +2,7 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.spec.registry import GUARDS
 
@@ -38,16 +38,17 @@ def run(args: argparse.Namespace) -> int:
         }
         for guard in GUARDS.values()
     ]
-    if args.json:
-        print_json({"command": "invariants", "exit_code": 0, "invariants": rows, "guards": guards})
-        return 0
-    for row in rows:
-        print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
-        print(f"    {row['name']}")
-        print(f"    killed by: kvproof explore --fault {row['killed_by']}")
-    print()
-    print(GUARDS_OF_THE_SPEC)
-    for guard in guards:
-        print(f"{guard['id']} ({guard['severity']}, {guard['part']})")
-        print(f"    {guard['name']}")
-    return 0
+
+    def text() -> None:
+        for row in rows:
+            print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
+            print(f"    {row['name']}")
+            print(f"    killed by: kvproof explore --fault {row['killed_by']}")
+        print()
+        print(GUARDS_OF_THE_SPEC)
+        for guard in guards:
+            print(f"{guard['id']} ({guard['severity']}, {guard['part']})")
+            print(f"    {guard['name']}")
+
+    head = {"command": "invariants", "invariants": rows, "guards": guards}
+    return finish(args, 0, lambda code: head | {"exit_code": code}, text)

@@ -26,8 +26,8 @@ from kvproof.cli import (
     report,
     sample,
 )
-from kvproof.cli.answer import print_json
 from kvproof.cli.command import Command
+from kvproof.cli.finish import finish
 from kvproof.cli.parser import Parser
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
 from kvproof.strategies.verdict import Verdict
@@ -54,19 +54,14 @@ BAD_USAGE = 2
 
 def _undriven(args: argparse.Namespace, drift: AdapterDrift) -> int:
     """Report a drift of the adapter that no command handled itself."""
-    unknown = Verdict.UNKNOWN
-    if args.json:
-        print_json(
-            {
-                "command": args.command,
-                "verdict": unknown.value,
-                "exit_code": unknown.exit_code,
-                "reason": str(drift),
-            }
-        )
-    else:
-        print(f"UNKNOWN: {drift}")
-    return unknown.exit_code
+    verdict, reason = Verdict.UNKNOWN, str(drift)
+    head = {"command": args.command, "verdict": verdict.value, "reason": reason}
+    return finish(
+        args,
+        verdict.exit_code,
+        lambda code: head | {"exit_code": code},
+        lambda: print(f"UNKNOWN: {reason}"),
+    )
 
 
 def parser() -> Parser:

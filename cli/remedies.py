@@ -1,13 +1,18 @@
 """`kvproof remedies`: the effect of each remedy that was proposed."""
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.reports.changes import value
+
+if TYPE_CHECKING:
+    from kvproof.strategies.remedies import Remedy
 
 HELP = "compare the remedies that were proposed for the open problems"
 
@@ -21,14 +26,19 @@ def run(args: argparse.Namespace) -> int:
     from kvproof.strategies.remedies import table
 
     rows = list(table())
-    if args.json:
-        remedies = [row._asdict() for row in rows]
-        print_json({"command": "remedies", "exit_code": 0, "remedies": remedies})
-        return 0
+    remedies = [row._asdict() for row in rows]
+    return finish(
+        args,
+        0,
+        lambda code: {"command": "remedies", "exit_code": code, "remedies": remedies},
+        lambda: _print(rows),
+    )
+
+
+def _print(rows: "Sequence[Remedy]") -> None:
     shown = Table(box=box.SIMPLE)
     for field in rows[0]._fields if rows else ():
         shown.add_column(field.replace("_", " "), overflow="fold")
     for row in rows:
         shown.add_row(*(value(field) for field in row))
     Console(width=100, highlight=False).print(shown)
-    return 0

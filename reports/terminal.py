@@ -14,6 +14,7 @@ from rich.text import Text
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.files.reading import shown
 from kvproof.model.signature import signature
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.model.traces.trace import Trace
@@ -68,7 +69,9 @@ def _print(console: Console, trace: Trace, path: Path | None, leads_to: Conseque
     _print_finding(console, trace)
     if leads_to is not None:
         console.print(Text(f"  {leads_to.sentence}"))
-    _print_command(console, trace, path)
+    if path is not None:
+        console.print()
+        console.print(Text(replay_line(trace, path)), soft_wrap=True)
 
 
 def _headline(trace: Trace) -> str:
@@ -98,11 +101,10 @@ def _print_finding(console: Console, trace: Trace) -> None:
     console.print(Text(f"  yet      {trace.finding.reasons[-1]}"))
 
 
-def _print_command(console: Console, trace: Trace, path: Path | None) -> None:
-    if path is not None:
-        console.print()
-        command = f"kvproof replay {shlex.quote(str(path))} --machine {trace.machine}"
-        console.print(Text(f"Replay it: {command}"), soft_wrap=True)
+def replay_line(trace: Trace, path: Path) -> str:
+    """The line with the command that replays a trace from its file."""
+    command = f"kvproof replay {shlex.quote(shown(path))} --machine {trace.machine}"
+    return f"Replay it: {command}"
 
 
 def _tables(states: list[Flat]) -> Columns:
