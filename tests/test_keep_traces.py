@@ -30,7 +30,7 @@ def test_passes():
 """
 
 
-def tested(folder: Path) -> str:
+def report_of(folder: Path) -> str:
     """What pytest prints about the tests."""
     (folder / "test_given.py").write_text(TESTS, encoding="utf-8")
     done = subprocess.run(
@@ -45,7 +45,7 @@ def tested(folder: Path) -> str:
 
 
 def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
-    said = tested(tmp_path)
+    said = report_of(tmp_path)
     [kept] = (tmp_path / "kvproof-traces").iterdir()
     command = f"kvproof replay {kept.relative_to(tmp_path)} --machine model"
     assert said.count(command) == 1
@@ -60,7 +60,7 @@ def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_written_is_told_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "kvproof-traces").write_text("mine", encoding="utf-8")
-    said = tested(tmp_path)
+    said = report_of(tmp_path)
     assert said.count("The trace was not written") == 1
     assert "kvproof-traces" in said.split("The trace was not written")[1]
     assert (tmp_path / "kvproof-traces").read_text(encoding="utf-8") == "mine"
