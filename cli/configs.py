@@ -2,7 +2,7 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.screen import say
 
@@ -15,10 +15,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the list."""
     files = map(CLUSTERS.file, CLUSTERS)
     rows = [{"name": f.name, "about": f.about, "distinct_states": f.distinct_states} for f in files]
-    if args.json:
-        print_json({"command": "configs", "exit_code": 0, "configs": rows})
-        return 0
-    for row in rows:
-        say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
-        say(f"    {row['about']}")
-    return 0
+
+    def text() -> None:
+        for row in rows:
+            say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
+            say(f"    {row['about']}")
+
+    return finish(
+        args, 0, lambda code: {"command": "configs", "exit_code": code, "configs": rows}, text
+    )
