@@ -64,8 +64,8 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.dest in files["folders"]:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    text: str = shtab.complete(parser, shell, preamble=_preamble(names["config"]))
-    return text
+    preamble: Any = _preamble(names["config"])  # shtab says str, and takes one text for each shell
+    return shtab.complete(parser, shell, preamble=preamble)
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterable[argparse.Action]:

@@ -2,11 +2,9 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.screen import say
-
-HELP = "list the preset clusters, what each is for, and how many distinct states it has"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -15,11 +13,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
-    rows = [{"name": name, **CLUSTERS.notes(name)} for name in CLUSTERS]
-    if args.json:
-        print_json({"command": "configs", "exit_code": 0, "configs": rows})
-        return 0
-    for row in rows:
-        say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
-        say(f"    {row['about']}")
-    return 0
+    files = map(CLUSTERS.file, CLUSTERS)
+    rows = [{"name": f.name, "about": f.about, "distinct_states": f.distinct_states} for f in files]
+
+    def text() -> None:
+        for row in rows:
+            say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
+            say(f"    {row['about']}")
+
+    return finish(
+        args, 0, lambda code: {"command": "configs", "exit_code": code, "configs": rows}, text
+    )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.cli.machines import Make, maker, undriven
 from kvproof.cli.progress import progress
 from kvproof.model.config import Cluster
@@ -33,8 +33,6 @@ from kvproof.strategies.sampling.exercised import (
     verdict,
 )
 from kvproof.strategies.verdict import Outcome, Verdict
-
-HELP = "list the abstract steps that real vLLM took, of those that the model has"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -77,11 +75,12 @@ def run(args: argparse.Namespace) -> int:
     outcomes = search.outcomes
     rows = table(search.known, search.exercised)
     answer = verdict(rows, outcomes)
-    if args.json:
-        print_json(_object(rows, outcomes, executed, answer, args.seed))
-    else:
-        _print(rows, outcomes, executed)
-    return answer.exit_code
+    return finish(
+        args,
+        answer.exit_code,
+        lambda code: _object(rows, outcomes, executed, answer, args.seed) | {"exit_code": code},
+        lambda: _print(rows, outcomes, executed),
+    )
 
 
 class _Search:

@@ -1,8 +1,9 @@
 """`kvproof prove --discover`: Spacer finds an inductive invariant that implies one claim."""
 
 import argparse
+from typing import Any
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.finding import Finding
 from kvproof.model.reference.rules import Rules
@@ -64,17 +65,20 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         reason=found.reason,
         seconds=found.seconds,
     )
-    if args.json:
+
+    def output(code: int) -> dict[str, Any]:
         record = verdict_object("prove", outcome, faults=args.fault, machine="none", seed=args.seed)
         found_object = {"claim": about.id, "sizes": dict(args.size)} | {
             name: getattr(found, name) for name in ("invariant", "run", "walked")
         }
-        print_json(record | {"discovered": found_object})
-        return found.verdict.exit_code
-    for line in (*found.invariant, *found.run):
-        say(line)
-    say(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
-    return found.verdict.exit_code
+        return record | {"exit_code": code, "discovered": found_object}
+
+    def text() -> None:
+        for line in (*found.invariant, *found.run):
+            say(line)
+        say(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
+
+    return finish(args, found.verdict.exit_code, output, text)
 
 
 def _summary(found: Discovered) -> str:

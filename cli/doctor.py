@@ -8,7 +8,7 @@ import argparse
 from typing import Any, NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow
 from kvproof.live import availability
 from kvproof.live.contract.entry import Place
@@ -16,8 +16,6 @@ from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
 from kvproof.reports.screen import say
-
-HELP = "list which features of the installed vLLM kvproof can drive, and what is missing"
 
 CANNOT = 3
 
@@ -49,11 +47,12 @@ def run(args: argparse.Namespace) -> int:
     """Look everything up, and print the result."""
     borrow(args.release, args.cache, live=True)
     found = _found()
-    if args.json:
-        print_json(_object(found))
-    else:
-        _print(found)
-    return found.exit_code
+    return finish(
+        args,
+        found.exit_code,
+        lambda code: _object(found) | {"exit_code": code},
+        lambda: _print(found),
+    )
 
 
 def _found() -> Found:

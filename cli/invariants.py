@@ -2,13 +2,10 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.spec.registry import GUARDS
 from kvproof.reports.screen import say
-
-HELP = "list the invariants and the guards: severity and origin of each"
-
 
 GUARDS_OF_THE_SPEC = "Guards of the spec: rules that every step must keep"
 
@@ -39,16 +36,17 @@ def run(args: argparse.Namespace) -> int:
         }
         for guard in GUARDS.values()
     ]
-    if args.json:
-        print_json({"command": "invariants", "exit_code": 0, "invariants": rows, "guards": guards})
-        return 0
-    for row in rows:
-        say(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
-        say(f"    {row['name']}", hang=6)
-        say(f"    killed by: kvproof explore --fault {row['killed_by']}", hang=6)
-    say()
-    say(GUARDS_OF_THE_SPEC)
-    for guard in guards:
-        say(f"{guard['id']} ({guard['severity']}, {guard['part']})")
-        say(f"    {guard['name']}", hang=6)
-    return 0
+
+    def text() -> None:
+        for row in rows:
+            say(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
+            say(f"    {row['name']}", hang=6)
+            say(f"    killed by: kvproof explore --fault {row['killed_by']}", hang=6)
+        say()
+        say(GUARDS_OF_THE_SPEC)
+        for guard in guards:
+            say(f"{guard['id']} ({guard['severity']}, {guard['part']})")
+            say(f"    {guard['name']}", hang=6)
+
+    head = {"command": "invariants", "invariants": rows, "guards": guards}
+    return finish(args, 0, lambda code: head | {"exit_code": code}, text)

@@ -6,11 +6,11 @@ each other row. Otherwise the exit code is 1.
 
 import argparse
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
 from kvproof.cli.explore import exhausted
+from kvproof.cli.finish import finish
 from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
@@ -18,8 +18,6 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-HELP = "run each fault, and list which engines find it"
 
 ENGINES = ("explore", "sample", "prove")
 NO_FAULT = "(no fault)"
@@ -60,32 +58,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the table and print it."""
-    rows = []
+    rows, interrupted = [], False
     try:
         for row in _rows(args):
             rows.append(row)
     except KeyboardInterrupt:
-        if not args.json:
-            print_rows(rows)
-        raise
-    verdicts = [row.verdict for row in rows]
+        interrupted = True
+    verdicts = [row.verdict for row in rows] + [Verdict.UNKNOWN] * interrupted
     worst = next((v for v in (Verdict.VIOLATED, Verdict.UNKNOWN) if v in verdicts), Verdict.SAMPLED)
-    if args.json:
-        print_json(
-            {
-                "command": "matrix",
-                "verdict": worst.value,
-                "exit_code": worst.exit_code,
-                "seed": args.seed,
-                "seconds": round(sum(o.seconds for row in rows for o in row.outcomes), 3),
-                "faults": [_object(row) for row in rows],
-            }
-        )
-    else:
+
+    def output(code: int) -> dict[str, Any]:
+        return {
+            "command": "matrix",
+            "verdict": worst.value,
+            "exit_code": code,
+            "seed": args.seed,
+            "seconds": round(sum(o.seconds for row in rows for o in row.outcomes), 3),
+            "faults": [_object(row) for row in rows],
+        } | ({"reason": INTERRUPTED} if interrupted else {})
+
+    def text() -> None:
         print_rows(rows)
         wrong = [row.name for row in rows if row.verdict is not Verdict.SAMPLED]
         say(f"Found by no engine, or found without a fault: {', '.join(wrong) or 'none'}.")
-    return worst.exit_code
+        if interrupted:
+            say("UNKNOWN: interrupted")
+
+    return finish(args, worst.exit_code, output, text)
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:

@@ -3,10 +3,13 @@
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import NOT_FINISHED, finish, fixed
+from kvproof.cli.second_opinion import Certificates
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
@@ -20,8 +23,6 @@ from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-HELP = "prove the arithmetic and the counts for all sizes, or find numbers that violate them"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,24 +71,39 @@ def run(args: argparse.Namespace) -> int:
     witness.prepare(args)
     if args.discover is not None or args.size:
         return discover.run(args, rules)
-    written = second_opinion.prepare(args, rules)
+    second_opinion.prepare(args)
     found, proofs = proved(args.obligation or None, args.timeout_s, rules)
     found, opinions = second_opinion.opinions(args, found, proofs, rules)
-    if args.table is not None:
-        write_new(args.table, table(proofs))
     runs = witness.run(args, proofs)
-    if args.json:
-        record = _object(args, found, proofs, opinions)
+    files, certificates = [attempt.file for attempt in runs if attempt.file], None
+    if args.table is not None:
+        files.append(fixed(args.table, lambda: write_new(args.table, _whole_table(found, proofs))))
+    if args.certificates is not None:
+        certificates = Certificates(args.certificates, args.obligation or None, rules)
+        files.append(certificates)
+
+    def output(code: int) -> dict[str, Any]:
+        record = _object(args, found, proofs, opinions) | {"exit_code": code}
         record |= {"witnesses": witness.as_objects(runs)} if args.witness else {}
-        print_json(record | second_opinion.totals(args, written, opinions))
-        return found.verdict.exit_code
-    for proof in proofs:
-        also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
-        say(line(proof) + also, hang=9)
-    for text in (*second_opinion.lines(args, written, found, opinions), *witness.lines(runs)):
-        say(text)
-    say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
-    return found.verdict.exit_code
+        record |= {"certificates": certificates.count} if certificates else {}
+        return record | second_opinion.totals(args, opinions)
+
+    def text() -> None:
+        for proof in proofs:
+            also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
+            say(line(proof) + also, hang=9)
+        for more in (*second_opinion.lines(args, found, opinions), *witness.lines(runs)):
+            say(more)
+        say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
+
+    return finish(args, found.verdict.exit_code, output, text, files)
+
+
+def _whole_table(found: Outcome, proofs: Sequence[Proof]) -> str:
+    """The table; an interrupted proof has none, because it would lack rows. Raises UsageError."""
+    if found.reason == INTERRUPTED:
+        raise UsageError(NOT_FINISHED)
+    return table(proofs)
 
 
 def proved(
@@ -95,14 +111,14 @@ def proved(
 ) -> tuple[Outcome, list[Proof]]:
     """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
-    try:
+    with interruption.stoppable() as stopped:
+        interruption.check()
         prove(rules, names=names, timeout_s=timeout_s, progress=proofs.append)
-    except KeyboardInterrupt:
-        so_far = outcome(proofs)
-        if so_far.verdict is Verdict.VIOLATED:
-            return so_far, proofs
-        return dataclasses.replace(so_far, verdict=Verdict.UNKNOWN, reason=INTERRUPTED), proofs
-    return outcome(proofs), proofs
+    found = outcome(proofs)
+    if stopped:
+        verdict = found.verdict if found.verdict is Verdict.VIOLATED else Verdict.UNKNOWN
+        found = dataclasses.replace(found, verdict=verdict, reason=INTERRUPTED)
+    return found, proofs
 
 
 def line(proof: Proof) -> str:

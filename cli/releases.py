@@ -12,19 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish, fixed
 from kvproof.cli.release_surveys import SURVEYED, Surveys
+from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.files.writing import write_new
+from kvproof.model.finding import Finding
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import heat_blocks, heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
 from kvproof.reports.screen import cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
-
-HELP = "run the invariants on releases of vLLM: the first bad and the first good release of each"
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
@@ -66,23 +67,29 @@ def run(args: argparse.Namespace) -> int:
     """Survey the releases, and print the heat map."""
     versions = _known(args.releases)
     draw = _drawer(args.picture)
-    surveys = Surveys(args.cache)
+    surveys = Surveys(cache_folder(args.cache))
     if args.trace is not None:
         return _trace(args, surveys, versions)
     begin = time.monotonic()
     releases = _each(versions, lambda v: surveys.survey(v, args.seed, args.episodes))
     verdict = Verdict.UNKNOWN if heat_table.unknown(releases) else Verdict.SAMPLED
-    if draw is not None:
-        write_new(args.picture, draw(releases, args.picture.suffix))
-    if args.json:
-        head = {"command": "releases", "verdict": verdict.value, "exit_code": verdict.exit_code}
-        seconds = round(time.monotonic() - begin, 1)
+    seconds = round(time.monotonic() - begin, 1)
+
+    def output(code: int) -> dict[str, Any]:
+        head = {"command": "releases", "verdict": verdict.value, "exit_code": code}
         spent = {"seed": args.seed, "episodes": args.episodes, "seconds": seconds}
-        print_json(head | spent | to_json(releases))
-    else:
+        return head | spent | to_json(releases)
+
+    def text() -> None:
         for line in _map(releases):
             say(line, hang=6)
-    return verdict.exit_code
+
+    def picture() -> None:
+        assert draw is not None
+        write_new(args.picture, draw(releases, args.picture.suffix))
+
+    files = [fixed(args.picture, picture)] if draw is not None else []
+    return finish(args, verdict.exit_code, output, text, files)
 
 
 def _map(releases: Sequence[Release]) -> list[str]:
@@ -147,21 +154,29 @@ def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) 
     row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), str(args.trace))
     unsure = any(cell.verdict is Verdict.UNKNOWN for cell in row.cells)
     verdict = Verdict.UNKNOWN if unsure else Verdict.SAMPLED
-    if args.json:
-        print_json(_trace_object(row, versions, verdict))
-    else:
-        for version, cell in zip(versions, row.cells, strict=True):
-            say(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}", hang=14)
-        say(f"{trace.finding.invariant}: {row.history(versions)}")
-    return verdict.exit_code
+    return finish(
+        args,
+        verdict.exit_code,
+        lambda code: _trace_object(row, versions, verdict, code),
+        lambda: _print_trace(row, versions, trace.finding),
+    )
 
 
-def _trace_object(row: Row, versions: Sequence[str], verdict: Verdict) -> dict[str, object]:
+def _print_trace(row: Row, versions: Sequence[str], finding: Finding | None) -> None:
+    for version, cell in zip(versions, row.cells, strict=True):
+        say(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}", hang=14)
+    assert finding is not None
+    say(f"{finding.invariant}: {row.history(versions)}")
+
+
+def _trace_object(
+    row: Row, versions: Sequence[str], verdict: Verdict, code: int
+) -> dict[str, object]:
     bad, good = first_bad_and_good(row, versions)
     return {
         "command": "releases",
         "verdict": verdict.value,
-        "exit_code": verdict.exit_code,
+        "exit_code": code,
         "trace": row.name,
         "first_bad": bad,
         "first_good": good,

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model.errors import AdapterDrift
@@ -16,8 +16,6 @@ from kvproof.reports.screen import say
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
-
-HELP = "repeat the events of a trace, and report whether its finding appears again"
 
 DIFFERS = "DIFFERS"
 """Printed instead of a verdict if a trace without a finding differs at replay. Exit code 1."""
@@ -43,13 +41,20 @@ def run(args: argparse.Namespace) -> int:
             replayed = replay(machine, trace)
     except AdapterDrift as drift:
         replayed = Replayed(undriven(drift))
-    if args.json:
-        print_json(_object(args, trace, replayed))
-    else:
-        say(_sentence(args, trace, replayed))
-        for line in tolerated_lines(replayed.outcome, args.fail_on):
-            say(line)
-    return replayed.exit_code(args.fail_on)
+    return finish(
+        args,
+        replayed.exit_code(args.fail_on),
+        lambda code: _object(args, trace, replayed) | {"exit_code": code},
+        lambda: _print(args, trace, replayed),
+    )
+
+
+def _print(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> None:
+    for line in (
+        _sentence(args, trace, replayed),
+        *tolerated_lines(replayed.outcome, args.fail_on),
+    ):
+        say(line)
 
 
 def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str:
@@ -82,8 +87,7 @@ def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[
         fail_on=args.fail_on,
     )
     if replayed.differs is not None:
-        differs = replayed.differs._asdict()
-        record |= {"exit_code": replayed.exit_code(args.fail_on), "differs": differs}
+        record["differs"] = replayed.differs._asdict()
         if trace.finding is None:
             record["verdict"] = DIFFERS
     return record

@@ -5,9 +5,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvproof.cli.finish import File
+from kvproof.model import interruption
+from kvproof.model.files.folders import check_empty
 from kvproof.model.files.reading import shown
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.symbolic.certificate import write_certificates
+from kvproof.strategies.symbolic.certificate import questions, write_certificates
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.second_opinion import (
@@ -35,14 +38,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prepare(args: argparse.Namespace, rules: Rules) -> int:
-    """Write the requested certificates, and return their number. Raises UsageError before any proof
-    if this, or the second opinion, is not possible."""
+def prepare(args: argparse.Namespace) -> None:
+    """Raises UsageError if the certificates or the second opinion are not possible."""
     if args.cross:
         solver_library()
-    if args.certificates is None:
-        return 0
-    return write_certificates(args.certificates, rules, names=args.obligation or None)
+    if args.certificates is not None:
+        list(questions(args.obligation or None))  # raises for an unknown id
+        check_empty(args.certificates)
+
+
+class Certificates(File):
+    """The folder of certificates; `count` is the number of files, None if they were not written."""
+
+    def __init__(self, folder: Path, names: Sequence[str] | None, rules: Rules) -> None:
+        super().__init__(self._made, lambda path: f"{self.count} certificates are in {shown(path)}")
+        self.folder, self.rules, self.names = folder, rules, names
+        self.count: int | None = None
+
+    def _made(self) -> Path:
+        self.count = write_certificates(self.folder, self.rules, names=self.names)
+        return self.folder
 
 
 def opinions(
@@ -51,21 +66,19 @@ def opinions(
     """The outcome with the results of cvc5, and these results by proof id; empty if they were not
     requested."""
     checked: list[Checked] = []
-    if args.cross and found.reason != INTERRUPTED:
-        try:
+    with interruption.stoppable() as stopped:
+        if args.cross:
+            interruption.check()
             cross_check(proofs, rules, timeout_s=args.timeout_s, progress=checked.append)
-        except KeyboardInterrupt:
-            if found.verdict is not Verdict.VIOLATED:
-                found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
+    if stopped and found.verdict is not Verdict.VIOLATED:
+        found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
     return with_opinions(found, checked), {each.id: each for each in checked}
 
 
 def lines(
-    args: argparse.Namespace, written: int, found: Outcome, checked: Mapping[str, Checked]
+    args: argparse.Namespace, found: Outcome, checked: Mapping[str, Checked]
 ) -> Iterator[str]:
     """The lines after the obligations."""
-    if args.certificates is not None:
-        yield f"{written} certificates are in {shown(args.certificates)}"
     if args.cross:
         yield summary(checked)
     if found.finding is not None and found.finding.invariant == FINDING:
@@ -82,14 +95,9 @@ def summary(checked: Mapping[str, Checked]) -> str:
     )
 
 
-def totals(
-    args: argparse.Namespace, written: int, checked: Mapping[str, Checked]
-) -> dict[str, object]:
-    """The results as plain data: the number of files written, and the queries by cvc5's answer."""
-    files = {} if args.certificates is None else {"certificates": written}
-    return files | (
-        {"second_opinion": counts_by_answer(list(checked.values()))} if args.cross else {}
-    )
+def totals(args: argparse.Namespace, checked: Mapping[str, Checked]) -> dict[str, object]:
+    """The number of queries by cvc5's answer, if it was asked."""
+    return {"second_opinion": counts_by_answer(list(checked.values()))} if args.cross else {}
 
 
 def as_object(checked: Checked | None) -> dict[str, object] | None:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from kvproof.model.files.reading import printable
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.reports.changes import content, key, owners, value
-from kvproof.reports.screen import Line, cells, literal
+from kvproof.reports.screen import Line, cells
 from kvproof.reports.tables import GAP, Table
 
 HEADINGS = ("block", "refs", "held by", "cached as", "holds")
@@ -46,7 +47,7 @@ def _table(name: str, rows: list[Row], width: int = 1_000_000) -> list[Line]:
     """The lines of one engine, whose title is not folded."""
     table = Table(HEADINGS, tuple(row.cells for row in rows), rule=False)
     head, *bodies = table.row_lines(width)
-    lines = [Line(literal(f"Engine {name} at the end")), *map(Line, head)]
+    lines = [Line(printable(f"Engine {name} at the end")), *map(Line, head)]
     for row, body in zip(rows, bodies, strict=True):
         lines += [Line(x, bold=((0, len(x)),) if row.changed else ()) for x in body]
     return [line._replace(hang=0) for line in lines]

@@ -10,6 +10,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from kvproof.model.files.reading import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -55,12 +57,6 @@ def _of_terminal(file: TextIO) -> int:
         return 0
 
 
-def literal(text: str) -> str:
-    """The text with each control character (also ESC and the end of a line) escaped, so that it is
-    one line and changes nothing of the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def cells(text: str) -> int:
     """The columns that a text takes; an East Asian character may take two."""
     if text.isascii():
@@ -93,7 +89,7 @@ def folded(text: str, width: int, hang: int = HANG) -> list[str]:
 
 def one_line(text: str, width: int) -> str:
     """The text in at most `width` columns, cut at the end if it is longer."""
-    text = literal(text)
+    text = printable(text)
     if cells(text) <= width:
         return text
     from rich.cells import set_cell_size
@@ -112,7 +108,7 @@ class Line(NamedTuple):
 
     def folded(self, width: int) -> "list[Line]":
         """The lines that are printed, taken literally."""
-        text = literal(self.text)
+        text = printable(self.text)
         if not self.hang:
             return [self._replace(text=text)]
         return [Line(part, self.style) for part in folded(text, width, self.hang)]
@@ -132,7 +128,7 @@ def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
     """Print one text, taken literally: in one line, or folded where `folds`; with a `hang` of 0 it
     is never folded, because it is to be copied."""
     file = sys.stdout if file is None else file
-    text = literal(text)
+    text = printable(text)
     for line in folded(text, columns(file), hang) if hang and folds(file) else [text]:
         print(line, file=file)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from kvproof.reports.screen import cells, folded, literal
+from kvproof.model.files.reading import printable
+from kvproof.reports.screen import cells, folded
 
 GAP = 2
 """The columns between two columns of a table."""
@@ -35,7 +36,7 @@ class Table(NamedTuple):
     def widths(self, width: int) -> list[int] | None:
         """The width of each column, in columns of the terminal. None if no choice of them shows
         every word whole."""
-        cut = list(zip(*(map(literal, row) for row in (self.headings, *self.rows)), strict=True))
+        cut = list(zip(*(map(printable, row) for row in (self.headings, *self.rows)), strict=True))
         widths = [max(map(cells, column)) for column in cut]
         least = [max(cells(w) for cell in column for w in cell.split(" ")) for column in cut]
         room = width - GAP * (len(cut) - 1)
@@ -63,7 +64,7 @@ def _lines(heights: Sequence[list[int]], index: int, changed: list[int]) -> int:
 
 def _beside(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The lines of a row, its cells side by side."""
-    parts = [folded(literal(cell), wide, hang=0) for cell, wide in zip(row, widths, strict=True)]
+    parts = [folded(printable(cell), wide, hang=0) for cell, wide in zip(row, widths, strict=True)]
     for line in zip_longest(*parts, fillvalue=""):
         yield beside(line, widths)
 
@@ -77,8 +78,8 @@ def beside(texts: Sequence[str], widths: Sequence[int]) -> str:
 def _block(headings: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
     """The lines of a row on its own: its first cell, then a line for each other cell that is not
     empty."""
-    yield from folded(literal(f"{headings[0]}: {row[0]}"), width)
+    yield from folded(printable(f"{headings[0]}: {row[0]}"), width)
     for heading, cell in zip(headings[1:], row[1:], strict=True):
         if cell:
             text = f"{heading}: {cell}" if heading else cell
-            yield from folded(literal(f"    {text}"), width, hang=6)
+            yield from folded(printable(f"    {text}"), width, hang=6)

@@ -65,8 +65,7 @@ def _lines(
         yield Line(f"  {leads_to.sentence}")
     if path is not None:
         yield Line()
-        command = f"kvproof replay {shlex.quote(shown(path))} --machine {trace.machine}"
-        yield Line(f"Replay it: {command}", hang=0)
+        yield Line(replay_line(trace, path), hang=0)
 
 
 def _headline(trace: Trace) -> str:
@@ -94,3 +93,8 @@ def _finding(trace: Trace) -> Iterator[Line]:
     for reason in trace.finding.reasons[:-1]:
         yield Line(f"  because  {reason}", hang=11)
     yield Line(f"  yet      {trace.finding.reasons[-1]}", hang=11)
+
+
+def replay_line(trace: Trace, path: Path) -> str:
+    """The line with the command that replays a trace from its file."""
+    return f"Replay it: kvproof replay {shlex.quote(shown(path))} --machine {trace.machine}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvproof.invariants.registry import CHECKS, severity_of
 from kvproof.model.config import Cluster, config_json
+from kvproof.model.files.reading import shown
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.signature import signature
 from kvproof.strategies.verdict import Consequence, Outcome, Verdict
@@ -51,7 +52,7 @@ def verdict_object(
         record["severity"] = outcome.severity.words if outcome.severity else None
         record["reasons"] = list(finding.reasons) if finding else []
         record["signature"] = _signature(cluster, outcome)
-        record["trace"] = None if trace is None else str(trace)
+        record["trace"] = None if trace is None else shown(trace)
         record["trace_length"] = len(outcome.events)
         record["leads_to"] = _leads_to(outcome.leads_to)
     return record

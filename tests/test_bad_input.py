@@ -23,9 +23,12 @@ from tests.sentences import two_sentences
         (["explor"], "Use explore instead"),
         (["explore", "--fault", "front_trimm"], "Use front_trim instead"),
         (["explore", "--invariant", "pool_add_up"], "Use pool_adds_up instead"),
-        (["explore", "--config", "pd-ful"], "Use pd-full instead"),
+        (
+            ["explore", "--config", "pd-ful"],
+            "Use pd-full, or another name that kvproof configs lists",
+        ),
         (["explore", "--config", "missing.json"], "No such file"),
-        (["explore", "--config", "."], "There is no cluster"),
+        (["explore", "--config", "."], "not a regular file"),
         (["explore", "--states-max", "0"], "'0' is not an integer from 1 on"),
         (["explore", "--states-max", "many"], "'many' is not an integer"),
         (["explore", "--seed", "x"], "--seed"),
@@ -86,18 +89,21 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (group(block_size=0), "block_size is 0"),
-        (group(block_size="2"), "block_size is '2'"),
+        (group(block_size=0), "$.engines[0].groups[0].block_size: expected `int` >= 1"),
+        (group(block_size="2"), "block_size: expected `int`, got `str`"),
         (group(block_size=5000), "1 to 4096"),
-        (group(kind="ful"), "Use full instead"),
-        (group(kind="window"), "window is 0"),
-        (group(blocksize=2), "Use block_size instead"),
-        (cluster(num_blocks=0), "num_blocks of engine E is 0"),
-        (cluster(num_blocks=1), "num_blocks of engine E is 1"),
+        (group(kind="ful"), "kind: invalid enum value 'ful'. Use full."),
+        (group(kind="window"), "groups[0].window: window of group is 0"),
+        (group(blocksize=2), "Use block_size."),
+        (
+            cluster(num_blocks=0),
+            "$.engines[0].num_blocks: expected `int` >= 2. Use a whole number from 2 to",
+        ),
+        (cluster(num_blocks=1), "from 2 to"),
         (cluster(chunk_tokens=0), "chunk_tokens"),
-        (cluster(groups=[]), "no cache group"),
-        (cluster(groups=3), "Use a list"),
-        (cluster(role="prefil"), "Use prefill instead"),
+        (cluster(groups=[]), "$.engines[0].groups: expected `array` of length >= 1"),
+        (cluster(groups=3), "Use a list of 1 to"),
+        (cluster(role="prefil"), "Use prefill."),
         (cluster(role="prefill"), "one prefill and one decode engine"),
         (
             cluster(
@@ -119,18 +125,27 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
             ),
             "a parent that full attention never reported",
         ),
-        (cluster(retention=-2), "retention of engine E is -2"),
+        (cluster(retention=-2), "or null"),
         (cluster(retention=3), "Use a multiple of 2, or 0"),
         (cluster(retention=4), "only full attention"),
         (cluster(retention=0, store=True), "sparse retention and a store"),
-        ({"engines": []}, "none, or two have the same name"),
-        ({"engines": [3]}, "named fields"),
-        ({"name": "x"}, "field engines"),
-        ([1], "field engines"),
-        ({**cluster(), "jobs": [{"name": "r0", "prompt": ""}]}, "prompt tokens of r0 is 0"),
-        ({**cluster(), "jobs": [{"name": "r0"}]}, "incomplete"),
-        ({**cluster(), "job": []}, "Use jobs instead"),
-        ({**cluster(), "load_failure": "fial"}, "Use fail instead"),
+        ({"engines": []}, "$.engines: expected `array` of length >= 1"),
+        (
+            {"engines": [3]},
+            "$.engines[0]: expected `object`, got `int`. Use an object with name, groups.",
+        ),
+        ({"name": "x"}, "missing required field `engines`. Use an object with engines."),
+        ([1], "not valid at $: expected `object`, got `array`"),
+        (
+            {**cluster(), "jobs": [{"name": "r0", "prompt": ""}]},
+            "$.jobs[0].prompt: expected `str` of length >= 1",
+        ),
+        (
+            {**cluster(), "jobs": [{"name": "r0"}]},
+            "$.jobs[0]: object missing required field `prompt`. Use an object with name, prompt.",
+        ),
+        ({**cluster(), "job": []}, "Use jobs."),
+        ({**cluster(), "load_failure": "fial"}, "Use fail."),
     ],
 )
 def test_config_file(refused: Any, tmp_path: Path, config: Any, says: str) -> None:
@@ -148,9 +163,10 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     assert "not overwritten" in refused("gate", "--without-live", "--junit", "taken")
     argv = ["explore", "--fault", "front_trim", "--traces", "taken"]
-    assert "cannot be created" in refused(*argv)
-    assert "cannot be created" in refused(*argv[:-1], "taken/below")
-    assert "folder that is missing" in refused("gate", "--without-live", "--junit", "no/j.xml")
+    assert "(Not a directory)" in refused(*argv)
+    assert "(Not a directory)" in refused(*argv[:-1], "taken/below")
+    argv = ["gate", "--without-live", "--junit", "no/j.xml"]
+    assert "(No such file or directory)" in refused(*argv)
     with pytest.raises(UsageError, match="not overwritten") as refusal:
         junit.write(tmp_path / "taken", "suite", [])
     assert two_sentences(str(refusal.value))
