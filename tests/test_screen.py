@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.cli import progress as progress_line
+from kvproof.model.files.reading import printable
 from kvproof.reports import heat_blocks, heat_table, screen
 from kvproof.reports.heat_map import Release, story_rows
 from kvproof.reports.tables import Table
@@ -210,8 +211,8 @@ def test_a_control_character_is_shown_and_does_nothing(run: Run) -> None:
         ("é漢😀", "é漢😀"),
     ],
 )
-def test_literal(text: str, shown: str) -> None:
-    assert screen.literal(text) == shown
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
 
 
 WORDS = st.lists(st.text("ab漢-", min_size=1, max_size=12), min_size=1, max_size=12)
@@ -237,7 +238,7 @@ def test_one_line_is_cut_to_its_width(text: str, width: int) -> None:
     line = screen.one_line(text, width)
     assert screen.cells(line) <= width
     assert line.isprintable()
-    assert line == screen.literal(text) or line.endswith("…")
+    assert line == printable(text) or line.endswith("…")
 
 
 CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".join)
@@ -276,7 +277,7 @@ def test_the_line_of_progress_is_one_line_of_text(
     with progress_line.progress(text) as show:
         show(1234567, 2)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\x1b\[0?m|\x1b\[[0-9;]+m", "", terminal.getvalue())
-    assert screen.literal(text).partition("{")[0][:30].strip() in shown
+    assert printable(text).partition("{")[0][:30].strip() in shown
     assert all(len(line) <= 40 for line in re.split(r"[\r\n]", shown))
 
 
