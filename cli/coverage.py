@@ -184,8 +184,10 @@ def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[s
 
 
 def _line_table(executed: list[dict[str, Any]]) -> Table:
+    """The executed statements of each module, without the first word of its name."""
     rows = []
     for line in executed:
-        share = f"{100 * line['executed'] / max(line['statements'], 1):.0f} %"
-        rows.append((line["module"], str(line["statements"]), str(line["executed"]), share))
-    return Table(("module", "statements", "executed", "share"), tuple(rows))
+        done, all_of = line["executed"], line["statements"]
+        share = f"{100 * done / max(all_of, 1):.0f} %"
+        rows.append((line["module"].removeprefix("vllm."), f"{done} of {all_of}", share))
+    return Table(("module of vllm", "executed", "share"), tuple(rows))

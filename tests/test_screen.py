@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.cli import progress as progress_line
+from kvproof.cli.coverage import _line_table
 from kvproof.model.files.reading import printable
 from kvproof.reports import heat_blocks, heat_table, screen
 from kvproof.reports.heat_map import Release, story_rows
@@ -259,6 +260,14 @@ def test_a_table_shows_every_word_whole_and_in_its_row(
     # Only a word that is alone in its line may be wider than the page.
     assert all(len(line.split()) == 1 for line in wide)
     assert bool(head) == (table.widths(width) is not None)
+
+
+def test_the_lines_of_vllm_fit_a_terminal() -> None:
+    module = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler"
+    table = _line_table([{"module": module, "executed": 85, "statements": 1203}])
+    lines = table.lines(80)
+    assert lines[-1].split() == [module[5:], "85", "of", "1203", "7", "%"]
+    assert max(map(len, lines)) <= 80
 
 
 class Terminal(io.StringIO):
