@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
+from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.traces.trace import Trace, fresh_path, write
 from kvproof.reports.screen import say
@@ -29,11 +31,13 @@ def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | N
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
-    try:
-        with running(cluster, maker.make) as machine:
-            changes = record(machine, outcome.events)
-    except (AdapterDrift, KeyboardInterrupt):
-        changes = None
+    changes = None
+    with (
+        suppress(AdapterDrift),
+        interruption.stoppable(),
+        running(cluster, maker.make) as machine,
+    ):
+        changes = record(machine, outcome.events)
     return Trace(
         cluster=cluster,
         events=outcome.events,
@@ -64,11 +68,14 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":
         return outcome
-    try:
-        with running(outcome.cluster or setup.cluster, maker.search) as machine:
-            return dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
-    except (AdapterDrift, KeyboardInterrupt):
-        return outcome
+    cluster = outcome.cluster or setup.cluster
+    with (
+        suppress(AdapterDrift),
+        interruption.stoppable(),
+        running(cluster, maker.search) as machine,
+    ):
+        outcome = dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
+    return outcome
 
 
 def answer(

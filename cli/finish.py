@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.cli import interrupt
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 
 NOT_WRITTEN = 2
@@ -40,11 +41,12 @@ class File:
 
     def write(self) -> None:
         """Write the file. Prints its error on standard error, and remembers it."""
-        try:
-            self.path = self._write()
-        except UsageError as error:
-            self.error = str(error)
-        except KeyboardInterrupt:
+        with interruption.stoppable() as stopped:
+            try:
+                self.path = self._write()
+            except UsageError as error:
+                self.error = str(error)
+        if stopped:
             self.error = NOT_FINISHED
         if self.error:
             print(self.error, file=sys.stderr)

@@ -14,6 +14,7 @@ from kvproof.cli.finish import finish
 from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
+from kvproof.model import interruption
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
@@ -58,13 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the table and print it."""
-    rows, interrupted = [], False
-    try:
+    rows: list[Row] = []
+    with interruption.stoppable() as interrupted:
         for row in _rows(args):
             rows.append(row)
-    except KeyboardInterrupt:
-        interrupted = True
-    verdicts = [row.verdict for row in rows] + [Verdict.UNKNOWN] * interrupted
+    verdicts = [row.verdict for row in rows] + ([Verdict.UNKNOWN] if interrupted else [])
     worst = next((v for v in (Verdict.VIOLATED, Verdict.UNKNOWN) if v in verdicts), Verdict.SAMPLED)
 
     def output(code: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import trace_file, traced
 from kvproof.cli.finish import File
 from kvproof.cli.machines import maker
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
@@ -56,9 +57,10 @@ def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Attempt]:
     for proof in proofs if args.witness else ():
         if proof.verdict is not Verdict.VIOLATED:
             continue
-        try:
+        with interruption.stoppable() as stopped:
+            interruption.check()
             found = witness(proof, faults)
-        except KeyboardInterrupt:
+        if stopped:
             break
         attempts.append(Attempt(proof, found, _file(args, found, faults)))
         if found.finding is not None:
