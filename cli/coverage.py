@@ -21,7 +21,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.reports.screen import columns, say
+from kvproof.reports.screen import say
 from kvproof.reports.tables import Table
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.exercised import (
@@ -165,9 +165,10 @@ def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[s
         for row in rows
     )
     table = Table(("abstract step", "model", "live", "verdict"), shown)
-    print("\n".join(table.lines(columns())))
+    table.show()
     if executed:
-        print("\n" + "\n".join(_line_table(executed).lines(columns())))
+        say()
+        _line_table(executed).show()
     for outcome in outcomes:
         if outcome.finding is not None:
             say(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")

@@ -15,6 +15,7 @@ from typing import Any
 from kvproof.cli import interrupt
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.reports.screen import say
 
 NOT_WRITTEN = 2
 """The exit code where all holds and a file cannot be written."""
@@ -49,7 +50,7 @@ class File:
         if stopped:
             self.error = NOT_FINISHED
         if self.error:
-            print(self.error, file=sys.stderr)
+            say(self.error, file=sys.stderr)
 
     @property
     def line(self) -> str | None:

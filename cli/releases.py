@@ -139,7 +139,7 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
             ended = release.reason or f"{len(release.records)} records"
             spent = f"{time.monotonic() - begin:.0f} s"
             done = f"{len(found)} of {len(versions)}"
-            print(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
+            say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
     finally:
         pool.shutdown(cancel_futures=True)
     return [found[version] for version in versions]

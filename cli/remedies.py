@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kvproof.cli.finish import finish
 from kvproof.reports.changes import value
-from kvproof.reports.screen import columns
 from kvproof.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -34,4 +33,4 @@ def run(args: argparse.Namespace) -> int:
 def _print(rows: "Sequence[Remedy]") -> None:
     headings = tuple(name.replace("_", " ") for name in rows[0]._fields)
     shown = Table(headings, tuple(tuple(map(value, row)) for row in rows))
-    print("\n".join(shown.lines(columns())))
+    shown.show()
