@@ -18,7 +18,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -92,11 +92,15 @@ def handled() -> Iterator[None]:
     try:
         yield
     finally:
-        if _installed:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            signal.set_wakeup_fd(-1)
+        _restore(before)
         _installed, _received, _first_at, _noticed = False, None, None, False
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    if _installed:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
 
 
 class Stopped:
@@ -139,8 +143,8 @@ def ignore() -> None:
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
-    """Code that a signal does not cut. It may look at `requested`, which is the value here, and call
-    `caught` where it ends early; otherwise KeyboardInterrupt is raised when it ends."""
+    """Code that a signal does not cut. It may look at `requested`, which is the value here, and
+    call `caught` where it ends early; otherwise KeyboardInterrupt is raised when it ends."""
     global _held
     _held += 1
     try:
