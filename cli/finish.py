@@ -6,15 +6,14 @@ because the object says which of them were written.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from kvproof.cli import interrupt
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.reports.output.base import Part, encoded
 
 NOT_WRITTEN = 2
 """The exit code where all holds and a file cannot be written."""
@@ -70,7 +69,7 @@ def fixed(path: Path, write: Callable[[], None]) -> File:
 def finish(
     args: argparse.Namespace,
     code: int,
-    output: Callable[[int], Mapping[str, Any]],
+    output: Callable[[int], Part],
     text: Callable[[], None],
     files: Sequence[File] = (),
 ) -> int:
@@ -82,7 +81,7 @@ def finish(
     if args.json:
         _write(files)
         code = _final(code, files)
-        print(json.dumps(output(code), indent=2))
+        print(encoded(output(code)))
         return code
     try:
         text()
