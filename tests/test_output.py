@@ -41,7 +41,7 @@ COMMANDS: list[tuple[list[str], type[Part]]] = [
 ]
 
 
-@pytest.mark.parametrize(("argv", "kind"), COMMANDS, ids=lambda value: " ".join(value[:3]))
+@pytest.mark.parametrize(("argv", "kind"), COMMANDS, ids=str)
 def test_an_output_is_of_its_type(as_json: Any, argv: list[str], kind: type[Part]) -> None:
     _, record = as_json(*argv)
     assert type(decoded(json.dumps(record))) is kind
