@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
     files = list(traces.values())
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
-        files.append(fixed(args.junit, lambda: junit.write(args.junit, "kvproof gate", cases)))
+        files.append(
+            fixed(args.junit, lambda: junit.write(args.junit, "kvproof gate", cases), whole=False)
+        )
     verdict = _worst([part.outcome for part in parts])
     code = _exit_code([part.outcome.exit_code(args.fail_on) for part in parts])
 

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
-from kvproof.cli.finish import NOT_FINISHED, finish, fixed
+from kvproof.cli.finish import finish, fixed
 from kvproof.cli.second_opinion import Certificates
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     runs = witness.run(args, proofs)
     files, certificates = [attempt.file for attempt in runs if attempt.file], None
     if args.table is not None:
-        files.append(fixed(args.table, lambda: write_new(args.table, _whole_table(found, proofs))))
+        files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
     if args.certificates is not None:
         certificates = Certificates(args.certificates, args.obligation or None, rules)
         files.append(certificates)
@@ -109,13 +109,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
 
     return finish(args, found.verdict.exit_code, output, text, files)
-
-
-def _whole_table(found: Outcome, proofs: Sequence[Proof]) -> str:
-    """The table; an interrupted proof has none, because it would lack rows. Raises UsageError."""
-    if found.reason == INTERRUPTED:
-        raise UsageError(NOT_FINISHED)
-    return table(proofs)
 
 
 def proved(

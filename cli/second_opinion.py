@@ -52,9 +52,12 @@ class Certificates(File):
     """The folder of certificates; `count` is the number of files, None if they were not written."""
 
     def __init__(self, folder: Path, names: Sequence[str] | None, rules: Rules) -> None:
-        super().__init__(self._made, lambda path: f"{self.count} certificates are in {shown(path)}")
+        super().__init__(self._made, self._reported, whole=True)
         self.folder, self.rules, self.names = folder, rules, names
         self.count: int | None = None
+
+    def _reported(self, path: Path) -> str:
+        return f"{self.count} certificates are in {shown(path)}"
 
     def _made(self) -> Path:
         self.count = write_certificates(self.folder, self.rules, names=self.names)
