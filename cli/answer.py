@@ -4,19 +4,20 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from kvproof.cli.finish import File, finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
+from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import replay_line, show
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.conformance.replay import record
@@ -29,11 +30,13 @@ def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | N
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
-    try:
-        with running(cluster, maker.make) as machine:
-            changes = record(machine, outcome.events)
-    except (AdapterDrift, KeyboardInterrupt):
-        changes = None
+    changes = None
+    with (
+        suppress(AdapterDrift),
+        interruption.stoppable(),
+        running(cluster, maker.make) as machine,
+    ):
+        changes = record(machine, outcome.events)
     return Trace(
         cluster=cluster,
         events=outcome.events,
@@ -64,11 +67,14 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":
         return outcome
-    try:
-        with running(outcome.cluster or setup.cluster, maker.search) as machine:
-            return dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
-    except (AdapterDrift, KeyboardInterrupt):
-        return outcome
+    cluster = outcome.cluster or setup.cluster
+    with (
+        suppress(AdapterDrift),
+        interruption.stoppable(),
+        running(cluster, maker.search) as machine,
+    ):
+        outcome = dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
+    return outcome
 
 
 def answer(
@@ -76,28 +82,29 @@ def answer(
     setup: Setup,
     maker: Maker,
     outcome: Outcome,
+    kind: type[VerdictOutput],
     *,
     details: Iterable[str] = (),
     files: Sequence[File] = (),
 ) -> int:
-    """Print an outcome, with its trace if it has one, and more `details`. Then write the trace and
+    """Print an outcome, as this kind of output or as text, with its trace if it has one and more
+    `details`. Then write the trace and
     the other files. Returns the exit code."""
     outcome = followed(setup, maker, outcome)
     trace = traced(setup, maker, outcome, args.seed)
     kept = trace_file(trace, args.traces) if trace else None
 
-    def output(code: int) -> Mapping[str, Any]:
-        record = verdict_object(
-            args.command,
+    def output(code: int) -> VerdictOutput:
+        return verdict_output(
+            kind,
             outcome,
+            code=code,
             cluster=setup.cluster,
             faults=setup.fault_names,
             machine=maker.name,
             seed=args.seed,
             trace=kept.path if kept else None,
-            fail_on=args.fail_on,
         )
-        return record | {"exit_code": code}
 
     def text() -> None:
         if trace is not None:
@@ -134,7 +141,7 @@ def summary(outcome: Outcome, setup: Setup) -> str:
     covered = ", ".join(
         f"{name} {value}"
         for name, value in outcome.coverage.items()
-        if not isinstance(value, Mapping | list)
+        if isinstance(value, int | float | str)
     )
     faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
     why = f": {outcome.reason}" if outcome.reason else ""

@@ -9,7 +9,7 @@ invariant.
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.reports.output.many import AbstractStep, Coverage, ExecutedLines
 from kvproof.reports.screen import say
 from kvproof.reports.tables import Table
 from kvproof.strategies.run import Violated
@@ -71,14 +72,14 @@ def run(args: argparse.Namespace) -> int:
                 show(number, len(clusters))
                 search.at_random(cluster)
             search.aim()
-        executed = [line._asdict() for line in lines()]
+        executed = tuple(ExecutedLines(**line._asdict()) for line in lines())
     outcomes = search.outcomes
     rows = table(search.known, search.exercised)
     answer = verdict(rows, outcomes)
     return finish(
         args,
         answer.exit_code,
-        lambda code: _object(rows, outcomes, executed, answer, args.seed) | {"exit_code": code},
+        lambda code: _output(rows, outcomes, executed, answer, args.seed, code),
         lambda: _print(rows, outcomes, executed),
     )
 
@@ -135,23 +136,23 @@ def _lines(wanted: bool) -> Iterator[Any]:
         yield lines
 
 
-def _object(
+def _output(
     rows: list[Exercised],
     outcomes: list[Outcome],
-    executed: list[dict[str, Any]],
+    executed: tuple[ExecutedLines, ...],
     answer: Verdict,
     seed: int,
-) -> dict[str, Any]:
-    return {
-        "command": "coverage",
-        "verdict": answer.value,
-        "exit_code": answer.exit_code,
-        "seed": seed,
-        "episodes": sum(o.coverage.get("examples", 0) for o in outcomes),
-        "unknown": _undriven(outcomes),
-        "steps": [row._asdict() for row in rows],
-        "lines": executed,
-    }
+    code: int,
+) -> Coverage:
+    return Coverage(
+        exit_code=code,
+        verdict=answer.value,
+        seed=seed,
+        episodes=sum(o.coverage.get("examples", 0) for o in outcomes),
+        unknown=tuple(_undriven(outcomes)),
+        steps=tuple(AbstractStep(**row._asdict()) for row in rows),
+        lines=executed,
+    )
 
 
 def _undriven(outcomes: list[Outcome]) -> list[str]:
@@ -159,7 +160,9 @@ def _undriven(outcomes: list[Outcome]) -> list[str]:
     return list(dict.fromkeys(o.reason for o in outcomes if o.verdict is Verdict.UNKNOWN))
 
 
-def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[str, Any]]) -> None:
+def _print(
+    rows: list[Exercised], outcomes: list[Outcome], executed: Sequence[ExecutedLines]
+) -> None:
     shown = tuple(
         (row.step, str(row.model), str(row.machine), "UNKNOWN" if row.missed else "")
         for row in rows
@@ -183,11 +186,11 @@ def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[s
     )
 
 
-def _line_table(executed: list[dict[str, Any]]) -> Table:
+def _line_table(executed: Sequence[ExecutedLines]) -> Table:
     """The executed statements of each module, without the first word of its name."""
     rows = []
     for line in executed:
-        done, all_of = line["executed"], line["statements"]
-        share = f"{100 * done / max(all_of, 1):.0f} %"
-        rows.append((line["module"].removeprefix("vllm."), f"{done} of {all_of}", share))
+        share = f"{100 * line.executed / max(line.statements, 1):.0f} %"
+        executed_of = f"{line.executed} of {line.statements}"
+        rows.append((line.module.removeprefix("vllm."), executed_of, share))
     return Table(("module of vllm", "executed", "share"), tuple(rows))

@@ -1,14 +1,15 @@
 """`kvproof prove --discover`: Spacer finds an inductive invariant that implies one claim."""
 
 import argparse
-from typing import Any
 
 from kvproof.cli.finish import finish
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.finding import Finding
 from kvproof.model.reference.rules import Rules
+from kvproof.reports.output.proof import Discovered as DiscoveredOutput
+from kvproof.reports.output.proof import DiscoveredClaim
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.spacer import Discovered, discover
 from kvproof.strategies.verdict import Outcome
@@ -66,12 +67,23 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         seconds=found.seconds,
     )
 
-    def output(code: int) -> dict[str, Any]:
-        record = verdict_object("prove", outcome, faults=args.fault, machine="none", seed=args.seed)
-        found_object = {"claim": about.id, "sizes": dict(args.size)} | {
-            name: getattr(found, name) for name in ("invariant", "run", "walked")
-        }
-        return record | {"exit_code": code, "discovered": found_object}
+    def output(code: int) -> DiscoveredOutput:
+        claim = DiscoveredClaim(
+            claim=about.id,
+            sizes=dict(args.size),
+            invariant=found.invariant,
+            run=found.run,
+            walked=found.walked,
+        )
+        return verdict_output(
+            DiscoveredOutput,
+            outcome,
+            code=code,
+            faults=args.fault,
+            machine="none",
+            seed=args.seed,
+            more={"discovered": claim},
+        )
 
     def text() -> None:
         for line in (*found.invariant, *found.run):

@@ -5,7 +5,7 @@ engine needs.
 """
 
 import argparse
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
@@ -15,6 +15,7 @@ from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
+from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, Vllm
 from kvproof.reports.screen import say
 
 CANNOT = 3
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         found.exit_code,
-        lambda code: _object(found) | {"exit_code": code},
+        lambda code: _output(found, code),
         lambda: _print(found),
     )
 
@@ -68,34 +69,35 @@ def _found() -> Found:
     return Found(version, path, contract, failure)
 
 
-def _object(found: Found) -> dict[str, Any]:
-    return {
-        "command": "doctor",
-        "exit_code": found.exit_code,
-        "vllm": {"version": found.version or None, "path": found.path or None},
-        "failure": found.failure or None,
-        "features": [
-            {
-                "name": name,
-                "what": feature.what,
-                "needs": list(feature.needs),
-                "drivable": not found.failure and not found.contract.missing(name),
-                "missing": [look.entry.name for look in found.contract.missing(name)],
-            }
-            for name, feature in FEATURES.items()
-        ],
-        "entries": [
-            {
-                "name": look.entry.name,
-                "feature": look.entry.feature,
-                "used_for": look.entry.used_for,
-                "looked_at": (look.place or look.entry.places[0]).how,
-                "found": look.place and _where(look.place),
-                "why": look.why or None,
-            }
-            for look in found.contract.looks
-        ],
-    }
+def _output(found: Found, code: int) -> Doctor:
+    features = (
+        FeatureRow(
+            name=name,
+            what=feature.what,
+            needs=feature.needs,
+            drivable=not found.failure and not found.contract.missing(name),
+            missing=tuple(look.entry.name for look in found.contract.missing(name)),
+        )
+        for name, feature in FEATURES.items()
+    )
+    entries = (
+        EntryRow(
+            name=look.entry.name,
+            feature=look.entry.feature,
+            used_for=look.entry.used_for,
+            looked_at=(look.place or look.entry.places[0]).how,
+            found=look.place and _where(look.place),
+            why=look.why or None,
+        )
+        for look in found.contract.looks
+    )
+    return Doctor(
+        exit_code=code,
+        vllm=Vllm(version=found.version or None, path=found.path or None),
+        failure=found.failure or None,
+        features=tuple(features),
+        entries=tuple(entries),
+    )
 
 
 def _where(place: Place) -> str:

@@ -17,6 +17,7 @@ from kvproof.model.files.folders import check_folder
 from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import check_new
 from kvproof.reports import graph_file
+from kvproof.reports.output.search import Explored, PointOfNoReturn
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         maker("model", setup.rules),
         outcome,
+        Explored,
         details=_details(outcome, args.checkpoint),
         files=[fixed(args.graph, lambda: graph_file.write(args.graph, reached))]
         if args.graph is not None
@@ -132,13 +134,14 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
         )
     if stopped:
         return {}
-    return {"point_of_no_return": {**found._asdict(), "sentence": found.sentence}}
+    point = PointOfNoReturn(**found._asdict(), sentence=found.sentence)
+    return {"point_of_no_return": point}
 
 
 def _details(outcome: Outcome, checkpoint: Path | None) -> list[str]:
     """The lines about a search after its verdict."""
     covered = outcome.coverage
-    lines = [covered["point_of_no_return"]["sentence"]] if "point_of_no_return" in covered else []
+    lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
     if "renamings" in covered:
         lines.append(
             "symmetry: merged states that are equal up to renaming blocks, and under "

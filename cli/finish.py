@@ -6,14 +6,14 @@ because the object says which of them were written.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from kvproof.cli import interrupt
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.reports.output.base import Part, encoded
 from kvproof.reports.screen import say
 
 NOT_WRITTEN = 2
@@ -28,24 +28,33 @@ class File:
     """A file (or a folder) that is written after the verdict. `path` is set as soon as it exists.
 
     `write` writes it, returns its path, and raises UsageError where that fails. `line` is the text
-    that is printed about the written file.
+    that is printed about the written file. A file about the `whole` work, which may also take long,
+    is not written after an interruption.
     """
 
     def __init__(
-        self, write: Callable[[], Path], line: Callable[[Path], str] | None = None
+        self,
+        write: Callable[[], Path],
+        line: Callable[[Path], str] | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         self._write = write
         self._line = line
+        self._whole = whole
         self.path: Path | None = None
         self.error = ""
 
     def write(self) -> None:
         """Write the file. Prints its error on standard error, and remembers it."""
-        try:
-            self.path = self._write()
-        except UsageError as error:
-            self.error = str(error)
-        except KeyboardInterrupt:
+        with interruption.stoppable() as stopped:
+            if self._whole:
+                interruption.check()
+            try:
+                self.path = self._write()
+            except UsageError as error:
+                self.error = str(error)
+        if stopped:
             self.error = NOT_FINISHED
         if self.error:
             say(self.error, file=sys.stderr)
@@ -56,20 +65,20 @@ class File:
         return self._line(self.path) if self._line and self.path else None
 
 
-def fixed(path: Path, write: Callable[[], None]) -> File:
+def fixed(path: Path, write: Callable[[], None], *, whole: bool = True) -> File:
     """A file whose path the user has chosen."""
 
     def written() -> Path:
         write()
         return path
 
-    return File(written)
+    return File(written, whole=whole)
 
 
 def finish(
     args: argparse.Namespace,
     code: int,
-    output: Callable[[int], Mapping[str, Any]],
+    output: Callable[[int], Part],
     text: Callable[[], None],
     files: Sequence[File] = (),
 ) -> int:
@@ -81,7 +90,7 @@ def finish(
     if args.json:
         _write(files)
         code = _final(code, files)
-        print(json.dumps(output(code), indent=2))
+        print(encoded(output(code)))
         return code
     try:
         text()

@@ -6,7 +6,7 @@ given.
 
 import argparse
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import followed, known, trace_file, traced
@@ -21,8 +21,11 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.reports import junit
+from kvproof.reports.output.many import Gate
+from kvproof.reports.output.proof import ProvedPart
+from kvproof.reports.output.search import Explored, SampledLive
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import Line, say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -33,6 +36,13 @@ IN = 13
 
 NOT_RUN = "not run: interrupted before"
 
+
+KINDS: dict[str, type[Explored | ProvedPart | SampledLive]] = {
+    "explore": Explored,
+    "prove": ProvedPart,
+    "sample live": SampledLive,
+}
+"""The output of each part."""
 
 INDENT = " " * 13
 """In front of what is printed below the line of a part."""
@@ -70,19 +80,20 @@ def run(args: argparse.Namespace) -> int:
     files = list(traces.values())
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
-        files.append(fixed(args.junit, lambda: junit.write(args.junit, "kvproof gate", cases)))
+        files.append(
+            fixed(args.junit, lambda: junit.write(args.junit, "kvproof gate", cases), whole=False)
+        )
     verdict = _worst([part.outcome for part in parts])
     code = _exit_code([part.outcome.exit_code(args.fail_on) for part in parts])
 
-    def output(end: int) -> dict[str, Any]:
-        return {
-            "command": "gate",
-            "verdict": verdict.value,
-            "exit_code": end,
-            "seed": args.seed,
-            "seconds": round(sum(part.outcome.seconds for part in parts), 3),
-            "parts": [_object(setup, part, traces.get(part.name), args) for part in parts],
-        }
+    def output(end: int) -> Gate:
+        return Gate(
+            exit_code=end,
+            verdict=verdict.value,
+            seed=args.seed,
+            seconds=round(sum(part.outcome.seconds for part in parts), 3),
+            parts=tuple(_output(setup, part, traces.get(part.name), args) for part in parts),
+        )
 
     def text() -> None:
         for part in parts:
@@ -103,11 +114,11 @@ def _trace_file(setup: options.Setup, part: Part, args: argparse.Namespace) -> F
     return trace_file(trace, args.traces, lambda path: f"{part.name:12} trace {shown(path)}")
 
 
-def _object(
+def _output(
     setup: options.Setup, part: Part, trace: File | None, args: argparse.Namespace
-) -> dict[str, Any]:
-    return verdict_object(
-        part.name,
+) -> Explored | ProvedPart | SampledLive:
+    return verdict_output(
+        KINDS[part.name],
         part.outcome,
         cluster=setup.cluster,
         faults=setup.fault_names,

@@ -6,7 +6,9 @@ each other row. Otherwise the exit code is 1.
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from msgspec import UNSET
 
 from kvproof.cli import parser as options
 from kvproof.cli.explore import exhausted
@@ -14,7 +16,9 @@ from kvproof.cli.finish import finish
 from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
+from kvproof.model import interruption
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.output.many import EngineResult, Matrix, MatrixRow
 from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -58,24 +62,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the table and print it."""
-    rows, interrupted = [], False
-    try:
+    rows: list[Row] = []
+    with interruption.stoppable() as interrupted:
         for row in _rows(args):
             rows.append(row)
-    except KeyboardInterrupt:
-        interrupted = True
-    verdicts = [row.verdict for row in rows] + [Verdict.UNKNOWN] * interrupted
+    verdicts = [row.verdict for row in rows] + ([Verdict.UNKNOWN] if interrupted else [])
     worst = next((v for v in (Verdict.VIOLATED, Verdict.UNKNOWN) if v in verdicts), Verdict.SAMPLED)
 
-    def output(code: int) -> dict[str, Any]:
-        return {
-            "command": "matrix",
-            "verdict": worst.value,
-            "exit_code": code,
-            "seed": args.seed,
-            "seconds": round(sum(o.seconds for row in rows for o in row.outcomes), 3),
-            "faults": [_object(row) for row in rows],
-        } | ({"reason": INTERRUPTED} if interrupted else {})
+    def output(code: int) -> Matrix:
+        return Matrix(
+            exit_code=code,
+            verdict=worst.value,
+            seed=args.seed,
+            seconds=round(sum(o.seconds for row in rows for o in row.outcomes), 3),
+            faults=tuple(map(_row, rows)),
+            reason=INTERRUPTED if interrupted else UNSET,
+        )
 
     def text() -> None:
         print_rows(rows)
@@ -118,14 +120,14 @@ def _cell(outcome: Outcome) -> str:
     return f"{length}{outcome.finding.invariant}"
 
 
-def _object(row: Row) -> dict[str, object]:
-    found: dict[str, object] = {
-        engine: {
-            "verdict": outcome.verdict.value,
-            "invariant": outcome.finding.invariant if outcome.finding else None,
-            "trace_length": len(outcome.events),
-            "seconds": round(outcome.seconds, 3),
-        }
-        for engine, outcome in zip(ENGINES, row.outcomes, strict=True)
-    }
-    return {"name": row.name, "config": row.cluster, **found}
+def _row(row: Row) -> MatrixRow:
+    explore, sample, prove = (
+        EngineResult(
+            verdict=outcome.verdict.value,
+            invariant=outcome.finding.invariant if outcome.finding else None,
+            trace_length=len(outcome.events),
+            seconds=round(outcome.seconds, 3),
+        )
+        for outcome in row.outcomes
+    )
+    return MatrixRow(name=row.name, config=row.cluster, explore=explore, sample=sample, prove=prove)

@@ -2,12 +2,13 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from msgspec import UNSET
 
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
-from kvproof.cli.finish import NOT_FINISHED, finish, fixed
+from kvproof.cli.finish import finish, fixed
 from kvproof.cli.second_opinion import Certificates
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -16,8 +17,9 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.reference.rules import Rules
 from kvproof.reports.obligations import table
+from kvproof.reports.output.proof import Counterexample, Obligation, Proved
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
@@ -77,16 +79,26 @@ def run(args: argparse.Namespace) -> int:
     runs = witness.run(args, proofs)
     files, certificates = [attempt.file for attempt in runs if attempt.file], None
     if args.table is not None:
-        files.append(fixed(args.table, lambda: write_new(args.table, _whole_table(found, proofs))))
+        files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
     if args.certificates is not None:
         certificates = Certificates(args.certificates, args.obligation or None, rules)
         files.append(certificates)
 
-    def output(code: int) -> dict[str, Any]:
-        record = _object(args, found, proofs, opinions) | {"exit_code": code}
-        record |= {"witnesses": witness.as_objects(runs)} if args.witness else {}
-        record |= {"certificates": certificates.count} if certificates else {}
-        return record | second_opinion.totals(args, opinions)
+    def output(code: int) -> Proved:
+        return verdict_output(
+            Proved,
+            found,
+            code=code,
+            faults=args.fault,
+            machine="none",
+            seed=args.seed,
+            more={
+                "obligations": tuple(_obligation(p, opinions.get(p.id)) for p in proofs),
+                "witnesses": witness.outputs(runs) if args.witness else UNSET,
+                "certificates": certificates.count if certificates else UNSET,
+                "second_opinion": second_opinion.totals(opinions) if args.cross else UNSET,
+            },
+        )
 
     def text() -> None:
         for proof in proofs:
@@ -97,13 +109,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
 
     return finish(args, found.verdict.exit_code, output, text, files)
-
-
-def _whole_table(found: Outcome, proofs: Sequence[Proof]) -> str:
-    """The table; an interrupted proof has none, because it would lack rows. Raises UsageError."""
-    if found.reason == INTERRUPTED:
-        raise UsageError(NOT_FINISHED)
-    return table(proofs)
 
 
 def proved(
@@ -139,24 +144,18 @@ def covered(found: Outcome) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
-def _object(
-    args: argparse.Namespace, found: Outcome, proofs: list[Proof], opinions: Mapping[str, Checked]
-) -> dict[str, object]:
-    record = verdict_object("prove", found, faults=args.fault, machine="none", seed=args.seed)
-    record["obligations"] = [
-        {
-            "name": proof.id,
-            "sentence": proof.name,
-            "method": proof.method,
-            "verdict": proof.verdict.value,
-            "numbers": proof.numbers,
-            "counterexample": proof.counterexample and proof.counterexample._asdict(),
-            "cases": proof.cases,
-            "seconds": round(proof.seconds, 3),
-            "slowest_s": round(proof.slowest_s, 3),
-            "reason": proof.reason,
-            "second_opinion": second_opinion.as_object(opinions.get(proof.id)),
-        }
-        for proof in proofs
-    ]
-    return record
+def _obligation(proof: Proof, checked: Checked | None) -> Obligation:
+    against = proof.counterexample
+    return Obligation(
+        name=proof.id,
+        sentence=proof.name,
+        method=proof.method,
+        verdict=proof.verdict.value,
+        numbers=proof.numbers,
+        counterexample=Counterexample(**against._asdict()) if against else None,
+        cases=proof.cases,
+        seconds=round(proof.seconds, 3),
+        slowest_s=round(proof.slowest_s, 3),
+        reason=proof.reason,
+        second_opinion=second_opinion.output(checked),
+    )

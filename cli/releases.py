@@ -12,18 +12,30 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError, unknown
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import heat_blocks, heat_table
-from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
+from kvproof.reports.heat_map import (
+    Release,
+    Row,
+    fault_rows,
+    first_bad_and_good,
+    invariant_rows,
+    output_rows,
+    story_rows,
+    trace_row,
+    undriven,
+)
+from kvproof.reports.output.releases import Releases, ReleasesOfTrace, TraceCell
 from kvproof.reports.screen import cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
 
@@ -75,10 +87,19 @@ def run(args: argparse.Namespace) -> int:
     verdict = Verdict.UNKNOWN if heat_table.unknown(releases) else Verdict.SAMPLED
     seconds = round(time.monotonic() - begin, 1)
 
-    def output(code: int) -> dict[str, Any]:
-        head = {"command": "releases", "verdict": verdict.value, "exit_code": code}
-        spent = {"seed": args.seed, "episodes": args.episodes, "seconds": seconds}
-        return head | spent | to_json(releases)
+    def output(code: int) -> Releases:
+        return Releases(
+            exit_code=code,
+            verdict=verdict.value,
+            seed=args.seed,
+            episodes=args.episodes,
+            seconds=seconds,
+            releases=tuple(versions),
+            invariants=output_rows(invariant_rows(releases), versions),
+            stories=output_rows(story_rows(releases), versions),
+            faults=output_rows(fault_rows(releases, FAULTS), versions),
+            not_driven=tuple(undriven(releases)),
+        )
 
     def text() -> None:
         for line in _map(releases):
@@ -150,14 +171,14 @@ def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) 
     seconds."""
     trace = read(args.trace)
     if trace.finding is None:
-        raise UsageError(f"{args.trace} has no finding. Use a trace with a finding.")
-    row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), str(args.trace))
+        raise UsageError(f"{shown(args.trace)} has no finding. Use a trace with a finding.")
+    row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), shown(args.trace))
     unsure = any(cell.verdict is Verdict.UNKNOWN for cell in row.cells)
     verdict = Verdict.UNKNOWN if unsure else Verdict.SAMPLED
     return finish(
         args,
         verdict.exit_code,
-        lambda code: _trace_object(row, versions, verdict, code),
+        lambda code: _trace_output(row, versions, verdict, code),
         lambda: _print_trace(row, versions, trace.finding),
     )
 
@@ -169,19 +190,18 @@ def _print_trace(row: Row, versions: Sequence[str], finding: Finding | None) -> 
     say(f"{finding.invariant}: {row.history(versions)}")
 
 
-def _trace_object(
+def _trace_output(
     row: Row, versions: Sequence[str], verdict: Verdict, code: int
-) -> dict[str, object]:
+) -> ReleasesOfTrace:
     bad, good = first_bad_and_good(row, versions)
-    return {
-        "command": "releases",
-        "verdict": verdict.value,
-        "exit_code": code,
-        "trace": row.name,
-        "first_bad": bad,
-        "first_good": good,
-        "releases": {
-            version: {"verdict": cell.verdict.value, "why": cell.why}
+    return ReleasesOfTrace(
+        exit_code=code,
+        verdict=verdict.value,
+        trace=row.name,
+        first_bad=bad,
+        first_good=good,
+        releases={
+            version: TraceCell(verdict=cell.verdict.value, why=cell.why)
             for version, cell in zip(versions, row.cells, strict=True)
         },
-    }
+    )

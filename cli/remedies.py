@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvproof.cli.finish import finish
 from kvproof.reports.changes import value
+from kvproof.reports.output.lists import Remedies, RemedyRow
 from kvproof.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ def run(args: argparse.Namespace) -> int:
     from kvproof.strategies.remedies import table
 
     rows = list(table())
-    remedies = [row._asdict() for row in rows]
+    remedies = tuple(RemedyRow(**row._asdict()) for row in rows)
     return finish(
         args,
         0,
-        lambda code: {"command": "remedies", "exit_code": code, "remedies": remedies},
+        lambda code: Remedies(exit_code=code, remedies=remedies),
         lambda: _print(rows),
     )
 

@@ -12,8 +12,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.search import Difference
+from kvproof.reports.output.search import Replayed as ReplayedOutput
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
 
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         replayed.exit_code(args.fail_on),
-        lambda code: _object(args, trace, replayed) | {"exit_code": code},
+        lambda code: _output(args, trace, replayed, code),
         lambda: _print(args, trace, replayed),
     )
 
@@ -75,19 +77,23 @@ def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str
     return f"SAMPLED: {events} events {on} are equal, and no invariant is violated"
 
 
-def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[str, object]:
-    record = verdict_object(
-        "replay",
+def _output(
+    args: argparse.Namespace, trace: Trace, replayed: Replayed, code: int
+) -> ReplayedOutput:
+    differs = replayed.differs
+    more: dict[str, object] = {}
+    if differs is not None:
+        more["differs"] = Difference(**differs._asdict())
+        if trace.finding is None:
+            more["verdict"] = DIFFERS
+    return verdict_output(
+        ReplayedOutput,
         replayed.outcome,
+        code=code,
         cluster=trace.cluster,
         faults=trace.faults,
         machine=args.machine,
         seed=trace.seed,
         trace=args.trace,
-        fail_on=args.fail_on,
+        more=more,
     )
-    if replayed.differs is not None:
-        record["differs"] = replayed.differs._asdict()
-        if trace.finding is None:
-            record["verdict"] = DIFFERS
-    return record

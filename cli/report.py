@@ -7,6 +7,7 @@ from pathlib import Path
 from kvproof.cli.finish import finish
 from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.lists import Report
 from kvproof.reports.terminal import show
 
 
@@ -21,6 +22,6 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         0,
-        lambda code: {"command": "report", "exit_code": code, "trace": records(trace)},
+        lambda code: Report(exit_code=code, trace=tuple(records(trace))),
         lambda: show(sys.stdout, trace, args.trace),
     )

@@ -10,6 +10,7 @@ from kvproof.model import interruption
 from kvproof.model.files.folders import check_empty
 from kvproof.model.files.reading import shown
 from kvproof.model.reference.rules import Rules
+from kvproof.reports.output.proof import OpinionCounts, SecondOpinion
 from kvproof.strategies.symbolic.certificate import questions, write_certificates
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
 from kvproof.strategies.symbolic.proof import Proof
@@ -51,9 +52,12 @@ class Certificates(File):
     """The folder of certificates; `count` is the number of files, None if they were not written."""
 
     def __init__(self, folder: Path, names: Sequence[str] | None, rules: Rules) -> None:
-        super().__init__(self._made, lambda path: f"{self.count} certificates are in {shown(path)}")
+        super().__init__(self._made, self._reported, whole=True)
         self.folder, self.rules, self.names = folder, rules, names
         self.count: int | None = None
+
+    def _reported(self, path: Path) -> str:
+        return f"{self.count} certificates are in {shown(path)}"
 
     def _made(self) -> Path:
         self.count = write_certificates(self.folder, self.rules, names=self.names)
@@ -95,20 +99,20 @@ def summary(checked: Mapping[str, Checked]) -> str:
     )
 
 
-def totals(args: argparse.Namespace, checked: Mapping[str, Checked]) -> dict[str, object]:
-    """The number of queries by cvc5's answer, if it was asked."""
-    return {"second_opinion": counts_by_answer(list(checked.values()))} if args.cross else {}
+def totals(checked: Mapping[str, Checked]) -> OpinionCounts:
+    """The number of queries by cvc5's answer."""
+    return OpinionCounts(**counts_by_answer(list(checked.values())))
 
 
-def as_object(checked: Checked | None) -> dict[str, object] | None:
-    """The result of cvc5 for one proof as plain data; null if it was not asked."""
+def output(checked: Checked | None) -> SecondOpinion | None:
+    """The result of cvc5 for one proof; None if it was not asked."""
     if checked is None:
         return None
-    return {
-        "solver": "cvc5",
-        "answer": checked.answer,
-        "questions": len(checked.opinions),
-        UNKNOWN: checked.names(UNKNOWN),
-        DISAGREES: checked.names(DISAGREES),
-        "seconds": round(sum(o.seconds for o in checked.opinions.values()), 3),
-    }
+    return SecondOpinion(
+        solver="cvc5",
+        answer=checked.answer,
+        questions=len(checked.opinions),
+        unknown=tuple(checked.names(UNKNOWN)),
+        disagrees=tuple(checked.names(DISAGREES)),
+        seconds=round(sum(o.seconds for o in checked.opinions.values()), 3),
+    )

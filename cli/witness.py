@@ -9,10 +9,12 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import trace_file, traced
 from kvproof.cli.finish import File
 from kvproof.cli.machines import maker
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
+from kvproof.reports.output.proof import WitnessRun
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.witness import Witness, witness
 from kvproof.strategies.verdict import Verdict
@@ -56,9 +58,10 @@ def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Attempt]:
     for proof in proofs if args.witness else ():
         if proof.verdict is not Verdict.VIOLATED:
             continue
-        try:
+        with interruption.stoppable() as stopped:
+            interruption.check()
             found = witness(proof, faults)
-        except KeyboardInterrupt:
+        if stopped:
             break
         attempts.append(Attempt(proof, found, _file(args, found, faults)))
         if found.finding is not None:
@@ -88,17 +91,17 @@ def lines(attempts: Sequence[Attempt]) -> Iterator[str]:
         )
 
 
-def as_objects(attempts: Sequence[Attempt]) -> list[dict[str, object]]:
-    """The same as plain data."""
-    return [
-        {
-            "obligation": proof.id,
-            "invariant": found.finding.invariant if found.finding else None,
-            "reasons": list(found.finding.reasons) if found.finding else [],
-            "changes": list(found.changes),
-            "impossible": found.impossible,
-            "reason": found.reason,
-            "trace": shown(file.path) if file and file.path else None,
-        }
+def outputs(attempts: Sequence[Attempt]) -> tuple[WitnessRun, ...]:
+    """The same for `--json`, after the traces were written."""
+    return tuple(
+        WitnessRun(
+            obligation=proof.id,
+            invariant=found.finding.invariant if found.finding else None,
+            reasons=found.finding.reasons if found.finding else (),
+            changes=found.changes,
+            impossible=found.impossible,
+            reason=found.reason,
+            trace=shown(file.path) if file and file.path else None,
+        )
         for proof, found, file in attempts
-    ]
+    )

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kvproof.cli.main import main
+from tests.outputs import decoded
 from tests.sentences import two_sentences
 from tests.undriven import Undriven
 
@@ -102,11 +103,12 @@ def run(
 
 @pytest.fixture
 def as_json(run: Callable[..., Any]) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Run a command line with `--json`: exit code and the object it printed."""
+    """Run a command line with `--json`: exit code and the object it printed, which is valid."""
 
     def call(*argv: str) -> tuple[int, dict[str, Any]]:
         code, out, err = run(*argv, "--json")
         assert err == ""
+        decoded(out)
         record = json.loads(out)
         assert record["exit_code"] == code
         assert record["command"] == argv[0]

@@ -2,6 +2,7 @@
 error, and the exit code changes only where it would be 0."""
 
 import json
+import signal
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from kvproof.cli import answer, finish
 from kvproof.model.errors import UsageError
 from kvproof.model.files import writing
 from kvproof.reports import junit
+from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.sentences import two_sentences
 
@@ -174,3 +176,23 @@ def test_a_report_is_xml_whatever_a_reason_says() -> None:
     assert case.get("name") == "n\ufffd"
     [error] = case.iter("error")
     assert error.get("message") == "vLLM says \ufffd[31m\ufffd <&>"
+
+
+def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expand = PackedSearch.expand
+
+    def interrupted(search: PackedSearch) -> None:
+        if search.reached.expanded == 10:
+            signal.raise_signal(signal.SIGINT)
+        expand(search)
+
+    monkeypatch.setattr(PackedSearch, "expand", interrupted)
+    code, out, err = run("explore", *SMALL, "--graph", "g.dot")
+    assert (code, out.split(" - ")[0]) == (130, "UNKNOWN: interrupted")
+    assert err == f"{finish.NOT_FINISHED}\n"
+    assert list(Path().iterdir()) == []
+    code, _, _ = run("gate", *SMALL, "--without-live", "--junit", "j.xml")
+    assert code == 130
+    assert 'errors="2"' in Path("j.xml").read_text(encoding="utf-8")

@@ -22,8 +22,10 @@ from kvproof.model.presets import cluster_named
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import junit
+from kvproof.reports.output.base import encoded
+from kvproof.reports.output.search import Explored, Sampled
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.terminal import render, shell_word, show
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -131,16 +133,16 @@ EXHAUSTED = Outcome(Verdict.EXHAUSTED, {"states_distinct": 9, "depth": 3})
 
 def test_the_json_object_of_a_violation() -> None:
     cluster = cluster_named("pd")
-    record = verdict_object(
-        "explore",
+    output = verdict_output(
+        Explored,
         VIOLATED,
         cluster=cluster,
         faults=["front_trim"],
         seed=3,
         trace=Path("t.jsonl"),
     )
-    assert json.loads(json.dumps(record))["config"]["name"] == "pd"
-    del record["config"]
+    record = json.loads(encoded(output))
+    assert record.pop("config")["name"] == "pd"
     assert record == {
         "command": "explore",
         "verdict": "VIOLATED",
@@ -163,9 +165,9 @@ def test_the_json_object_of_a_violation() -> None:
 
 
 def test_the_json_object_says_why_it_is_unknown() -> None:
-    record = verdict_object("sample", UNKNOWN)
-    assert (record["exit_code"], record["reason"]) == (3, "not run: <no vLLM>")
-    assert "trace" not in record
+    output = verdict_output(Sampled, UNKNOWN)
+    assert (output.exit_code, output.reason) == (3, "not run: <no vLLM>")
+    assert "trace" not in json.loads(encoded(output))
 
 
 def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:

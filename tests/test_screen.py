@@ -23,6 +23,7 @@ from kvproof.cli.coverage import _line_table
 from kvproof.model.files.reading import printable
 from kvproof.reports import heat_blocks, heat_table, screen
 from kvproof.reports.heat_map import Release, story_rows
+from kvproof.reports.output.many import ExecutedLines
 from kvproof.reports.tables import Table
 from tests.test_releases import good
 
@@ -264,7 +265,7 @@ def test_a_table_shows_every_word_whole_and_in_its_row(
 
 def test_the_lines_of_vllm_fit_a_terminal() -> None:
     module = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler"
-    table = _line_table([{"module": module, "executed": 85, "statements": 1203}])
+    table = _line_table([ExecutedLines(module=module, executed=85, statements=1203)])
     lines = table.lines(80)
     assert lines[-1].split() == [module[5:], "85", "of", "1203", "7", "%"]
     assert max(map(len, lines)) <= 80
