@@ -206,6 +206,15 @@ def test_live_without_vllm(tmp_path: Path) -> None:
     assert "vLLM" in done.stderr
 
 
+def test_a_finding_of_live_vllm_is_not_replayed_on_the_model(tmp_path: Path) -> None:
+    """The machine in the trace is the default, also where it is missing."""
+    trace = Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl"
+    done = without_vllm(tmp_path, "replay", str(trace))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert two_sentences(done.stderr), done.stderr
+    assert "vLLM" in done.stderr
+
+
 def test_everything_else_works_without_vllm(tmp_path: Path) -> None:
     done = without_vllm(tmp_path, "explore", "--config", "pd-full")
     assert (done.returncode, done.stderr) == (0, "")
