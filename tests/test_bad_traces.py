@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
+from kvproof.model.traces import trace_reader
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +191,18 @@ def test_a_request_does_not_lose_a_field(refused: Any, lines: list[str]) -> None
     gone = [at for at in json.loads(lines[1])["changed"] if at.startswith(REQUEST + "/")]
     said = bad_trace(refused, edited(lines, 3, changed={}, removed=gone))
     assert said.startswith("Line 4 ")  # it is gone, and this line changes some of its fields
+
+
+def test_a_trace_has_a_largest_size(
+    refused: Any, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_reader, "EVENTS_MAX", 2)
+        said = bad_trace(refused, "".join(lines))
+        assert said == "Line 4 of bad.jsonl has event 3. Use a trace of at most 2 events.\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_reader, "SIZE_MAX_MIB", 0)
+        assert "is larger than 0 MiB" in bad_trace(refused, "".join(lines))
 
 
 def test_trace_that_is_not_text(refused: Any, tmp_path: Path) -> None:

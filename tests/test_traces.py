@@ -124,7 +124,7 @@ def test_a_trace_without_a_finding_replays_as_one_sample(tmp_path: Path) -> None
 
 def test_without_states_the_events_are_still_compared() -> None:
     trace = dataclasses.replace(healthy(), changes=None)
-    assert trace.states() == []
+    assert list(trace.states()) == []
     assert replay(ModelMachine(trace.cluster), trace).differs is None
 
 

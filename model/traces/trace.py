@@ -55,15 +55,15 @@ class Trace:
     vllm: str | None = None
     kvproof: str = kvproof.__version__
 
-    def states(self) -> list[Flat]:
-        """The state before the first event and after each event. Empty where no states were
-        recorded."""
-        if self.changes is None:
-            return []
-        states = [flat(initial(self.cluster))]
-        for change in self.changes:
-            states.append(patched(states[-1], change))
-        return states
+    def states(self) -> Iterator[Flat]:
+        """The state before the first event and after each event, one after the other. Nothing where
+        no states were recorded."""
+        state = flat(initial(self.cluster))
+        if self.changes is not None:
+            yield state
+        for change in self.changes or ():
+            state = patched(state, change)
+            yield state
 
 
 def fresh_path(folder: Path, stem: str) -> Path:

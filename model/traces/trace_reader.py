@@ -22,6 +22,10 @@ from kvproof.model.traces.trace_upgrade import Record, upgraded
 
 Declared = TypeVar("Declared", bound=Struct)
 
+SIZE_MAX_MIB = 16
+EVENTS_MAX = 10_000
+"""The largest trace that is read."""
+
 
 class _Start(Struct, frozen=True):
     """What the header of every schema has: it says how the other fields are read."""
@@ -43,7 +47,7 @@ class _Reader:
     """The lines of a file, from the first to the last."""
 
     def __init__(self, path: Path) -> None:
-        text = read_text(path, "trace file")
+        text = read_text(path, "trace file", SIZE_MAX_MIB)
         self.path = shown(path)
         self.lines = text.split("\n")
         self.number = 0
@@ -137,6 +141,8 @@ class _Reader:
 
     def event(self, cluster: Cluster, line: EventLine, step: int) -> tuple[Event, Change | None]:
         """The event of a line, and its changes if they are recorded."""
+        if step > EVENTS_MAX:
+            self.fail(f"has event {step}", f"a trace of at most {EVENTS_MAX} events")
         if line.step != step:
             self.fail(f"is step {line.step} where step {step} belongs")
         if isinstance(line.event, Schedule) and line.event.chose is None:
