@@ -57,7 +57,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
         (1, {"schema": True}, "$.schema"),
         (1, {"kind": "something"}, "does not say kind"),
         (1, {"config": None}, "missing required field `config`"),
-        (1, {"config": {"engines": []}}, "none, or two have the same name"),
+        (1, {"config": {"engines": []}}, "$.config.engines"),
         (1, {"faults": "front_trim"}, "$.faults"),
         (1, {"faults": [3]}, "$.faults[0]"),
         (1, {"seed": "0"}, "$.seed"),
@@ -108,6 +108,7 @@ def test_drafts_of_nobody(refused: Any, lines: list[str], accepted: Any, says: s
         ('{"event": ' * 100_000, "nested too deeply"),
         ('{"event": "\\ud800"}', "is not valid"),
         ('{"step": NaN}', "JSON is malformed"),
+        ('{"step": 1, "event": {"type": "Submit", "type": "Abort"}}', "the field type twice"),
     ],
 )
 def test_line_that_is_no_object(refused: Any, lines: list[str], text: str, says: str) -> None:

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 import kvproof
-from kvproof.model.config import Cluster, config_json
+from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event, Schedule
 from kvproof.model.files.writing import write_new
@@ -99,7 +99,7 @@ def _lines(trace: Trace) -> Iterator[AnyLine]:
     yield Header(
         schema=SCHEMA,
         kind=KIND,
-        config=config_json.to_json(trace.cluster),
+        config=trace.cluster,
         faults=trace.faults,
         machine=trace.machine,  # type: ignore[arg-type]
         versions=Versions(trace.kvproof, trace.vllm),

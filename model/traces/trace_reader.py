@@ -7,10 +7,10 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 from msgspec import UNSET, Meta, Struct
 
-from kvproof.model.config import Cluster, config_json
+from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event, Schedule
-from kvproof.model.files.decoding import converted, decoded_json
+from kvproof.model.files.decoding import check_named_once, converted, decoded_json
 from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
 from kvproof.model.traces.lines import KIND, SCHEMA, EndLine, EventLine, FindingLine, Header
@@ -79,7 +79,9 @@ class _Reader:
             self.fail("is missing: the trace was cut off before its end record")
         if self.number == len(self.lines) and not self.ended:
             self.fail("has no line end: the trace was cut off")
-        record = decoded_json(self.lines[self.number - 1], dict[str, Any], self.place, WHOLE)
+        line = self.lines[self.number - 1]
+        record = decoded_json(line, dict[str, Any], self.place, WHOLE)
+        check_named_once(line, self.place)
         if self.number == 1:
             self.check_schema(record)
         with self.located():
@@ -104,8 +106,7 @@ class _Reader:
     def trace(self) -> Trace:
         """All of the file."""
         header = self.typed(self.next(), Header)
-        with self.located():
-            cluster = config_json.from_json(header.config)
+        cluster = header.config
         fields = Fields(cluster)
         events: list[Event] = []
         changes: list[Change] = []
