@@ -2,6 +2,7 @@
 
 import functools
 import json
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.cli import release_surveys
 from kvproof.cli.main import main
 from kvproof.cli.release_surveys import Surveys, whole
 from kvproof.invariants.registry import INVARIANTS
@@ -184,6 +186,78 @@ def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
     assert whole(file, "0.2.0") is None
     file.write_text(file.read_text()[:-5])
     assert whole(file, "0.1.0") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"kind": "sampled"},
+        good()[0] | {"runs": "1"},
+        good()[0] | {"reason": "and counts"},
+        good()[0] | {"unknown": 1},
+        good()[0] | {"broken": [broken("pool_adds_up") | {"reasons": []}]},
+        {"kind": "followed", "name": "x", "cluster": "pd", "reason": "no invariant"},
+        {"end": True},
+    ],
+)
+def test_a_damaged_survey_is_no_survey(line: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_text(lines({"vllm": "0.1.0"}, good()[0], {"end": True}))
+    assert whole(file, "0.1.0") == [good()[0]]
+    file.write_text(lines({"vllm": "0.1.0"}, line, {"end": True}))
+    assert whole(file, "0.1.0") is None
+
+
+def test_what_two_processes_install_at_once_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(command: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+        target = Path(command[command.index("--target") + 1])
+        (target / "vllm").mkdir(parents=True)
+        # The other process is faster.
+        (tmp_path / "vllm" / "0.1.0" / "site-packages" / "other").mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(cache_folder.subprocess, "run", pip)
+    place = Cache(tmp_path).installed("0.1.0")
+    assert [path.name for path in place.iterdir()] == ["other"]
+    assert [path.name for path in (tmp_path / "vllm").iterdir()] == ["0.1.0"]
+
+
+def test_what_was_killed_while_pip_ran_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(command: list[str], **_: Any) -> Any:
+        (Path(command[command.index("--target") + 1]) / "vllm").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache_folder.subprocess, "run", pip)
+    with pytest.raises(KeyboardInterrupt):
+        Cache(tmp_path).installed("0.1.0")
+    assert not list((tmp_path / "vllm").iterdir())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_survey_appears_with_its_traces_or_not_at_all(
+    ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def process(_folders: Any, arguments: list[str]) -> None:
+        records = [{"vllm": "0.18.0"}, *good(), *([{"end": True}] if ends else [])]
+        Path(arguments[0]).write_text(lines(*records))
+        traces = Path(arguments[arguments.index("--traces") + 1])
+        traces.mkdir()
+        (traces / "t.jsonl").write_text("a trace")
+
+    monkeypatch.setattr(release_surveys, "_in_its_own_process", process)
+    monkeypatch.setattr(Surveys, "witnesses", lambda _: tmp_path)
+    monkeypatch.setattr(Cache, "installed", lambda *_: tmp_path)
+    monkeypatch.setattr(Cache, "needed", lambda _: tmp_path)
+    release = Surveys(tmp_path).survey("0.18.0", 0, 1)
+    there = sorted(path.name for path in (tmp_path / "surveys").rglob("*"))
+    stem = f"0.18.0-{release_surveys.fingerprint()}-0-1"
+    assert there == ([stem, f"{stem}.jsonl", "t.jsonl"] if ends else [])
+    assert release.reason == ("" if ends else "its survey has no end")
 
 
 def test_a_survey_that_is_there_is_not_made_again(
