@@ -1,9 +1,9 @@
 """The survey of one release in its own process: `python -m kvproof.cli.survey_release OUT`.
 
 The survey drives the vLLM that this process imports and checks the invariants; the guards were not
-tried on older releases. At its end it writes JSON Lines: a header, one record for each sampled cluster and
-each replayed trace, and an end record. If this release cannot drive a cluster, its record has the
-reason. Violations are written as traces to a folder.
+tried on older releases. At its end it writes JSON Lines: a header, one record for each sampled
+cluster and each replayed trace, and an end record. If this release cannot drive a cluster, its
+record has the reason. Violations are written as traces to a folder.
 """
 
 if __name__ == "__main__":  # before the imports, during which a signal may come
@@ -162,8 +162,8 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Survey, and write the records to a new file. Returns 0, or 3 with the reason on standard error if this vLLM
-    cannot be driven at all."""
+    """Survey, and write the records to a new file. Returns 0, or 3 with the reason on standard
+    error if this vLLM cannot be driven at all."""
     parser = argparse.ArgumentParser(
         prog="python -m kvproof.cli.survey_release", description=__doc__
     )
