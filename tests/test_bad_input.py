@@ -12,7 +12,7 @@ from kvproof.cli.main import main
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
-from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.model.traces.trace import Trace, write, write_in
 from kvproof.reports import junit
 from tests.sentences import two_sentences
 
@@ -172,7 +172,7 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     assert two_sentences(str(refusal.value))
     assert (tmp_path / "taken").read_text() == "mine"
     trace = Trace(cluster_named("pd"), (), ())
-    write(fresh_path(tmp_path, "t"), trace)
+    write_in(tmp_path, "t", trace)
     before = (tmp_path / "t.jsonl").read_text()
     with pytest.raises(UsageError, match="not overwritten") as refusal:
         write(tmp_path / "t.jsonl", trace)

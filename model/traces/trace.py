@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 import kvproof
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Event, Schedule
-from kvproof.model.files.writing import write_new
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.writing import write_fresh, write_new
 from kvproof.model.finding import Finding
 from kvproof.model.reference.apply import initial
 from kvproof.model.traces.lines import (
@@ -66,28 +66,20 @@ class Trace:
             yield state
 
 
-def fresh_path(folder: Path, stem: str) -> Path:
-    """A file in `folder` that does not exist yet: `stem.jsonl`, then `stem-2.jsonl`, and so on.
-
-    Raises UsageError where the folder cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"The folder {folder} cannot be created ({error.strerror}). "
-            "Use a folder that you may write to."
-        ) from error
-    path, number = folder / f"{stem}.jsonl", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{stem}-{number}.jsonl"
-    return path
+def write_in(folder: Path, stem: str, trace: Trace) -> Path:
+    """Write a new file in a folder, which is made if it is missing, and return its path:
+    `stem.jsonl`, or `stem-2.jsonl` where that exists, and so on. Raises UsageError where it cannot
+    be written."""
+    return write_fresh(made_folder(folder), stem, ".jsonl", _text(trace))
 
 
 def write(path: Path, trace: Trace) -> None:
     """Write a new file. Raises UsageError where it exists or cannot be written."""
-    write_new(path, "".join(json.dumps(record) + "\n" for record in records(trace)))
+    write_new(path, _text(trace))
+
+
+def _text(trace: Trace) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records(trace))
 
 
 def records(trace: Trace) -> list[dict[str, Any]]:
