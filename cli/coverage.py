@@ -17,6 +17,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Make, maker, undriven
 from kvproof.cli.progress import progress
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
@@ -33,7 +34,7 @@ from kvproof.strategies.sampling.exercised import (
     table,
     verdict,
 )
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,11 +68,14 @@ def run(args: argparse.Namespace) -> int:
     with _lines(args.lines) as lines:
         machine = maker("live")
         search = _Search(machine.search, args)
-        with progress("coverage: {} of {} clusters") as show:
+        with interruption.stoppable() as stopped, progress("coverage: {} of {} clusters") as show:
             for number, cluster in enumerate(clusters):
+                interruption.check()
                 show(number, len(clusters))
                 search.at_random(cluster)
             search.aim()
+        if stopped:
+            search.outcomes.append(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
         executed = tuple(ExecutedLines(**line._asdict()) for line in lines())
     outcomes = search.outcomes
     rows = table(search.known, search.exercised)
@@ -116,6 +120,7 @@ class _Search:
             for cluster, trace in self.traces[name]:
                 if self.exercised[name]:
                     break
+                interruption.check()
                 try:
                     self.exercised.update(directed_steps(cluster, self.make, trace))
                 except Violated as violated:

