@@ -158,7 +158,8 @@ def _live(setup: options.Setup, args: argparse.Namespace) -> tuple[Maker, Outcom
         return maker("model", setup.rules), Outcome(Verdict.UNKNOWN, reason=reason)
     found = sampled(setup, live, args)
     checks = CHECKS.values()
-    return live, with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args), checks)
+    found = with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args), checks)
+    return live, live.timed(found)
 
 
 def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:

@@ -1,6 +1,7 @@
 """`kvproof replay`: repeat the events of a trace, and compare."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from kvproof.cli import parser as options
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
                 replayed = replay(machine, trace)
         except AdapterDrift as drift:
             replayed = Replayed(undriven(drift))
+        replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
     return finish(
         args,
         replayed.exit_code(args.fail_on),

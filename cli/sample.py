@@ -7,7 +7,6 @@ one. Steps in which vLLM makes another permitted choice than the reference are c
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
@@ -42,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         lambda graver: sampled(graver, machine, args),
         CHECKS.values(),
     )
+    outcome = machine.timed(outcome)
     return answer(args, setup, machine, outcome, Sampled)
 
 
@@ -49,12 +49,10 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     """The outcome of the episodes."""
     from kvproof.strategies.sampling.stateful import sample
 
-    seen: dict[str, Any] = {}
-    if machine.import_s is not None:
-        seen["import_s"] = machine.import_s
+    seen: dict[str, dict[str, int]] = {}
 
     def note() -> None:
-        if machine.met is not None and machine.policy is not None and "known" not in seen:
+        if machine.met is not None and machine.policy is not None and not seen:
             seen["known"] = dict(sorted(machine.met.items()))
             seen["policy"] = dict(sorted(machine.policy.items()))
 
@@ -71,6 +69,6 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
                 failed=note,
             )
         except AdapterDrift as drift:
-            return replace(undriven(drift), coverage=seen)
+            return undriven(drift)
     note()
     return replace(outcome, coverage={**outcome.coverage, **seen})
