@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 from kvproof.cli import parser as options
@@ -46,6 +46,9 @@ NOT_SURVEYED = "not surveyed: interrupted before"
 
 AT_ONCE = 2
 """Number of surveys that run at the same time."""
+
+CLEAN_S = 0.8
+"""How long an interrupted survey may take to end, in seconds."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -157,10 +160,12 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
     """The surveys, two at a time. Each finished survey is reported on standard error."""
     begin = time.monotonic()
     found: dict[str, Release] = {}
+    running: dict[Future[Release], str] = {}
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         with interruption.stoppable():
-            running = {pool.submit(survey, version): version for version in versions}
+            for version in versions:
+                running[pool.submit(survey, version)] = version
             for future in as_completed(running):
                 release = future.result()
                 found[release.version] = release
@@ -169,8 +174,8 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
                 done = f"{len(found)} of {len(versions)}"
                 say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
     finally:
-        # After an interruption the surveys that run are ended, which takes a moment.
         pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
+    wait(running, CLEAN_S)  # after an interruption, for surveys that end and remove their files
     return [found.get(version) or Release(version, reason=NOT_SURVEYED) for version in versions]
 
 
