@@ -12,6 +12,7 @@ from typing import Any
 import kvproof
 from kvproof.cli import survey_release
 from kvproof.cli.survey_records import decoded
+from kvproof.live import children
 from kvproof.live.releases import Cache, Failed, environment
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
@@ -68,13 +69,14 @@ class Surveys:
         with self.lock:
             if not folder.exists():
                 with part_of(folder) as part:
-                    for index, (fault, cluster, events, finding) in enumerate(
-                        witnesses(FAULTS.values())
-                    ):
-                        kept = Trace(cluster, events, None, finding, (fault.name,))
-                        trace.write(part / f"{index:03}.jsonl", kept)
+                    self._write_witnesses(part)
                     appear(part, folder)
         return folder
+
+    def _write_witnesses(self, folder: Path) -> None:
+        for index, (fault, cluster, events, finding) in enumerate(witnesses(FAULTS.values())):
+            kept = Trace(cluster, events, None, finding, (fault.name,))
+            trace.write(folder / f"{index:03}.jsonl", kept)
 
     def survey(self, version: str, seed: int, episodes: int) -> Release:
         """The survey of a release, from the cache if it is complete there."""
@@ -122,14 +124,7 @@ def _in_its_own_process(folders: Sequence[Path], arguments: Sequence[str]) -> No
     """Run a survey with these packages. Raises Failed."""
     command = [sys.executable, "-m", "kvproof.cli.survey_release", *arguments]
     try:
-        ran = subprocess.run(
-            command,
-            env=environment(folders),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SURVEY_S,
-        )
+        ran = children.run(command, env=environment(folders), timeout_s=SURVEY_S)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
     if ran.returncode != 0:

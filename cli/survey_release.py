@@ -22,6 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproof.live import children
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE
 from kvproof.live.contract_check import check
@@ -174,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--witnesses", type=Path, help="folder with traces to replay")
     parser.add_argument("--trace", type=Path, help="replay only this trace")
     args = parser.parse_args(argv)
+    children.end_with_parent()
     try:
         version = installed()
         lines = ({"vllm": version}, *records(version, args), {"end": True})

@@ -7,12 +7,12 @@ its folder first on its path.
 """
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvproof.live import children
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import appear, made_folder, part_of
 
@@ -93,8 +93,7 @@ class Cache:
         reason = ""
         for names in choices:
             with part_of(folder) as part:
-                command = [*PIP, "--target", str(packages(part)), *names]
-                ran = subprocess.run(command, capture_output=True, text=True, check=False)
+                ran = children.run([*PIP, "--target", str(packages(part)), *names])
                 if ran.returncode == 0:
                     appear(part, folder)
                     return
