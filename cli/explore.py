@@ -1,12 +1,13 @@
 """`kvproof explore`: exhaustive search."""
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
-from kvproof.cli.finish import fixed
+from kvproof.cli.finish import File, fixed
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
@@ -78,11 +79,26 @@ def run(args: argparse.Namespace) -> int:
         maker("model", setup.rules),
         outcome,
         Explored,
-        details=_details(outcome, args.checkpoint),
-        files=[fixed(args.graph, lambda: graph_file.write(args.graph, reached))]
-        if args.graph is not None
-        else [],
+        details=_details(outcome),
+        files=list(_files(args, outcome, reached)),
     )
+
+
+def _files(args: argparse.Namespace, outcome: Outcome, reached: SearchGraph) -> Iterator[File]:
+    """The graph, and the checkpoint, which was written during the search."""
+    if args.graph is not None:
+        yield fixed(args.graph, lambda: graph_file.write(args.graph, reached))
+    if args.checkpoint is None:
+        return
+
+    def checkpoint() -> Path:
+        if reached.unsaved:
+            raise UsageError(reached.unsaved)
+        return Path(args.checkpoint)
+
+    to_continue = "To continue, run the same command with --resume (checkpoint: {})."
+    unknown = outcome.verdict is Verdict.UNKNOWN
+    yield File(checkpoint, (lambda path: to_continue.format(shown(path))) if unknown else None)
 
 
 def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
@@ -138,7 +154,7 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     return {"point_of_no_return": point}
 
 
-def _details(outcome: Outcome, checkpoint: Path | None) -> list[str]:
+def _details(outcome: Outcome) -> list[str]:
     """The lines about a search after its verdict."""
     covered = outcome.coverage
     lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
@@ -159,8 +175,4 @@ def _details(outcome: Outcome, checkpoint: Path | None) -> list[str]:
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
         lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
-    if outcome.verdict is Verdict.UNKNOWN and checkpoint is not None:
-        lines.append(
-            f"To continue, run the same command with --resume (checkpoint: {shown(checkpoint)})."
-        )
     return lines

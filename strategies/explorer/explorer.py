@@ -18,6 +18,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
@@ -67,7 +68,8 @@ def explore(
 ) -> Outcome:
     """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN if
     a limit or the user cut it. `symmetric` merges states that are equal up to renaming blocks or
-    exchanging equal jobs. Raises UsageError if a checkpoint cannot be used."""
+    exchanging equal jobs. Raises UsageError if a search cannot be resumed from its checkpoint; if a
+    checkpoint cannot be written, the search graph of `explored` says why."""
     limits = Limits(states_max, memory_mib)
     return explored(cluster, invariants, limits, progress, kept, symmetric, rules)[0]
 
@@ -162,13 +164,22 @@ def _run(
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
             if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
-                checkpoint.save(kept.path, about, saved(reached))
+                _save(kept.path, about, reached)
                 saved_at = time.monotonic()
         if kept is not None and not reason:
-            checkpoint.save(kept.path, about, saved(reached))
+            _save(kept.path, about, reached)
         if requested():
             interruption.caught()
     return "" if search.over else reason
+
+
+def _save(path: Path, about: checkpoint.Scope, reached: SearchGraph) -> None:
+    """Write the checkpoint. If this fails, the search goes on, and the next one may succeed."""
+    try:
+        checkpoint.save(path, about, saved(reached))
+        reached.unsaved = ""
+    except UsageError as error:
+        reached.unsaved = str(error)
 
 
 def memory_mib() -> int:

@@ -43,7 +43,8 @@ class SearchGraph:
     others wait in the order of their numbers. States are numbered in the order of discovery; 0 is
     the initial state. `margins` has, by invariant, its smallest margin and the state with it;
     `goals` has, by coverage goal, the state from which it was first reached. `permutations` has, by
-    state, the renaming from the result of its predecessor's event to the state (see `orbits`)."""
+    state, the renaming from the result of its predecessor's event to the state (see `orbits`).
+    `unsaved` says why the last checkpoint could not be written; it is empty if it was."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -56,6 +57,7 @@ class SearchGraph:
         self.finding: Finding | None = None
         self.events: tuple[Event, ...] = ()
         self.cut = False
+        self.unsaved = ""
         self.margins: dict[str, tuple[int, int]] = {}
         self.goals: dict[str, int] = {}
         self.event_list: list[Event] = []
