@@ -85,7 +85,7 @@ def explore(
 ) -> Outcome:
     """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN if
     a limit or the user cut it. `symmetric` merges states that are equal up to renaming blocks or
-    exchanging equal jobs. Raises UsageError if a checkpoint cannot be used."""
+    exchanging equal jobs. Raises UsageError if a search cannot be resumed from its checkpoint."""
     limits = Limits(states_max, memory_mib)
     return explored(cluster, invariants, limits, progress, kept, symmetric, rules)[0]
 
