@@ -205,8 +205,10 @@ def _print(
 
 
 def _line_table(executed: Sequence[ExecutedLines]) -> Table:
+    """The executed statements of each module, without the first word of its name."""
     rows = []
     for line in executed:
         share = f"{100 * line.executed / max(line.statements, 1):.0f} %"
-        rows.append((line.module, str(line.statements), str(line.executed), share))
-    return Table(("module", "statements", "executed", "share"), tuple(rows))
+        executed_of = f"{line.executed} of {line.statements}"
+        rows.append((line.module.removeprefix("vllm."), executed_of, share))
+    return Table(("module of vllm", "executed", "share"), tuple(rows))

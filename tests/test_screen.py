@@ -20,10 +20,7 @@ from hypothesis import strategies as st
 
 from kvproof.cli import progress as progress_line
 from kvproof.model.files.reading import printable
-from kvproof.reports import heat_blocks, heat_table, screen
-from kvproof.reports.heat_map import Release, story_rows
-from kvproof.reports.tables import Table
-from tests.test_releases import good
+from kvproof.reports import screen
 
 ROOT = Path(__file__).parent.parent
 Run = Callable[..., tuple[int, str, str]]
@@ -241,26 +238,6 @@ def test_one_line_is_cut_to_its_width(text: str, width: int) -> None:
     assert line == printable(text) or line.endswith("…")
 
 
-CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".join)
-
-
-@given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6), st.integers(8, 90))
-def test_a_table_shows_every_word_whole_and_in_its_row(
-    rows: list[tuple[str, str, str]], width: int
-) -> None:
-    table = Table(("one", "two of it", "three"), tuple(rows))
-    head, *bodies = table.row_lines(width)
-    for row, body in zip(rows, bodies, strict=True):
-        words = " ".join(body).split()
-        for cell in row:
-            assert all(word in words for word in cell.split())
-    lines = [*head, *(line for body in bodies for line in body)]
-    wide = [line for line in lines if screen.cells(line) > width]
-    # Only a word that is alone in its line may be wider than the page.
-    assert all(len(line.split()) == 1 for line in wide)
-    assert bool(head) == (table.widths(width) is not None)
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -279,19 +256,6 @@ def test_the_line_of_progress_is_one_line_of_text(
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\x1b\[0?m|\x1b\[[0-9;]+m", "", terminal.getvalue())
     assert printable(text).partition("{")[0][:30].strip() in shown
     assert all(len(line) <= 40 for line in re.split(r"[\r\n]", shown))
-
-
-def test_the_heat_map_becomes_blocks_where_the_terminal_is_narrow() -> None:
-    releases = [Release(f"0.{n}.0", good()) for n in range(18, 30)]
-    releases.append(Release("0.30.0", reason="no"))
-    versions = [release.version for release in releases]
-    row = story_rows(releases)[0]
-    assert heat_blocks.marks(row, versions) == "ok 0.18.0 to 0.29.0, ? 0.30.0"
-    names = [x.split("`")[1] for x in heat_table.lines(releases) if x.startswith("| `")]
-    blocks = list(heat_blocks.lines(releases))
-    assert [x[2:].split(":")[0] for x in blocks if x.startswith("  ") and x[2] != " "][
-        : len(names)
-    ] == [name.split(":")[0] for name in names]
 
 
 def test_the_columns_of_the_program_are_those_of_its_terminal() -> None:

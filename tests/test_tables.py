@@ -1,0 +1,51 @@
+"""Tables fit the terminal, or become a block for each row."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.cli.coverage import _line_table
+from kvproof.reports import heat_blocks, heat_table, screen
+from kvproof.reports.heat_map import Release, story_rows
+from kvproof.reports.output.many import ExecutedLines
+from kvproof.reports.tables import Table
+from tests.test_releases import good
+
+CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".join)
+
+
+@given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6), st.integers(8, 90))
+def test_a_table_shows_every_word_whole_and_in_its_row(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
+    table = Table(("one", "two of it", "three"), tuple(rows))
+    head, *bodies = table.row_lines(width)
+    for row, body in zip(rows, bodies, strict=True):
+        words = " ".join(body).split()
+        for cell in row:
+            assert all(word in words for word in cell.split())
+    lines = [*head, *(line for body in bodies for line in body)]
+    wide = [line for line in lines if screen.cells(line) > width]
+    # Only a word that is alone in its line may be wider than the page.
+    assert all(len(line.split()) == 1 for line in wide)
+    assert bool(head) == (table.widths(width) is not None)
+
+
+def test_the_lines_of_vllm_fit_a_terminal() -> None:
+    module = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler"
+    table = _line_table([ExecutedLines(module=module, executed=85, statements=1203)])
+    lines = table.lines(80)
+    assert lines[-1].split() == [module[5:], "85", "of", "1203", "7", "%"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_heat_map_becomes_blocks_where_the_terminal_is_narrow() -> None:
+    releases = [Release(f"0.{n}.0", good()) for n in range(18, 30)]
+    releases.append(Release("0.30.0", reason="no"))
+    versions = [release.version for release in releases]
+    row = story_rows(releases)[0]
+    assert heat_blocks.marks(row, versions) == "ok 0.18.0 to 0.29.0, ? 0.30.0"
+    names = [x.split("`")[1] for x in heat_table.lines(releases) if x.startswith("| `")]
+    blocks = list(heat_blocks.lines(releases))
+    assert [x[2:].split(":")[0] for x in blocks if x.startswith("  ") and x[2] != " "][
+        : len(names)
+    ] == [name.split(":")[0] for name in names]
