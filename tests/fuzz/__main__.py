@@ -98,7 +98,7 @@ def _one(seed: int, number: int) -> int:
 
 def _described(case: Case, ended: Ended) -> str:
     shown = {
-        "argv": case.argv,
+        "argv": ascii(case.argv),
         "program": case.program,
         "environment": dict(case.environment),
         "streams": (case.stdout, case.stderr, case.encoding),

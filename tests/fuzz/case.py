@@ -25,17 +25,19 @@ class Case:
     """One run of a program.
 
     `files` are made in the working folder before the run, by name. `outputs` are the names that
-    may appear or change there. `invalid` says why the input must be refused; empty if it may be
-    accepted; `refusals` are the exit codes of a run that does not believe it. `same_as` are the fields of the JSON output that the run must have if it is not
+    may appear there, `replaces` those that may change. `invalid` says why the input must be
+    refused; empty if it may be accepted; `refusals` are the exit codes of a run that does not
+    believe it. `same_as` are the fields of the JSON output that the run must have if it is not
     refused. `vllm` is the content of a fake vLLM; None if vLLM cannot be found. `stdout` and
-    `stderr` are `file`, `full` or `closed`; `encoding` is that of both. With `process`, the case is
-    a process of its own, because Python reads some variables at its start only. With `nobody`, it
-    runs as a user without a name, if this user may do so.
+    `stderr` are `file`, `full` or `closed`; `encoding` is that of both. With `process`, the case
+    is a process of its own, because Python reads some variables at its start only. `user` is
+    `bound` for a user whom permissions bind, or `nameless` for one without a name; see `users`.
     """
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes | Maker] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
     invalid: str = ""
     refusals: tuple[int, ...] = (REFUSED,)
     program: str = MAIN
@@ -46,7 +48,7 @@ class Case:
     vllm: str | None = None
     same_as: Mapping[str, Any] | None = None
     process: bool = False
-    nobody: bool = False
+    user: str = ""
 
     @property
     def as_json(self) -> bool:

@@ -14,6 +14,10 @@ Snapshot = Mapping[str, tuple[object, ...]]
 """What lies at each path: its type and permissions, and its content or target."""
 
 
+OF_MATPLOTLIB = ("home/.config", "home/.cache")
+"""Folders in which matplotlib keeps its list of fonts."""
+
+
 def make(root: Path, case: Case) -> Path:
     """Make the working folder of a case, beside its empty home folder."""
     work = root / "work"
@@ -65,14 +69,19 @@ def _content(path: str) -> tuple[object, ...]:
         return (*mode, hashlib.sha256(file.read()).hexdigest())
 
 
-def damage(root: Path, before: Snapshot, outputs: Sequence[str], refused: bool) -> Iterator[str]:
+def damage(root: Path, before: Snapshot, case: Case, refused: bool) -> Iterator[str]:
     """What a run did to files that it may not touch, and the files that it left and may not."""
     after = snapshot(root)
-    allowed = tuple(os.path.join("work", os.path.normpath(name)) for name in outputs)
+    replaced, allowed = (
+        tuple(os.path.join("work", os.path.normpath(name)) for name in names)
+        for names in (case.replaces, case.outputs)
+    )
     for name, content in before.items():
-        if after.get(name) != content and not _below(name, allowed):
+        if after.get(name) != content and not _below(name, replaced):
             yield f"{name!r} was {'changed' if name in after else 'removed'}"
     for name in after.keys() - before.keys():
+        if _below(name, OF_MATPLOTLIB):
+            continue
         if not _below(name, allowed):
             yield f"{name!r} was left"
         elif refused and stat.S_ISREG(int(str(after[name][0]))):

@@ -27,7 +27,7 @@ def problems(case: Case, ended: Ended) -> list[str]:
 
 def _ends(case: Case, ended: Ended) -> Iterator[str]:
     if TRACEBACK in ended.stdout + ended.stderr or b"Exception ignored" in ended.stderr:
-        yield f"a traceback: {_last(ended.stderr)}"
+        yield f"a traceback: {_raised(ended.stdout + ended.stderr)}"
     broken = case.stdout != "file"
     codes = {HOLDS, VIOLATED, REFUSED, UNKNOWN} | ({NOT_PRINTED} if broken else set())
     if ended.code not in codes:
@@ -38,6 +38,15 @@ def _ends(case: Case, ended: Ended) -> Iterator[str]:
         yield f"{ended.memory_mib:.0f} MiB of memory"
     if ended.code in (REFUSED, NOT_PRINTED) and case.stderr == "file":
         yield from _message(_last(ended.stderr))
+
+
+def _raised(printed: bytes) -> str:
+    """The last line of a traceback, and the last place in kvproof that it names."""
+    text = printed.decode("utf-8", "replace")
+    places = re.findall(r'File ".*/(kvproof/[^"]*)", line (\d+)', text)
+    lines = [line for line in text[text.rfind("Traceback") :].split("\n")[1:] if line[:1].strip()]
+    where = " in {}:{}".format(*places[-1]) if places else ""
+    return f"{lines[0] if lines else ''}"[:200] + where
 
 
 def _last(stderr: bytes) -> str:
@@ -79,7 +88,8 @@ def _printed(case: Case, ended: Ended) -> Iterator[str]:
         if printed is None:
             yield "standard output is not one JSON object"
         elif printed.get("exit_code") != ended.code:
-            yield f"exit_code is {printed.get('exit_code')!r}, and the process ends with {ended.code}"
+            printed_code = printed.get("exit_code")
+            yield f"exit_code is {printed_code!r}, and the process ends with {ended.code}"
         elif why := wrong("output", printed):
             yield f"the output does not fit its schema: {why}"
     for name, data in (("output", ended.stdout), ("error", ended.stderr)):

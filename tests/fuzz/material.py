@@ -2,9 +2,9 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -88,14 +88,8 @@ def _made(*argv: str) -> bytes:
     made = ended.kept / "work" / "made"
     path = next(made.iterdir()) if made.is_dir() else made
     content = path.read_bytes()
-    _remove(ended.kept)
+    shutil.rmtree(ended.kept)
     return content
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def drawn(strategy: st.SearchStrategy[Value], key: str, number: int) -> Value:

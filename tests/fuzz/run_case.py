@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from tests.fuzz import folders
+from tests.fuzz import folders, users
 from tests.fuzz.case import LIVE_SUMMARY, Case
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +32,6 @@ ADDRESSES_MIB = 2048
 
 FILE_MIB = 256
 """The largest file that a child may write, in MiB."""
-
-NOBODY = 54321
-"""The number of a user without a name and without a home."""
 
 NO_SOUND_IMPORT = ("kvproof.live", "kvproof.reports.picture", "kvproof.reports.heat_picture")
 """Modules that are not imported before a run: they import vLLM or matplotlib."""
@@ -73,28 +70,21 @@ def run(case: Case, *, keep: bool = False) -> Ended:
     try:
         folders.make(root, case)
         os.chdir(here)
-        if case.nobody and os.getuid() == 0:
-            _give(root)
+        if case.user == "nameless" and os.getuid() == 0:
+            users.give(root)
         before = folders.snapshot(root)
         (root / "streams").mkdir()
         code, seconds, memory = _ended(root, case)
         streams = [(root / "streams" / name).read_bytes() for name in ("out", "err")]
         shutil.rmtree(root / "streams")
         refused = code == 2 and not streams[0]
-        problems = tuple(folders.damage(root, before, case.outputs, refused))
+        problems = tuple(folders.damage(root, before, case, refused))
     finally:
         os.chdir(here)
         if not keep:
             shutil.rmtree(root, ignore_errors=True)
     kept = root if keep else None
     return Ended(code, streams[0], streams[1], seconds, memory, problems, kept)
-
-
-def _give(root: Path) -> None:
-    """Give a folder, and all below it, to the user without a name."""
-    for folder, names, files in os.walk(root):
-        for path in (folder, *(os.path.join(folder, name) for name in (*names, *files))):
-            os.lchown(path, NOBODY, NOBODY)
 
 
 def _ended(root: Path, case: Case) -> tuple[int | None, float, float]:
@@ -130,10 +120,8 @@ def _child(root: Path, case: Case) -> NoReturn:
         os.chdir(root / "work")
         os.environ.clear()
         os.environ.update(environment(root, case))
-        if case.nobody and os.getuid() == 0:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+        if case.user:
+            {"bound": users.bound, "nameless": users.nameless}[case.user]()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if case.process:
             code = subprocess.run([sys.executable, "-m", "kvproof", *case.argv]).returncode
@@ -168,9 +156,9 @@ def _streams(root: Path, case: Case) -> None:
             os.close(number)
     # As Python does at its start: a stream whose descriptor is closed is None.
     errors = "surrogateescape" if case.encoding == "ascii" else "strict"
-    sys.stdout = sys.__stdout__ = _text(1, case, errors)  # type: ignore[assignment,misc]
-    sys.stderr = sys.__stderr__ = _text(2, case, "backslashreplace")  # type: ignore[assignment,misc]
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _text(1, case, errors)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _text(2, case, "backslashreplace")  # type: ignore[misc]
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0, closefd=False))  # type: ignore[misc]
 
 
 def _text(number: int, case: Case, errors: str) -> Any:

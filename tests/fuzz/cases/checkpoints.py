@@ -106,12 +106,13 @@ def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
     if random.randrange(10) == 0:
         argv.append("--symmetry")
         return Case(
-            tuple(argv), files={"c": data}, outputs=("c",), invalid="it is of another search"
+            tuple(argv), files={"c": data}, replaces=("c",), invalid="it is of another search"
         )
     full = explored(of)
     return Case(
         tuple(argv),
         files={"c": data},
-        outputs=("c", "kvproof-traces"),
+        outputs=("kvproof-traces",),
+        replaces=("c",),
         same_as={name: full[name] for name in COMPARED if name in full},
     )

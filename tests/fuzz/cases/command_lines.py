@@ -1,5 +1,6 @@
 """Command lines: every command with every option that its help names, and odd values."""
 
+import os
 import re
 from functools import cache
 from random import Random
@@ -128,5 +129,6 @@ def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
 
 
 def _new(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of files that a command line may make."""
-    return tuple(name for name in names if name and name not in ("t.jsonl", "file"))
+    """What a command line may make: the files and folders that it names."""
+    tops = {os.path.normpath(name).split("/")[0] for name in names if name}
+    return tuple(sorted(tops - {"t.jsonl", "file", "."}))

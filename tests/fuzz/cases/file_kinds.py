@@ -6,8 +6,8 @@ from random import Random
 
 from tests.fuzz import case as kinds
 from tests.fuzz.case import LIVE_SUMMARY, Case, Maker
-from tests.fuzz.cases.clusters import PRESETS
-from tests.fuzz.material import traces
+from tests.fuzz.cases.surveys import cache
+from tests.fuzz.material import PRESETS, traces
 
 ODD: Mapping[str, Maker] = {
     "fifo": kinds.fifo,
@@ -103,7 +103,9 @@ def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
     if argv[0] == "gate" and random.randrange(4):
         argv = WRITERS[0]  # a gate takes seconds
     files: dict[str, bytes | Maker] = {"file": b"mine", "t.jsonl": traces()[0]}
-    invalid = ""
+    if argv[0] == "releases":
+        files |= cache()
+    invalid, kind = "", ""
     if random.randrange(2):
         kind = random.choice([*ODD])
         name = "odd" if kind == "loop" else "odd" + random.choice(SUFFIXES)
@@ -116,15 +118,18 @@ def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
         name = _with_suffix(random, random.choice(NAMES))
         if reads and random.randrange(2) and _can_be(name):
             files[name] = _good(argv)
-    outputs = () if reads or name in files or not _inside(name) else (name, "nosuch")
+    folder = kind in ("folder", "read-only")
+    makes = not reads and (folder or name not in files) and _inside(name)
+    outputs = (name.split("/")[0],) if makes else ()
     if argv[-1] == "--cache" and not reads:
         argv = ("explore", "--config", "oversized", "--graph")  # a new cache is filled for minutes
     here = Case(
         (*argv, name),
         files=files,
         outputs=(*outputs, "cache"),
+        replaces=("cache/surveys",),
         invalid=invalid,
-        nobody=random.randrange(3) == 0,
+        user=random.choice(("", "bound", "nameless")),
     )
     if argv == (LIVE_SUMMARY,):
         return here.more(argv=(name,), program=LIVE_SUMMARY, vllm="")

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.case import REFUSED, UNKNOWN, Case, folder
+from tests.fuzz.case import REFUSED, UNKNOWN, Case, Maker, folder
 from tests.fuzz.material import drawn, traces
 from tests.fuzz.mutations import as_json, bytes_changed, changed
 
@@ -21,11 +21,20 @@ def fingerprint() -> str:
     return release_surveys.fingerprint()
 
 
+def cache() -> dict[str, bytes | Maker]:
+    """A cache folder that has all but the survey."""
+    return {
+        f"cache/surveys/witnesses-{fingerprint()}": folder,
+        f"cache/vllm/{RELEASE}/site-packages/vllm/__init__.py": b"",
+        "cache/vllm/needed/site-packages/gguf.py": b"",
+    }
+
+
 def records() -> list[Any]:
     """A survey as kvproof writes it."""
     broken = {"invariant": "pool_adds_up", "reasons": ["a", "b"], "runs": 1, "after": []}
     broken |= {"events": 3, "trace": "x.jsonl"}
-    ran = {"runs": 1, "steps": 20, "died": 0, "death": None, "broken": []}
+    ran: dict[str, Any] = {"runs": 1, "steps": 20, "died": 0, "death": None, "broken": []}
     shown = {"invariant": "pool_adds_up", "shown": True, "fault": "double_free"}
     return [
         {"vllm": RELEASE},
@@ -53,13 +62,7 @@ def case(random: Random, key: str, number: int) -> Case:
     data = b"".join(as_json(record) + b"\n" for record in survey)
     if way == "bytes":
         data = bytes_changed(random, data)
-    mark = fingerprint()
-    files: dict[str, Any] = {
-        f"cache/surveys/{RELEASE}-{mark}-0-1.jsonl": data,
-        f"cache/surveys/witnesses-{mark}": folder,
-        f"cache/vllm/{RELEASE}/site-packages/vllm/__init__.py": b"",
-        "cache/vllm/needed/site-packages/gguf.py": b"",
-    }
+    files = {**cache(), f"cache/surveys/{RELEASE}-{fingerprint()}-0-1.jsonl": data}
     argv = ["releases", "--releases", RELEASE, "--cache", "cache", "--episodes", "1"]
     if way == "trace":
         trace = random.choice(traces())
@@ -71,6 +74,7 @@ def case(random: Random, key: str, number: int) -> Case:
         tuple(argv),
         files=files,
         outputs=("cache/surveys",),
+        replaces=("cache/surveys",),
         invalid=why,
         refusals=(REFUSED, UNKNOWN),
     )
