@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproof.cli.graver import tolerated_line
+from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.reports.screen import say
 from kvproof.reports.terminal import show
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.consequence import leads_to
@@ -81,16 +82,15 @@ def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcom
         return outcome.exit_code(args.fail_on)
     if kept is not None:
         show(sys.stdout, kept.trace, kept.path, outcome.leads_to)
-        print()
-    print(summary(outcome, setup))
-    print(tolerated_line(outcome, args.fail_on), end="")
-    print(known(outcome), end="")
+        say()
+    for line in (summary(outcome, setup), *tolerated_lines(outcome, args.fail_on), *known(outcome)):
+        say(line)
     return outcome.exit_code(args.fail_on)
 
 
-def known(outcome: Outcome) -> str:
+def known(outcome: Outcome) -> list[str]:
     """Known facts about real vLLM, one line each: the known deviations met, and where vLLM's policy
-    differs from the reference. Empty if there is nothing to report."""
+    differs from the reference."""
     lines = []
     if met := outcome.coverage.get("known"):
         lines.append(f"known deviations met (see findings/): {_counts(met)}")
@@ -99,7 +99,7 @@ def known(outcome: Outcome) -> str:
         lines.append(
             f"permitted by the spec, differs from the reference's policy (steps): {_counts(named)}"
         )
-    return "".join(f"{line}\n" for line in lines)
+    return lines
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -1,19 +1,33 @@
-"""The interface of a command: a module with a line of help, its options, and a function that runs
-it."""
+"""The interface of a command: a module with its options, and a function that runs it."""
 
 import argparse
-from typing import Protocol
+from typing import NoReturn, Protocol
+
+from kvproof.model.errors import UsageError
 
 
 class Command(Protocol):
     """One command. `run` returns the exit code."""
-
-    @property
-    def HELP(self) -> str:
-        """One line of help."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of this command."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are usage errors."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        reason = message.rstrip(".")
+        raise UsageError(
+            f"The command line is wrong: {reason}. Use {self.prog} --help to see its options."
+        )
+
+    def format_help(self) -> str:
+        """The text of --help."""
+        from kvproof.cli.help_text import help_text
+
+        return help_text(self)

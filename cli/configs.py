@@ -4,8 +4,7 @@ import argparse
 
 from kvproof.cli.answer import print_json
 from kvproof.model.presets import CLUSTERS
-
-HELP = "list the preset clusters, what each is for, and how many distinct states it has"
+from kvproof.reports.screen import say
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,11 +13,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
-    rows = [{"name": name, **CLUSTERS.notes(name)} for name in CLUSTERS]
+    files = map(CLUSTERS.file, CLUSTERS)
+    rows = [{"name": f.name, "about": f.about, "distinct_states": f.distinct_states} for f in files]
     if args.json:
         print_json({"command": "configs", "exit_code": 0, "configs": rows})
         return 0
     for row in rows:
-        print(f"{row['name']} ({row['distinct_states']:,} distinct states)")
-        print(f"    {row['about']}")
+        say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
+        say(f"    {row['about']}")
     return 0

@@ -13,10 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.machines import Make, maker, undriven
@@ -25,6 +21,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.reports.screen import columns, say
+from kvproof.reports.tables import Table
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.exercised import (
     Exercised,
@@ -35,8 +33,6 @@ from kvproof.strategies.sampling.exercised import (
     verdict,
 )
 from kvproof.strategies.verdict import Outcome, Verdict
-
-HELP = "list the abstract steps that real vLLM took, of those that the model has"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -163,35 +159,31 @@ def _undriven(outcomes: list[Outcome]) -> list[str]:
 
 
 def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[str, Any]]) -> None:
-    console = Console(width=120, highlight=False)
-    shown = Table(box=box.SIMPLE)
-    for heading in ("abstract step", "model", "live", ""):
-        shown.add_column(heading, overflow="fold")
-    for row in rows:
-        mark = "UNKNOWN" if row.missed else ""
-        shown.add_row(row.step, str(row.model), str(row.machine), mark)
-    console.print(shown)
+    shown = tuple(
+        (row.step, str(row.model), str(row.machine), "UNKNOWN" if row.missed else "")
+        for row in rows
+    )
+    table = Table(("abstract step", "model", "live", "verdict"), shown)
+    print("\n".join(table.lines(columns())))
     if executed:
-        console.print(_line_table(executed))
+        print("\n" + "\n".join(_line_table(executed).lines(columns())))
     for outcome in outcomes:
         if outcome.finding is not None:
-            print(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")
+            say(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")
     for reason in _undriven(outcomes):
-        print(f"UNKNOWN: {reason}")
+        say(f"UNKNOWN: {reason}")
     known = [row for row in rows if row.model]
     missed = sum(row.missed for row in known)
     episodes = sum(o.coverage.get("examples", 0) for o in outcomes)
-    print(
+    say(
         f"live vLLM took {len(known) - missed} of {len(known)} abstract steps of the model in "
         f"{episodes} episodes; {missed} are missing."
     )
 
 
 def _line_table(executed: list[dict[str, Any]]) -> Table:
-    shown = Table(box=box.SIMPLE)
-    for heading in ("module", "statements", "executed", "share"):
-        shown.add_column(heading)
+    rows = []
     for line in executed:
         share = f"{100 * line['executed'] / max(line['statements'], 1):.0f} %"
-        shown.add_row(line["module"], str(line["statements"]), str(line["executed"]), share)
-    return shown
+        rows.append((line["module"], str(line["statements"]), str(line["executed"]), share))
+    return Table(("module", "statements", "executed", "share"), tuple(rows))

@@ -6,6 +6,7 @@ from kvproof.cli.answer import print_json
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.finding import Finding
 from kvproof.model.reference.rules import Rules
+from kvproof.reports.screen import say
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.spacer import Discovered, discover
@@ -71,8 +72,8 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         print_json(record | {"discovered": found_object})
         return found.verdict.exit_code
     for line in (*found.invariant, *found.run):
-        print(line)
-    print(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
+        say(line)
+    say(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
     return found.verdict.exit_code
 
 

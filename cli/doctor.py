@@ -7,10 +7,6 @@ engine needs.
 import argparse
 from typing import Any, NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.machines import borrow
@@ -19,10 +15,8 @@ from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
+from kvproof.reports.screen import say
 
-HELP = "list which features of the installed vLLM kvproof can drive, and what is missing"
-
-COLUMNS = 80
 CANNOT = 3
 
 NAMED = 4
@@ -113,20 +107,19 @@ def _where(place: Place) -> str:
 
 
 def _print(found: Found) -> None:
-    console = Console(width=COLUMNS, highlight=False, markup=False)
     if found.failure:
-        console.print(found.failure)
+        say(found.failure)
         return
     for name in FEATURES:
         looks = [look for look in found.contract.looks if look.entry.feature == name]
         if looks:
-            console.print(_table(name, looks))
-    console.print(f"vLLM {found.version} in {found.path}", soft_wrap=True)
+            _print_entries(name, looks)
+    say(f"vLLM {found.version} in {found.path}")
     undrivable = [name for name in FEATURES if found.contract.missing(name)]
     for name in undrivable:
-        console.print(f"{name} cannot be driven: {_why(name, found.contract.missing(name))}.")
+        say(f"{name} cannot be driven: {_why(name, found.contract.missing(name))}.")
     drivable = len(FEATURES) - len(undrivable)
-    console.print(f"{drivable} of {len(FEATURES)} features can be driven.")
+    say(f"{drivable} of {len(FEATURES)} features can be driven.")
 
 
 def _why(name: str, missing: list[Look]) -> str:
@@ -139,15 +132,11 @@ def _why(name: str, missing: list[Look]) -> str:
     return f"missing: {names}{more}{f' ({own[0].why})' if own[0].why else ''}"
 
 
-def _table(name: str, looks: list[Look]) -> Table:
-    """The entries of a feature."""
-    shown = Table(box=box.SIMPLE, width=COLUMNS, title=f"{name}: {FEATURES[name].what}")
-    shown.title_justify = "left"
-    shown.add_column("symbol used by kvproof", width=39, overflow="fold")
-    shown.add_column("found", width=9)
-    shown.add_column("for", overflow="fold")
+def _print_entries(name: str, looks: list[Look]) -> None:
+    """The entries of a feature: how each was found, its name, and what kvproof needs it for."""
+    say(f"{name}: {FEATURES[name].what}")
     for look in looks:
         place = look.place
         mark = "MISSING" if place is None else "older" if place.absent else place.how
-        shown.add_row(look.entry.name, mark, look.entry.used_for)
-    return shown
+        say(f"  {mark:9}  {look.entry.name}: {look.entry.used_for}", hang=13)
+    say()

@@ -10,8 +10,11 @@ from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
 from kvproof.reports import graph_file
+from kvproof.reports.screen import say
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
@@ -21,8 +24,6 @@ from kvproof.strategies.verdict import Outcome, Verdict
 AHEAD_MAX = 20_000
 """Maximum number of states that the search for the point of no return visits; beyond it, the point
 is unknown."""
-
-HELP = "visit every reachable state of a cluster, and check all invariants in each state"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +71,12 @@ def run(args: argparse.Namespace) -> int:
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
     code = answer(args, setup, maker("model", setup.rules), outcome)
     if not args.json:
-        print("\n".join(_details(outcome)))
+        for line in _details(outcome):
+            say(line)
         if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
-            print(
-                f"To continue, run the same command with --resume (checkpoint: {args.checkpoint})."
+            say(
+                f"To continue, run the same command with --resume (checkpoint: "
+                f"{shown(args.checkpoint)})."
             )
     # Last, so that the result is not lost if the graph cannot be written.
     if args.graph is not None:
@@ -118,12 +121,15 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     if outcome.finding is None:
         return {}
     invariants = setup.invariants or list(INVARIANTS.values())
-    try:
-        with progress("looking back: {} states, {} to expand") as show:
-            found = point_of_no_return(
-                setup.cluster, invariants, outcome.events, AHEAD_MAX, setup.rules, progress=show
-            )
-    except KeyboardInterrupt:
+    with (
+        interruption.stoppable() as stopped,
+        progress("looking back: {} states, {} to expand") as show,
+    ):
+        interruption.check()
+        found = point_of_no_return(
+            setup.cluster, invariants, outcome.events, AHEAD_MAX, setup.rules, progress=show
+        )
+    if stopped:
         return {}
     return {"point_of_no_return": {**found._asdict(), "sentence": found.sentence}}
 

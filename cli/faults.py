@@ -4,9 +4,8 @@ import argparse
 
 from kvproof.cli.answer import print_json
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.screen import say
 from kvproof.strategies.witnesses import broken_by
-
-HELP = "list the faults, the origin of each, and the invariants that find it"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
         print_json({"command": "faults", "exit_code": 0, "faults": rows})
         return 0
     for fault in FAULTS.values():
-        print(f"{fault.name} ({fault.origin})")
-        print(f"    {fault.mistake}")
-        print(f"    violates {', '.join(broken_by(fault))}")
-        print(f"    preset {fault.cluster}; overrides {fault.replaces[0]}")
+        say(f"{fault.name} ({fault.origin})")
+        say(f"    {fault.mistake}", hang=6)
+        say(f"    violates {', '.join(broken_by(fault))}", hang=6)
+        say(f"    preset {fault.cluster}; overrides {fault.replaces[0]}", hang=6)
     return 0

@@ -5,29 +5,32 @@ given.
 """
 
 import argparse
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import followed, keep, known, print_json
 from kvproof.cli.explore import exhausted
-from kvproof.cli.graver import tolerated_line, with_graver
+from kvproof.cli.graver import tolerated_lines, with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
+from kvproof.model.severity import Severity
 from kvproof.reports import junit
+from kvproof.reports.screen import Line, say
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-HELP = "the check for a pull request: explore, prove, and sample real vLLM"
-
 PROOF_TIMEOUT_S = 10.0
+IN = 13
+"""The column in which the text about a part begins."""
+
 NOT_RUN = "not run: interrupted before"
 
 
@@ -75,9 +78,8 @@ def run(args: argparse.Namespace) -> int:
             )
         )
         if not args.json:
-            print(_line(part, kept.path if kept else None))
-            print(textwrap.indent(tolerated_line(part.outcome, args.fail_on), " " * 13), end="")
-            print(textwrap.indent(known(part.outcome), " " * 13), end="")
+            for line in _lines(part, kept.path if kept else None, args.fail_on):
+                say(line.text, line.hang)
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
         junit.write(args.junit, "kvproof gate", cases)
@@ -95,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        print(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
+        say(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
         if verdict.exit_code and not code:
-            print(f"No violation is as severe as {args.fail_on.words}, so the exit code is 0.")
+            say(f"No violation is as severe as {args.fail_on.words}, so the exit code is 0.")
     return code
 
 
@@ -161,14 +163,17 @@ def _exit_code(codes: list[int]) -> int:
     return violated if violated in codes else max(codes)
 
 
-def _line(part: Part, trace: Path | None) -> str:
-    outcome = part.outcome
+def _lines(part: Part, trace: Path | None, fail_on: Severity) -> Iterator[Line]:
+    outcome, margin = part.outcome, " " * IN
     text = f"{part.name:12} {outcome.verdict.value:10} ({outcome.seconds:.1f} s)"
     if outcome.finding is not None:
         grave = f" ({outcome.severity.words})" if outcome.severity else ""
         text += f" {outcome.finding.invariant}{grave}: {outcome.finding.sentence}"
     if outcome.leads_to is not None:
-        text += f"\n{'':12} {outcome.leads_to.sentence}"
-    if outcome.reason:
-        text += f" {outcome.reason}"
-    return text + (f"\n{'':12} trace {trace}" if trace else "")
+        yield Line(text, hang=IN)
+        text = margin + outcome.leads_to.sentence
+    yield Line(f"{text} {outcome.reason}" if outcome.reason else text, hang=IN)
+    if trace:
+        yield Line(f"{margin}trace {shown(trace)}", hang=0)
+    for line in (*tolerated_lines(outcome, fail_on), *known(outcome)):
+        yield Line(margin + line, hang=IN)

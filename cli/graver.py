@@ -43,14 +43,14 @@ def with_graver(
     return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: otherwise})
 
 
-def tolerated_line(outcome: Outcome, fail_on: Severity) -> str:
-    """The line about a violation that does not fail the run; empty if there is none."""
+def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
+    """The line about a violation that does not fail the run; none if there is no such violation."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
         graver = outcome.coverage.get(OTHERWISE)
         rest = f" The search for more severe violations: {graver['verdict']}." if graver else ""
-        return (
+        return [
             f"The severity of this violation is {outcome.severity.words}, which does not "
-            f"fail the run (--fail-on {fail_on.option}).{rest}\n"
-        )
+            f"fail the run (--fail-on {fail_on.option}).{rest}"
+        ]
     beside = outcome.coverage.get(TOLERATED)
-    return f"also found: {beside['invariant']}, {beside['reasons'][-1]}\n" if beside else ""
+    return [f"also found: {beside['invariant']}, {beside['reasons'][-1]}"] if beside else []

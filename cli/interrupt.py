@@ -1,11 +1,11 @@
-"""Interruptions: the one place that knows which signal asked this process to end."""
+"""The exit code of an interruption, which replaces that of a command."""
 
-import signal
+from kvproof.model import interruption
 
-received: signal.Signals | None = None
-"""The signal that asked this process to end; None if there was none."""
+REASON = "interrupted"
+"""The reason of an UNKNOWN verdict when the user stopped the command."""
 
 
 def exit_code(code: int) -> int:
     """The exit code of a command: 130 after SIGINT, 143 after SIGTERM, else `code`."""
-    return code if received is None else 128 + received
+    return interruption.exit_code(code)

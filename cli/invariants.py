@@ -5,9 +5,7 @@ import argparse
 from kvproof.cli.answer import print_json
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.spec.registry import GUARDS
-
-HELP = "list the invariants and the guards: severity and origin of each"
-
+from kvproof.reports.screen import say
 
 GUARDS_OF_THE_SPEC = "Guards of the spec: rules that every step must keep"
 
@@ -42,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
         print_json({"command": "invariants", "exit_code": 0, "invariants": rows, "guards": guards})
         return 0
     for row in rows:
-        print(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
-        print(f"    {row['name']}")
-        print(f"    killed by: kvproof explore --fault {row['killed_by']}")
-    print()
-    print(GUARDS_OF_THE_SPEC)
+        say(f"{row['id']} ({row['severity']}, {row['kind']}, {row['origin']})")
+        say(f"    {row['name']}", hang=6)
+        say(f"    killed by: kvproof explore --fault {row['killed_by']}", hang=6)
+    say()
+    say(GUARDS_OF_THE_SPEC)
     for guard in guards:
-        print(f"{guard['id']} ({guard['severity']}, {guard['part']})")
-        print(f"    {guard['name']}")
+        say(f"{guard['id']} ({guard['severity']}, {guard['part']})")
+        say(f"    {guard['name']}", hang=6)
     return 0

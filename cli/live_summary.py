@@ -4,6 +4,13 @@
 vLLM. If KVPROOF_REQUIRE_LIVE is set, the exit code is 3 unless enough live tests passed.
 """
 
+if __name__ == "__main__":  # before the imports, during which a signal may come
+    import sys
+
+    from kvproof.cli import start
+
+    sys.exit(start.program("kvproof.cli.live_summary"))
+
 import argparse
 import importlib.util
 import os
@@ -97,7 +104,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 3
     print(said)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -72,19 +72,19 @@ def _live(cluster: Cluster) -> Machine:
     return LiveMachine(cluster)
 
 
-def borrow(release: str | None, cache: Path, *, live: bool) -> None:
+def borrow(release: str | None, cache: Path | None, *, live: bool) -> None:
     """Make this release the real vLLM, if one is named. Raises UsageError if it is not in the cache
     folder, or if no real vLLM is driven."""
     if release is None:
         return
-    from kvproof.live.releases import lend
+    from kvproof.live.releases import cache_folder, lend
 
     if not live:
         raise UsageError(
             "--release selects a real vLLM, and this command does not drive one. Use "
             "--machine live, or leave --release out."
         )
-    lend(release, cache)
+    lend(release, cache_folder(cache))
 
 
 def undriven(drift: AdapterDrift) -> Outcome:

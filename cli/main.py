@@ -1,115 +1,106 @@
 """The program: finds the command, runs it, and turns every end into an exit code.
 
 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A violation below the severity
-of --fail-on gives 0.
+of --fail-on gives 0. See `ending` for the exit codes of an interruption and of a lost output.
 """
 
 import argparse
-import os
+import importlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import kvproof
-from kvproof.cli import (
-    configs,
-    coverage,
-    doctor,
-    explore,
-    faults,
-    gate,
-    invariants,
-    matrix,
-    prove,
-    releases,
-    remedies,
-    replay,
-    report,
-    sample,
-)
-from kvproof.cli.answer import print_json
-from kvproof.cli.command import Command
-from kvproof.cli.parser import Parser
+from kvproof.cli import completion, interrupt
+from kvproof.cli.command import Command, Parser
+from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
-from kvproof.strategies.verdict import Verdict
+from kvproof.reports.screen import say
 
-COMMANDS: Mapping[str, Command] = {
-    "explore": explore,
-    "sample": sample,
-    "prove": prove,
-    "replay": replay,
-    "invariants": invariants,
-    "faults": faults,
-    "configs": configs,
-    "matrix": matrix,
-    "report": report,
-    "releases": releases,
-    "remedies": remedies,
-    "coverage": coverage,
-    "gate": gate,
-    "doctor": doctor,
+COMMANDS: Mapping[str, str] = {
+    "explore": "visit every reachable state of a cluster, and check all invariants in each state",
+    "sample": "run random episodes of the model or of real vLLM, and shrink a violation",
+    "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
+    "replay": "repeat the events of a trace, and report whether its finding appears again",
+    "invariants": "list the invariants and the guards: severity and origin of each",
+    "faults": "list the faults, the origin of each, and the invariants that find it",
+    "configs": "list the preset clusters, what each is for, and how many distinct states it has",
+    "matrix": "run each fault, and list which engines find it",
+    "report": "print a trace: what each event changed, and why the last one is wrong",
+    "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
+    "of each",
+    "remedies": "compare the remedies that were proposed for the open problems",
+    "coverage": "list the abstract steps that real vLLM took, of those that the model has",
+    "gate": "the check for a pull request: explore, prove, and sample real vLLM",
+    "doctor": "list which features of the installed vLLM kvproof can drive, and what is missing",
 }
+"""The commands, and what each does. The module of the same name has its options and runs it; only
+the module of the command in use is imported."""
 
-BAD_USAGE = 2
-
-
-def _undriven(args: argparse.Namespace, drift: AdapterDrift) -> int:
-    """Report a drift of the adapter that no command handled itself."""
-    unknown = Verdict.UNKNOWN
-    if args.json:
-        print_json(
-            {
-                "command": args.command,
-                "verdict": unknown.value,
-                "exit_code": unknown.exit_code,
-                "reason": str(drift),
-            }
-        )
-    else:
-        print(f"UNKNOWN: {drift}")
-    return unknown.exit_code
+BAD_USAGE, UNKNOWN = 2, 3
 
 
-def parser() -> Parser:
-    """The parser of the whole command line."""
+def parser(*loaded: str) -> Parser:
+    """The parser of the whole command line. It has the options of these commands, or of all if none
+    is named: the module of a command is imported for its options."""
     top = Parser(
         prog="kvproof",
         description=kvproof.__doc__,
-        epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A "
-        "violation below the severity of --fail-on (by default: lost performance and "
-        "bookkeeping) is reported, and the exit code is 0.",
+        epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run, 4 "
+        "the output could not be written, 130 and 143 interrupted. A violation below the severity "
+        "of --fail-on (by default: lost performance and bookkeeping) is reported, and the exit "
+        "code is 0.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
+    completion.add_option(top, parser)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        one = commands.add_parser(
-            name, help=command.HELP, description=command.HELP, allow_abbrev=False
-        )
-        command.add_options(one)
+    for name, does in COMMANDS.items():
+        one = commands.add_parser(name, help=does, description=does, allow_abbrev=False)
+        if name in (loaded or COMMANDS):
+            command(name).add_options(one)
         one.add_argument("--json", action="store_true", help="print one JSON object")
         one.add_argument("--seed", type=int, default=0, help="seed of every random choice")
     return top
 
 
+def command(name: str) -> Command:
+    """The module of a command."""
+    return cast(Command, importlib.import_module(f"kvproof.cli.{name}"))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (by default that of the process). Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with interruption.handled():
+        try:
+            return interrupt.exit_code(_run(arguments))
+        except UsageError as error:
+            say(str(error), file=sys.stderr)
+            return interrupt.exit_code(BAD_USAGE)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    if arguments and named == arguments[0] and named not in COMMANDS:
+        raise unknown("command", named, COMMANDS)
+    # Where no command is named, as with --help, the options of none are needed.
+    args = parser(named).parse_args(arguments)
     try:
-        if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-            raise unknown("command", arguments[0], COMMANDS)
-        args = parser().parse_args(arguments)
-        code = COMMANDS[args.command].run(args)
-        sys.stdout.flush()
-        return code
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return BAD_USAGE
+        with interruption.stoppable() as stopped:
+            code = command(args.command).run(args)
+        return _unknown(args, "interrupted") if stopped else code
     except AdapterDrift as drift:
-        return _undriven(args, drift)
-    except KeyboardInterrupt:
-        print("Interrupted: the verdict is UNKNOWN.", file=sys.stderr)
-        return Verdict.UNKNOWN.exit_code
-    except BrokenPipeError:
-        # The reader has closed the pipe. Without this, Python would print its own error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Verdict.UNKNOWN.exit_code
+        return _unknown(args, str(drift))
+
+
+def _unknown(args: argparse.Namespace, reason: str) -> int:
+    """Print the end of a command that no command handled itself. Returns the exit code."""
+    code = interrupt.exit_code(UNKNOWN)
+    if args.json:
+        record = {"command": args.command, "verdict": "UNKNOWN", "exit_code": code}
+        print(json.dumps(record | {"reason": reason}, indent=2))
+    else:
+        say(f"UNKNOWN: {reason}")
+    return code

@@ -8,10 +8,6 @@ import argparse
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.explore import exhausted
@@ -19,10 +15,9 @@ from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-HELP = "run each fault, and list which engines find it"
 
 ENGINES = ("explore", "sample", "prove")
 NO_FAULT = "(no fault)"
@@ -87,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_rows(rows)
         wrong = [row.name for row in rows if row.verdict is not Verdict.SAMPLED]
-        print(f"Found by no engine, or found without a fault: {', '.join(wrong) or 'none'}.")
+        say(f"Found by no engine, or found without a fault: {', '.join(wrong) or 'none'}.")
     return worst.exit_code
 
 
@@ -108,13 +103,11 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def print_rows(rows: list[Row]) -> None:
-    """Print the table, with the length of each trace and the violated invariant."""
-    table = Table(box=box.SIMPLE)
-    for heading in ("fault", "cluster", *ENGINES):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "fault")
+    """Print a block for each row: what each engine found, with the length of its trace."""
     for row in rows:
-        table.add_row(row.name, row.cluster, *(_cell(outcome) for outcome in row.outcomes))
-    Console(width=160, highlight=False).print(table)
+        say(f"{row.name} (cluster {row.cluster})")
+        for engine, outcome in zip(ENGINES, row.outcomes, strict=True):
+            say(f"    {engine:8} {_cell(outcome)}", hang=13)
 
 
 def _cell(outcome: Outcome) -> str:

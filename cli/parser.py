@@ -3,11 +3,10 @@
 import argparse
 import os
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import check_named
-from kvproof.live.releases import default_cache
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.fault import Fault, rules_with
@@ -20,17 +19,6 @@ CLUSTER = "pd-default"
 """The cluster if none is given and no fault has a preset."""
 
 TRACES = Path("kvproof-traces")
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are usage errors."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        reason = message.rstrip(".")
-        raise UsageError(
-            f"The command line is wrong: {reason}. Use {self.prog} --help to see its options."
-        )
 
 
 class Setup(NamedTuple):
@@ -108,14 +96,18 @@ def at_least_one(text: str) -> int:
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
     """Options for the cluster, the faults and the invariants."""
-    parser.add_argument("--config", metavar="NAME|FILE", help="a preset cluster or a JSON file")
+    parser.add_argument(
+        "--config",
+        metavar="NAME|FILE",
+        help="a preset cluster or a JSON file (default: the preset of the fault, else pd-default)",
+    )
     add_fault(parser)
     parser.add_argument(
         "--invariant",
         action="append",
         default=[],
         metavar="ID",
-        help="check this invariant or guard only (repeatable)",
+        help="check this invariant or guard only (repeatable; default: all)",
     )
 
 
@@ -126,7 +118,7 @@ def add_fault(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="give the model this historical mistake (repeatable)",
+        help="give the model this historical mistake (repeatable; default: none)",
     )
 
 
@@ -172,7 +164,9 @@ def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") 
 def add_release(parser: argparse.ArgumentParser) -> None:
     """The option for a release of vLLM, if it is not the installed one."""
     parser.add_argument(
-        "--release", metavar="X.Y.Z", help="use this release of vLLM, from the cache folder"
+        "--release",
+        metavar="X.Y.Z",
+        help="use this release of vLLM, from the cache folder (default: the installed one)",
     )
     add_cache(parser)
 
@@ -182,9 +176,8 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         type=Path,
-        default=default_cache(),
         metavar="DIR",
-        help="folder with releases of vLLM",
+        help="folder with releases of vLLM (default: kvproof in the cache of the user)",
     )
 
 
@@ -209,7 +202,10 @@ def add_states_max(parser: argparse.ArgumentParser) -> None:
 def add_endurance(parser: argparse.ArgumentParser) -> None:
     """The options for the limits and the checkpoint of a long search."""
     parser.add_argument(
-        "--memory-max", type=at_least_one, metavar="MIB", help="maximum memory, in MiB"
+        "--memory-max",
+        type=at_least_one,
+        metavar="MIB",
+        help="maximum memory, in MiB (default: no limit)",
     )
     parser.add_argument(
         "--checkpoint",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from kvproof.reports.screen import columns, console, one_line
 
 
 class Progress(Protocol):
@@ -20,5 +20,11 @@ def progress(text: str) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield lambda _done, _other: None
         return
-    with Console(stderr=True).status(text.format(0, 0)) as status:
-        yield lambda done, other: status.update(text.format(f"{done:,}", f"{other:,}"))
+    from rich.text import Text
+
+    def line(done: int, other: int) -> Text:
+        """The text beside the mark that turns, which takes two columns."""
+        return Text(one_line(text.format(f"{done:,}", f"{other:,}"), columns(sys.stderr) - 2))
+
+    with console(sys.stderr).status(line(0, 0)) as status:
+        yield lambda done, other: status.update(line(done, other))

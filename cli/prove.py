@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.reference.rules import Rules
 from kvproof.reports.obligations import table
+from kvproof.reports.screen import say
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-HELP = "prove the arithmetic and the counts for all sizes, or find numbers that violate them"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="prove only this obligation (repeatable)",
+        help="prove only this obligation (repeatable; default: all)",
     )
     parser.add_argument(
         "--timeout-s",
@@ -81,12 +81,11 @@ def run(args: argparse.Namespace) -> int:
         print_json(record | second_opinion.totals(args, written, opinions))
         return found.verdict.exit_code
     for proof in proofs:
-        print(line(proof) + (f"; {opinions[proof.id].text}" if proof.id in opinions else ""))
-    for text in second_opinion.lines(args, written, found, opinions):
-        print(text)
-    for text in witness.lines(runs):
-        print(text)
-    print(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
+        also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
+        say(line(proof) + also, hang=9)
+    for text in (*second_opinion.lines(args, written, found, opinions), *witness.lines(runs)):
+        say(text)
+    say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
     return found.verdict.exit_code
 
 
@@ -95,14 +94,14 @@ def proved(
 ) -> tuple[Outcome, list[Proof]]:
     """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
-    try:
+    with interruption.stoppable() as stopped:
+        interruption.check()
         prove(rules, names=names, timeout_s=timeout_s, progress=proofs.append)
-    except KeyboardInterrupt:
-        so_far = outcome(proofs)
-        if so_far.verdict is Verdict.VIOLATED:
-            return so_far, proofs
-        return dataclasses.replace(so_far, verdict=Verdict.UNKNOWN, reason=INTERRUPTED), proofs
-    return outcome(proofs), proofs
+    found = outcome(proofs)
+    if stopped:
+        verdict = found.verdict if found.verdict is Verdict.VIOLATED else Verdict.UNKNOWN
+        found = dataclasses.replace(found, verdict=verdict, reason=INTERRUPTED)
+    return found, proofs
 
 
 def line(proof: Proof) -> str:

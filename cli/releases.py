@@ -16,14 +16,14 @@ from pathlib import Path
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
 from kvproof.cli.release_surveys import SURVEYED, Surveys
+from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.files.writing import write_new
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports import heat_table
+from kvproof.reports import heat_blocks, heat_table
 from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
+from kvproof.reports.screen import cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
-
-HELP = "run the invariants on releases of vLLM: the first bad and the first good release of each"
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Survey the releases, and print the heat map."""
     versions = _known(args.releases)
     draw = _drawer(args.picture)
-    surveys = Surveys(args.cache)
+    surveys = Surveys(cache_folder(args.cache))
     if args.trace is not None:
         return _trace(args, surveys, versions)
     begin = time.monotonic()
@@ -79,8 +79,16 @@ def run(args: argparse.Namespace) -> int:
         spent = {"seed": args.seed, "episodes": args.episodes, "seconds": seconds}
         print_json(head | spent | to_json(releases))
     else:
-        print("\n".join(heat_table.lines(releases)))
+        for line in _map(releases):
+            say(line, hang=6)
     return verdict.exit_code
+
+
+def _map(releases: Sequence[Release]) -> list[str]:
+    """The heat map: a table, which is also Markdown, or blocks where a terminal is too narrow."""
+    table = list(heat_table.lines(releases))
+    wide = max(cells(line) for line in table if line.startswith("|"))
+    return list(heat_blocks.lines(releases)) if folds() and wide > columns() else table
 
 
 def _known(names: Sequence[str]) -> list[str]:
@@ -142,8 +150,8 @@ def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) 
         print_json(_trace_object(row, versions, verdict))
     else:
         for version, cell in zip(versions, row.cells, strict=True):
-            print(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}")
-        print(f"{trace.finding.invariant}: {row.history(versions)}")
+            say(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}", hang=14)
+        say(f"{trace.finding.invariant}: {row.history(versions)}")
     return verdict.exit_code
 
 

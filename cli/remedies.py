@@ -2,14 +2,10 @@
 
 import argparse
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from kvproof.cli.answer import print_json
 from kvproof.reports.changes import value
-
-HELP = "compare the remedies that were proposed for the open problems"
+from kvproof.reports.screen import columns
+from kvproof.reports.tables import Table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +21,7 @@ def run(args: argparse.Namespace) -> int:
         remedies = [row._asdict() for row in rows]
         print_json({"command": "remedies", "exit_code": 0, "remedies": remedies})
         return 0
-    shown = Table(box=box.SIMPLE)
-    for field in rows[0]._fields if rows else ():
-        shown.add_column(field.replace("_", " "), overflow="fold")
-    for row in rows:
-        shown.add_row(*(value(field) for field in row))
-    Console(width=100, highlight=False).print(shown)
+    headings = tuple(name.replace("_", " ") for name in rows[0]._fields)
+    shown = Table(headings, tuple(tuple(map(value, row)) for row in rows))
+    print("\n".join(shown.lines(columns())))
     return 0

@@ -5,18 +5,17 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import print_json
-from kvproof.cli.graver import tolerated_line
+from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.screen import say
 from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
-
-HELP = "repeat the events of a trace, and report whether its finding appears again"
 
 DIFFERS = "DIFFERS"
 """Printed instead of a verdict if a trace without a finding differs at replay. Exit code 1."""
@@ -45,8 +44,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_object(args, trace, replayed))
     else:
-        print(_sentence(args, trace, replayed))
-        print(tolerated_line(replayed.outcome, args.fail_on), end="")
+        say(_sentence(args, trace, replayed))
+        for line in tolerated_lines(replayed.outcome, args.fail_on):
+            say(line)
     return replayed.exit_code(args.fail_on)
 
 

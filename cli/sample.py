@@ -17,8 +17,6 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.strategies.verdict import Outcome
 
-HELP = "run random episodes of the model or of real vLLM, and shrink a violation"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""

@@ -5,6 +5,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvproof.model import interruption
+from kvproof.model.files.reading import shown
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import write_certificates
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
@@ -50,12 +52,12 @@ def opinions(
     """The outcome with the results of cvc5, and these results by proof id; empty if they were not
     requested."""
     checked: list[Checked] = []
-    if args.cross and found.reason != INTERRUPTED:
-        try:
+    with interruption.stoppable() as stopped:
+        if args.cross:
+            interruption.check()
             cross_check(proofs, rules, timeout_s=args.timeout_s, progress=checked.append)
-        except KeyboardInterrupt:
-            if found.verdict is not Verdict.VIOLATED:
-                found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
+    if stopped and found.verdict is not Verdict.VIOLATED:
+        found = dataclasses.replace(found, verdict=Verdict.UNKNOWN, reason=INTERRUPTED)
     return with_opinions(found, checked), {each.id: each for each in checked}
 
 
@@ -64,7 +66,7 @@ def lines(
 ) -> Iterator[str]:
     """The lines after the obligations."""
     if args.certificates is not None:
-        yield f"{written} certificates are in {args.certificates}"
+        yield f"{written} certificates are in {shown(args.certificates)}"
     if args.cross:
         yield summary(checked)
     if found.finding is not None and found.finding.invariant == FINDING:

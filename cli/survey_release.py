@@ -6,13 +6,21 @@ each replayed trace, and an end record. If this release cannot drive a cluster, 
 reason. Violations are written as traces to a folder.
 """
 
+if __name__ == "__main__":  # before the imports, during which a signal may come
+    import sys
+
+    from kvproof.cli import start
+
+    sys.exit(start.program("kvproof.cli.survey_release"))
+
 import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE
@@ -176,7 +184,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 3
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

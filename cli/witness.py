@@ -11,6 +11,7 @@ from kvproof.cli.machines import maker
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.reading import shown
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.witness import Witness, witness
 from kvproof.strategies.verdict import Verdict
@@ -74,7 +75,7 @@ def lines(attempts: Sequence[Attempt]) -> Iterator[str]:
         if found.finding is None:
             yield f"no run for {proof.id}: {found.reason}"
             continue
-        where = f", in {kept.path}" if kept else ""
+        where = f", in {shown(kept.path)}" if kept else ""
         changed = f" ({'; '.join(found.changes)})" if found.changes else ""
         yield (
             f"the numbers of {proof.id}{changed} as a run of {len(found.events)} "

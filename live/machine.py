@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.live import blame
 from kvproof.live.contract_check import require
 from kvproof.live.node import Node
@@ -107,7 +109,7 @@ class LiveMachine:
         resolved = event
         if isinstance(event, Schedule):
             chose = tuple(self.nodes[event.engine].recorder.choices)
-            resolved = event._replace(chose=chose)
+            resolved = replace(event, chose=chose)
         step = ghost.remembered(self.cluster, Step(before, resolved, effects, self.state))
         self.state = step.after
         return step
@@ -182,7 +184,7 @@ class LiveMachine:
         computed = {r.id: r.computed for r in node.engine.requests}
         if event.failed:
             self.state = self.state._replace(failures=self.state.failures + 1)
-        for name, params in node.complete(dict(event.accepted), event.failed).items():
+        for name, params in node.complete(event.accepted, event.failed).items():
             if self.push is not None:
                 self.push.note(name, params)
             else:

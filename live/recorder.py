@@ -7,6 +7,8 @@ pool before and after, in the terms of `model.events`.
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.live.block_notes import BlockNotes
 from kvproof.model import block_lists
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
@@ -106,8 +108,8 @@ class Recorder:
         notes = self.notes
         if isinstance(choice, Admit):
             taken = block_lists.both(notes.brought, notes.taken) if loads else notes.brought
-            return choice._replace(hit=notes.hit, taken=taken)
-        return choice._replace(taken=notes.taken, freed=notes.freed)
+            return replace(choice, hit=notes.hit, taken=taken)
+        return replace(choice, taken=notes.taken, freed=notes.freed)
 
     def _preempt(self, original: Callable[..., Any], request: Any, *args: Any, **kw: Any) -> Any:
         freed: Lists = ()
@@ -118,14 +120,14 @@ class Recorder:
         choice = Preempt(request.request_id, self.needy)
         self.choices.append(choice)
         dropped, result = self._dropped(original, request, *args, **kw)
-        self.choices[-1] = choice._replace(freed=block_lists.both(freed, dropped))
+        self.choices[-1] = replace(choice, freed=block_lists.both(freed, dropped))
         return result
 
     def _finish_load(self, original: Callable[..., Any], request: Any) -> Any:
         choice = FinishLoad(request.request_id)
         self.choices.append(choice)
         dropped, result = self._dropped(original, request)
-        self.choices[-1] = choice._replace(freed=dropped)
+        self.choices[-1] = replace(choice, freed=dropped)
         return result
 
     def _dropped(

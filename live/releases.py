@@ -29,9 +29,24 @@ class Failed(Exception):
     """A release could not be installed or surveyed. The message says why in one line."""
 
 
-def default_cache() -> Path:
-    """The default cache folder, in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvproof"
+def cache_folder(chosen: Path | None) -> Path:
+    """The chosen cache folder, or by default one in the user's cache. Only commands that need it
+    ask: a user without a home folder has no default. Raises UsageError there."""
+    if chosen is not None:
+        return chosen
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():  # others are ignored, as the XDG specification asks
+        return named / "kvproof"
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and the system does not know the user
+        home = Path()
+    if not home.is_absolute():
+        raise UsageError(
+            "There is no home folder for the releases of vLLM. "
+            "Use --cache with a folder that you may write to."
+        )
+    return home / ".cache" / "kvproof"
 
 
 def packages(folder: Path) -> Path:

@@ -2,11 +2,13 @@
 
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 Reasons: TypeAlias = tuple[str, ...]
 """Facts that contradict each other, in reading order."""
 
 
-class About(NamedTuple):
+class About(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a finding is about: the name of an engine, the name of a request, the index of a cache
     group, the id of a block, a cached prefix. A field is empty or None where the finding is not
     about one such thing."""
@@ -16,10 +18,6 @@ class About(NamedTuple):
     group: int | None = None
     block: int | None = None
     prefix: str = ""
-
-    def by_name(self) -> dict[str, str | int]:
-        """The fields that are set, by name."""
-        return {name: value for name, value in self._asdict().items() if value not in ("", None)}
 
 
 class Because(NamedTuple):

@@ -9,6 +9,15 @@ class UsageError(Exception):
     """Bad input. The message is two sentences: what is wrong, and what to use instead."""
 
 
+class NotValid(UsageError, ValueError):
+    """Values that make no valid record; `field` is the wrong one, empty where it is the whole. A
+    decoder adds the place in its data: msgspec passes only a ValueError on."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class NotAllowed(Exception):
     """The spec does not allow this event in this state. The message says which rule forbids it."""
 
@@ -16,9 +25,14 @@ class NotAllowed(Exception):
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in a registry; suggests the nearest one."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
-    hint = near[0] if near else ", ".join(names)
+    hint = nearest(name, names) or ", ".join(names)
     return UsageError(f"There is no {what} named {name!r}. Use {hint} instead.")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like a name, empty where none is."""
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return near[0] if near else ""
 
 
 class AdapterDrift(BaseException):

@@ -8,13 +8,19 @@ Source: `vllm.distributed.kv_events` of vLLM V1.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from msgspec import Struct
 
 Keys: TypeAlias = tuple[tuple[int, str], ...]
 """Cache keys, sorted."""
 
 
-class Stored(NamedTuple):
+class _Report(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """A KV event. As JSON it is a list that begins with its type."""
+
+
+class Stored(_Report, frozen=True):
     """Blocks of one group were cached under these prefixes. `tokens` has the tokens of the blocks,
     and `parent` is the prefix before them. Where a hash covers tokens after its block, the prefixes
     and the parent end with these lookahead tokens, and `lookahead` has them for each block."""
@@ -26,14 +32,14 @@ class Stored(NamedTuple):
     lookahead: tuple[str, ...] = ()
 
 
-class Removed(NamedTuple):
+class Removed(_Report, frozen=True):
     """No block is cached under this key any more."""
 
     group: int
     prefix: str
 
 
-class Cleared(NamedTuple):
+class Cleared(_Report, frozen=True):
     """No block is cached any more."""
 
     everything: bool = True

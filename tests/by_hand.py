@@ -4,7 +4,6 @@ A prompt is written in letters. A block is cached under the prefix that ends wit
 `cached={(0, "ab"): 1}` says that block 1 of group 0 has the first two tokens of "ab...".
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,7 @@ WINDOW = Group("window", 2, window=3)
 MAMBA = Group("mamba", 2)
 STATE = Group("mamba", 2, mode="none")
 EAGLE = Group("full", 2, eagle=True)
-CLUSTER_OPTIONS = {f.name for f in dataclasses.fields(Cluster)}
+CLUSTER_OPTIONS = set(Cluster.__struct_fields__)
 TOKENS = "abcdefgh"
 ROLES = {"P": "prefill", "D": "decode"}
 
@@ -105,7 +104,7 @@ def pair(
 ) -> Cluster:
     """A cluster of P, which prefills, and D, which decodes. Options that no engine has are the
     cluster's."""
-    of_engines = {f.name for f in dataclasses.fields(Engine)}
+    of_engines = set(Engine.__struct_fields__)
     shared = {k: options.pop(k) for k in list(options) if k in of_engines}
     made = (Engine(n, groups or (FULL,), role=role, **shared) for n, role in ROLES.items())
     return Cluster("by hand", tuple(made), jobs, **options)

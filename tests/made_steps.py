@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Complete, Compute, Event, Evict, Schedule, Submit, TransferDone
 from kvproof.model.machine import ModelMachine
@@ -44,8 +46,8 @@ def choice(step: Step, index: int, **changes: Any) -> Step:
     """The step with a choice that is told otherwise."""
     assert isinstance(step.event, Schedule)
     chose = list(step.event.chose or ())
-    chose[index] = chose[index]._replace(**changes)
-    return step._replace(event=step.event._replace(chose=tuple(chose)))
+    chose[index] = replace(chose[index], **changes)
+    return step._replace(event=replace(step.event, chose=tuple(chose)))
 
 
 def other_block(step: Step, name: str, old: int, new: int) -> Step:
@@ -66,7 +68,7 @@ def other_block(step: Step, name: str, old: int, new: int) -> Step:
     tables = tuple(r._replace(tables=named(r.tables)) for r in after.requests)
     cached = tuple((key, named(blocks)) for key, blocks in after.cached)
     chose = tuple(
-        c._replace(taken=named(c.taken)) if isinstance(c, Compute) else c for c in event.chose or ()
+        replace(c, taken=named(c.taken)) if isinstance(c, Compute) else c for c in event.chose or ()
     )
     changed = engine(
         step,
@@ -77,7 +79,7 @@ def other_block(step: Step, name: str, old: int, new: int) -> Step:
         cached=cached,
         requests=tables,
     )
-    return changed._replace(event=event._replace(chose=chose))
+    return changed._replace(event=replace(event, chose=chose))
 
 
 def admitted() -> Step:
@@ -108,7 +110,7 @@ def ends_among_its_drafts() -> Made:
     """Of an answer that ends among accepted drafts those beyond its end may count, or not."""
     jobs = (Job("r0", "a", 2), Job("r1", "a..bc", 1, follows="r0"))
     cluster = CLUSTERS["turns-drafts"].carrying(*jobs)
-    work = (Schedule("D"), Complete("D"), Schedule("D"), Complete("D", (("r0", 2),)))
+    work = (Schedule("D"), Complete("D"), Schedule("D"), Complete("D", {"r0": 2}))
     step = last(cluster, *OFFERED, Schedule("D"), TransferDone("r0"), *work)
     [held] = step.after.engine("D").requests
     assert held.status == SENDING

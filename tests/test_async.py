@@ -1,8 +1,7 @@
 """Async scheduling: what steps in flight come to in the model, and what it refuses."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed, UsageError
@@ -104,4 +103,4 @@ def test_a_preempted_request_waits_for_its_late_token() -> None:
 def test_more_steps_than_vllm_has_are_refused() -> None:
     engine = CLUSTERS["full"].engines[0]
     with pytest.raises(UsageError, match=r"steps_in_flight of engine E is 3.*Use a whole number"):
-        dataclasses.replace(engine, steps_in_flight=3)
+        replace(engine, steps_in_flight=3)

@@ -40,7 +40,7 @@ def test_a_step_counts_on_the_drafts_of_the_one_ahead() -> None:
 @pytest.mark.parametrize("accepted", [0, 1, 2])
 def test_rejected_drafts_are_taken_back_under_the_step_behind(accepted: int) -> None:
     machine = ahead()
-    step = machine.take(Complete("E", (("r0", accepted),) if accepted else ()))
+    step = machine.take(Complete("E", {"r0": accepted} if accepted else {}))
     engine = machine.state.engine("E")
     request = engine.request("r0")
     assert request.output == "." * (2 + accepted)
@@ -60,7 +60,7 @@ def test_what_was_sampled_before_an_abort_is_not_run() -> None:
 
 def test_no_more_is_accepted_than_is_verified() -> None:
     with pytest.raises(NotAllowed, match="3 drafts of r0 are accepted of 2"):
-        ahead().take(Complete("E", (("r0", 3),)))
+        ahead().take(Complete("E", {"r0": 3}))
 
 
 def late(state: State) -> list[str]:

@@ -9,12 +9,12 @@ import pytest
 from kvproof.cli.main import main
 
 
-@pytest.fixture
-def lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The lines of a good trace."""
-    main(["explore", "--fault", "front_trim", "--traces", str(tmp_path / "good")])
-    capsys.readouterr()
-    (path,) = (tmp_path / "good").iterdir()
+    folder = tmp_path_factory.mktemp("good")
+    main(["explore", "--fault", "front_trim", "--traces", str(folder)])
+    (path,) = folder.iterdir()
     return path.read_text().splitlines(keepends=True)
 
 
@@ -52,65 +52,144 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
     ("number", "fields", "says"),
     [
         (1, {"schema": 4}, "newer than the 3"),
-        (1, {"schema": 0}, "does not exist"),
-        (1, {"schema": True}, "no usable field schema"),
+        (1, {"schema": 0}, "`int` >= 1 - at `$.schema`"),
+        (1, {"schema": True}, "got `bool` - at `$.schema`"),
         (1, {"kind": "something"}, "does not say kind"),
-        (1, {"config": None}, "no usable field config"),
+        (1, {"config": None}, "missing required field `config`"),
         (1, {"config": {"engines": []}}, "none, or two have the same name"),
-        (1, {"faults": "front_trim"}, "no usable field faults"),
-        (1, {"faults": [3]}, "not a list of texts"),
-        (1, {"seed": "0"}, "no usable field seed"),
-        (1, {"versions": None}, "no usable field versions"),
+        (1, {"faults": "front_trim"}, "got `str` - at `$.faults`"),
+        (1, {"faults": [3]}, "at `$.faults[0]`"),
+        (1, {"seed": "0"}, "at `$.seed`"),
+        (1, {"versions": None}, "missing required field `versions`"),
+        (1, {"machine": "vllm"}, "at `$.machine`"),
+        (1, {"comment": "mine"}, "unknown field `comment`"),
         (2, {"step": 3}, "is step 3 where step 1 belongs"),
-        (2, {"event": {"type": "Sumbit", "engine": "P", "request": "r0"}}, "Submit"),
-        (2, {"event": {"type": "Submit", "engine": "P"}}, "fields"),
-        (2, {"event": {"type": "Submit", "engine": 3, "request": "r0"}}, "Use a name"),
-        (2, {"event": {"type": "Schedule", "engine": "P"}}, "Use a list"),
-        (2, {"event": 3}, "not an event"),
-        (2, {"event": None}, "no usable field end"),
-        (2, {"removed": None}, "no usable field removed"),
-        (2, {"changed": [1]}, "no usable field changed"),
-        (2, {"changed": None}, "only some events"),
+        (2, {"step": True}, "got `bool` - at `$.step`"),
+        (2, {"event": {"type": "Sumbit", "engine": "P", "request": "r0"}}, "Sumbit"),
+        (2, {"event": {"type": "Submit", "engine": "P"}}, "missing required field `request`"),
+        (2, {"event": {"type": "Submit", "engine": 3, "request": "r0"}}, "at `$.event.engine`"),
+        (2, {"event": {"type": "Schedule", "engine": "P"}}, "without what it chose"),
+        (2, {"event": {"type": "Submit", "engine": "Q", "request": "r0"}}, "no engine named 'Q'"),
+        (2, {"event": {"type": "Submit", "engine": "P", "request": ""}}, "no request named ''"),
+        (2, {"event": {"type": "Complete", "engine": "P", "failed": "x"}}, "request named 'x'"),
+        (2, {"event": {"type": "Evict", "engine": "P", "block": 99}}, "P has no block 99"),
+        (2, {"event": 3}, "got `int` - at `$.event`"),
+        (2, {"event": None}, "has no field event, finding or end"),
+        (2, {"removed": None}, "only one of the fields changed and removed"),
+        (2, {"changed": [1]}, "got `array` - at `$.changed`"),
+        (3, {"changed": None, "removed": None}, "unlike the lines before it"),
     ],
 )
 def test_broken_trace(
     refused: Any, lines: list[str], number: int, fields: dict[str, Any], says: str
 ) -> None:
     said = bad_trace(refused, edited(lines, number, **fields))
-    where = len(lines) if says == "only some events" else number
-    assert f"Line {where} of bad.jsonl" in said
+    assert f"Line {number} of bad.jsonl" in said
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("accepted", "says"),
+    [({"x": 1}, "no request named 'x'"), ({"r0": 2**40}, "at `$.event.accepted[...]`")],
+)
+def test_drafts_of_nobody(refused: Any, lines: list[str], accepted: Any, says: str) -> None:
+    event = {"type": "Complete", "engine": "P", "accepted": accepted}
+    assert says in bad_trace(refused, edited(lines, 2, event=event))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{]", "JSON is malformed"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"step": ' + "9" * 5000 + "}", "out of range"),
+        ("[" * 100_000, "Expected `object`, got `array`"),
+        ('{"event": ' * 100_000, "nested too deeply"),
+        ('{"event": "\\ud800"}', "is not valid"),
+        ('{"step": NaN}', "JSON is malformed"),
+    ],
+)
+def test_line_that_is_no_object(refused: Any, lines: list[str], text: str, says: str) -> None:
+    said = bad_trace(refused, lines[0] + text + "\n" + "".join(lines[1:]))
+    assert said.startswith("Line 2 of bad.jsonl is not valid: ")
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("finding", "says"),
+    [
+        ({"invariant": "pool_adds_up"}, "missing required field `reasons`"),
+        ({"invariant": "pool_adds_up", "reasons": []}, "length >= 1 - at `$.finding.reasons`"),
+        ({"invariant": "pool_adds_up", "reasons": [1]}, "at `$.finding.reasons[0]`"),
+        ({"invariant": 1, "reasons": ["a"]}, "at `$.finding.invariant`"),
+        ({"invariant": "x", "reasons": ["a"], "about": {"engine": "Q"}}, "no engine named 'Q'"),
+        ({"invariant": "x", "reasons": ["a"], "about": {"group": "0"}}, "at `$.finding.about.g"),
+        ({"invariant": "x", "reasons": ["a"], "about": {"who": "r0"}}, "unknown field `who`"),
+    ],
+)
+def test_broken_finding(refused: Any, lines: list[str], finding: dict[str, Any], says: str) -> None:
+    said = bad_trace(refused, edited(lines, len(lines) - 1, finding=finding))
+    assert f"Line {len(lines) - 1} of bad.jsonl" in said
     assert says in said
 
 
 def test_broken_ends_of_a_trace(refused: Any, lines: list[str]) -> None:
     text, last = "".join(lines), len(lines)
-    assert "no usable field reasons" in bad_trace(
-        refused, edited(lines, last - 1, finding={"invariant": "pool_adds_up"})
-    )
     assert "counts 99 steps" in bad_trace(refused, edited(lines, last, end={"steps": 99}))
     assert "follows the end record" in bad_trace(refused, text + text)
-    assert "is not JSON" in bad_trace(refused, lines[0] + "{]\n" + "".join(lines[1:]))
-    assert "not a JSON object" in bad_trace(refused, lines[0] + "[]\n" + "".join(lines[1:]))
     assert "no event before it" in bad_trace(refused, "".join([lines[0], *lines[-2:]]))
 
 
+REQUEST = "/engines/P/requests/r0"
+
+
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "removed", "says"),
     [
-        {"nonsense": 1},
-        {"/engines": 1},
-        {"/engines/P/blocks/one/refs": 1},
-        {"/engines/P/requests/r0/tables": 3},
-        {"/engines/Q/free": []},
-        {"/transfers": {}},
+        ({"nonsense": 1}, [], "a field 'nonsense'"),
+        ({"/engines": 1}, [], "a field '/engines'"),
+        ({"/engines/P/blocks/one/refs": 1}, [], "a field '/engines/P/blocks/one/refs'"),
+        ({"/engines/P/blocks/99/refs": 1}, [], "a field '/engines/P/blocks/99/refs'"),
+        ({"/engines/P/blocks/01/refs": 1}, [], "a field '/engines/P/blocks/01/refs'"),
+        ({"/engines/P/blocks/1/refs/x": 1}, [], "a field '/engines/P/blocks/1/refs/x'"),
+        ({"/engines/Q/free": []}, [], "a field '/engines/Q/free'"),
+        ({"/engines/P/requests/x/id": "x"}, [], "a field '/engines/P/requests/x/id'"),
+        ({"/transfers": {}}, [], "a field '/transfers'"),
+        ({"/engines/P/tokens": 1}, [], "a field '/engines/P/tokens'"),
+        ({REQUEST + "/tables": 3}, [], "Expected `array`, got `int`"),
+        ({"/engines/P/free": ["1"]}, [], "got `str` - at `$[0]`"),
+        ({"/engines/P/blocks/1/refs": True}, [], "Expected `int`, got `bool`"),
+        ({"/engines/P/blocks/1/key": [0]}, [], "length 2"),
+        ({"/engines/P/cached": [[[0, "a"], 1]]}, [], "at `$[0][1]`"),
+        ({"/engines/P/steps": [[["r0", 1]]]}, [], "at `$[0][0]`"),
+        ({"/engines/P/memory/1": 0}, [], "Expected `null`, got `int`"),
+        ({"/engines/P/memory/1": None, "/engines/P/memory/1/group": 0}, [], "some of its fields"),
+        ({"/engines/P/ghost/shared/r0": "1"}, [], "Expected `int`, got `str`"),
+        ({"/engines/P/requests/r1/id": "r1"}, [], "r1 has some of its fields and not"),
+        ({"/transfers/r1/phase": "reading"}, [], "r1 has some of its fields and not"),
+        ({"/transfers/r0/phase": "gone"}, [], "'gone'"),
+        ({}, ["/engines/P/free"], "/engines/P/free cannot be removed"),
+        ({}, ["/engines/P/requests/r1/id"], "requests/r1/id cannot be removed"),
+        ({}, ["/engines/Q/free"], "a field '/engines/Q/free'"),
     ],
 )
-def test_changes_that_are_no_states(
-    refused: Any, lines: list[str], changed: dict[str, Any]
+def test_changes_that_give_no_state(
+    refused: Any, lines: list[str], changed: dict[str, Any], removed: list[str], says: str
 ) -> None:
-    Path("bad.jsonl").write_text(edited(lines, len(lines) - 2, changed=changed, removed=[]))
-    assert "cannot be combined" in refused("report", "bad.jsonl")
-    assert main(["replay", "bad.jsonl"]) == 1
+    """The first event submits r0 to P."""
+    added = {**json.loads(lines[1])["changed"], **changed}
+    said = bad_trace(refused, edited(lines, 2, changed=added, removed=removed))
+    assert said.startswith("Line 2 of bad.jsonl: ")
+    assert says in said
+
+
+def test_a_request_does_not_lose_a_field(refused: Any, lines: list[str]) -> None:
+    removed = [REQUEST + "/tables"]
+    said = bad_trace(refused, edited(lines, 3, changed={}, removed=removed))
+    assert f"{REQUEST} has some of its fields and not {removed[0]}" in said
+    gone = [at for at in json.loads(lines[1])["changed"] if at.startswith(REQUEST + "/")]
+    said = bad_trace(refused, edited(lines, 3, changed={}, removed=gone))
+    assert said.startswith("Line 4 ")  # it is gone, and this line changes some of its fields
 
 
 def test_trace_that_is_not_text(refused: Any, tmp_path: Path) -> None:
@@ -122,8 +201,6 @@ def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     trace = edited(lines, 1, faults=["front_trimm"])
     Path("bad.jsonl").write_text(trace)
     assert "Use front_trim instead" in refused("replay", "bad.jsonl")
-    Path("bad.jsonl").write_text("".join(lines).replace('"engine": "P"', '"engine": "Q"'))
-    assert "no engine named 'Q'" in refused("replay", "bad.jsonl")
     finding = {"invariant": "pool_add_up", "reasons": ["a", "b"]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
     assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")

@@ -1,10 +1,10 @@
 """The blocks that P offers and D lacks, and which of them are paired."""
 
-import dataclasses
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Group
 from kvproof.model.reference.blocks import pool
@@ -94,10 +94,10 @@ def unequal(prefill: int, decode: int) -> Cluster:
     """P and D with kernel blocks of 2 tokens, so many of them to a block."""
     made = pair(FULL)
     p, d = (
-        dataclasses.replace(e, groups=(Group("full", 2 * n),), physical_per_logical=n)
+        replace(e, groups=(Group("full", 2 * n),), physical_per_logical=n)
         for e, n in zip(made.engines, (prefill, decode), strict=True)
     )
-    return dataclasses.replace(made, engines=(p, d))
+    return replace(made, engines=(p, d))
 
 
 def test_blocks_of_other_sizes_are_paired_kernel_block_by_kernel_block() -> None:

@@ -20,6 +20,7 @@ from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.verdict import Outcome, Verdict
 
 pytestmark = pytest.mark.exhaustive
@@ -45,7 +46,7 @@ def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
-    checkpoint.save(path, about(), search.reached)
+    checkpoint.save(path, about(), saved(search.reached))
     whole = explore(CLUSTERS[NAME])
     resumed = explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
     assert resumed.verdict is whole.verdict is Verdict.EXHAUSTED
@@ -87,7 +88,7 @@ def test_stopped_from_outside(how: signal.Signals, states: int, tmp_path: Path) 
     path = tmp_path / "c"
     with subprocess.Popen([sys.executable, "-c", SLOW, str(path)], env=dict(os.environ)) as process:
         while process.poll() is None:
-            if path.exists() and pickle.loads(path.read_bytes())[1]["expanded"] >= states:
+            if path.exists() and checkpoint.load(path, about()).expanded >= states:
                 process.send_signal(how)
                 break
             time.sleep(0.005)

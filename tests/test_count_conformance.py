@@ -1,8 +1,7 @@
 """Conformance to the proofs: a step that is not a transition of a proved system is a finding."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model import config
 from kvproof.model.counting_abstraction import (
@@ -123,7 +122,7 @@ def test_a_step_nobody_takes_is_outside() -> None:
         found for check in conformance_checks(REFERENCE) for found in check.check(cluster, step)
     ]
     chose = step.event.chose or ()
-    fewer = tuple(c._replace(tokens=1) if isinstance(c, Compute) else c for c in chose)
+    fewer = tuple(replace(c, tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
     [found] = [
         found for check in conformance_checks(REFERENCE) for found in check.check(cluster, wrong)
@@ -174,7 +173,7 @@ def test_a_lost_read_of_a_request_that_hit_is_tied_too() -> None:
     lists = config.Engine("P", (config.Group("full", 2),), 9, "prefill")
     cluster = config.Cluster(
         "lost",
-        (lists, dataclasses.replace(lists, name="D", role="decode")),
+        (lists, replace(lists, name="D", role="decode")),
         (config.Job("r0", "abcd"), config.Job("r1", "abcdef")),
         losses=True,
     )

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.exhaustive
 def test_the_number_of_distinct_states(name: str) -> None:
     outcome = explore(CLUSTERS[name])
     assert outcome.verdict is Verdict.EXHAUSTED
-    assert outcome.coverage["states_distinct"] == CLUSTERS.notes(name)["distinct_states"]
+    assert outcome.coverage["states_distinct"] == CLUSTERS.file(name).distinct_states
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))

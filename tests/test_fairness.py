@@ -1,9 +1,8 @@
 """Progress under fairness: lassos of graphs made by hand, of faults, and of no preset."""
 
-import dataclasses
-
 import networkx as nx
 import pytest
+from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
@@ -210,10 +209,10 @@ def uncached(name: str, *jobs: Job) -> Cluster:
     """A preset with small pools and chunks, no prefix caching, and these jobs."""
     cluster = CLUSTERS[name]
     engines = tuple(
-        dataclasses.replace(e, num_blocks=size, chunk_tokens=4, prefix_caching=False)
+        replace(e, num_blocks=size, chunk_tokens=4, prefix_caching=False)
         for e, size in zip(cluster.engines, (5, 9), strict=False)
     )
-    return dataclasses.replace(cluster, engines=engines, jobs=jobs)
+    return replace(cluster, engines=engines, jobs=jobs)
 
 
 def test_a_request_that_preempts_itself_for_ever() -> None:

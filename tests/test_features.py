@@ -1,6 +1,5 @@
 """The table of features: complete, the source of the table, and one file a feature."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "features.md"
 FULL = Group("full", 2)
 BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
 """Fields that every cluster has, and no feature."""
-OPTIONS = {f.name for value in (Group, Engine, Job, Cluster) for f in dataclasses.fields(value)}
+OPTIONS = {name for kind in (Group, Engine, Job, Cluster) for name in kind.__struct_fields__}
 
 
 def test_readme_has_the_table(pytestconfig: pytest.Config) -> None:

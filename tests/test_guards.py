@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproof.model.config import Cluster
@@ -35,6 +36,10 @@ def changed(value: Any) -> Iterator[Any]:
     elif isinstance(value, str):
         yield from (s for s in STATUSES if value in STATUSES and s != value)
         yield from (value + ".", value[:-1])
+    elif isinstance(value, msgspec.Struct):
+        for name, part in msgspec.structs.asdict(value).items():
+            for other in changed(part):
+                yield msgspec.structs.replace(value, **{name: other})
     elif isinstance(value, tuple):
         named = hasattr(value, "_fields")
         for index, part in enumerate(value):

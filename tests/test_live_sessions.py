@@ -1,9 +1,9 @@
 """Live vLLM serves sessions beside other features, and satisfies the spec."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.strategies.sampling.stateful import sample
@@ -23,7 +23,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("feature", BESIDE)
 def test_sessions_satisfy_the_spec_beside(feature: str) -> None:
-    engine = dataclasses.replace(ENGINE, **BESIDE[feature])
+    engine = replace(ENGINE, **BESIDE[feature])
     cluster = Cluster(feature, (engine,), aborts=True, sessions=True)
     outcome = sample(cluster, watched, seed=7, examples=10, steps=40)
     assert outcome.verdict is Verdict.SAMPLED, outcome.reason or outcome.finding

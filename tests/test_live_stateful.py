@@ -4,10 +4,9 @@ proofs speak of.
 Runs on each release that is driven; other tests want the one that is tested in full.
 """
 
-import dataclasses
-
 import pytest
 from hypothesis import settings
+from msgspec.structs import replace
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
@@ -18,7 +17,7 @@ from tests.watching import Counting, is_later, is_undriven, known_rules, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
-SCOPES = {dataclasses.replace(c, name="", jobs=()): name for name, c in CLUSTERS.items()}
+SCOPES = {replace(c, name="scope", jobs=()): name for name, c in CLUSTERS.items()}
 """Presets that differ in more than their jobs, which are drawn here."""
 
 SHARE = 6

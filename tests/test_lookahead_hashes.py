@@ -1,9 +1,9 @@
 """Block hashes that cover the next token: what is cached and when, what hits, what is refused."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.invariants import drafter_holds_its_key
 from kvproof.invariants.hits import longest
@@ -52,12 +52,12 @@ def test_a_block_is_cached_when_the_next_token_is_sampled() -> None:
 
 
 def test_accepted_drafts_complete_hashes_too() -> None:
-    engine = dataclasses.replace(HASHING, drafts=2)
+    engine = replace(HASHING, drafts=2)
     machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "abc", 9),)))
     events: list[Event] = [Submit("E", "r0"), *(Schedule("E"), Complete("E")), Schedule("E")]
     for event in events:
         machine.take(event)
-    step = machine.take(Complete("E", (("r0", 2),)))
+    step = machine.take(Complete("E", {"r0": 2}))
     assert keys(step) == ["abc", "abc..", "abc...."]
 
 
@@ -70,7 +70,7 @@ def test_a_hit_takes_the_whole_match_and_needs_the_next_token(
 ) -> None:
     jobs = Job("r0", "abcde", 1), Job("r1", prompt, 1)
     assert hits(served(*jobs)) == [0, hit]
-    without = dataclasses.replace(HASHING, hash_lookahead_tokens=0)
+    without = replace(HASHING, hash_lookahead_tokens=0)
     assert hits(served(*jobs, engine=without)) == [0, dropping]
 
 
@@ -99,7 +99,7 @@ def test_another_next_token_is_told() -> None:
 
 
 def test_events_tell_the_token_after_each_block() -> None:
-    engine = dataclasses.replace(HASHING, kv_events=True)
+    engine = replace(HASHING, kv_events=True)
     steps = served(Job("r0", "abcde", 2), engine=engine)
     assert [step.effects.reports for step in steps if step.effects.reports] == [
         (Stored(0, "", "abcd", ("abc", "abcde"), ("c", "e")),),
@@ -119,11 +119,11 @@ def test_events_tell_the_token_after_each_block() -> None:
 )
 def test_what_it_does_not_combine_with_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        dataclasses.replace(HASHING, **options)
+        replace(HASHING, **options)
 
 
 def test_sessions_are_refused() -> None:
-    engine = dataclasses.replace(HASHING, steps_in_flight=2)
+    engine = replace(HASHING, steps_in_flight=2)
     Cluster("c", (engine,))
     with pytest.raises(UsageError, match=r"drop the last token.*Use hash_lookahead_tokens 0"):
         Cluster("c", (engine,), sessions=True)

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from kvproof.live.releases import default_cache, packages
+from kvproof.live.releases import cache_folder, packages
 from kvproof.model.presets import CLUSTERS
 from tests.on_release import AS_RELEASED, MISTAKES
 
 RELEASE = "0.33.0"
-PLACE = packages(default_cache() / "vllm" / RELEASE)
+PLACE = packages(cache_folder(None) / "vllm" / RELEASE)
 
 pytestmark = [
     pytest.mark.live,

@@ -54,7 +54,7 @@ def test_every_folder_with_code_is_a_package() -> None:
 def test_the_program_is_the_one_of_the_module(project: dict[str, Any]) -> None:
     module, function = project["project"]["scripts"]["kvproof"].split(":")
     program = getattr(importlib.import_module(module), function)
-    assert program is importlib.import_module("kvproof.cli.main").main
+    assert program is importlib.import_module("kvproof.cli.start").main
 
 
 def test_the_newest_change_is_of_this_version() -> None:

@@ -1,8 +1,7 @@
 """Speculative decoding on a prefill and a decode node: what is transferred, and what is not."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
@@ -34,7 +33,7 @@ def offered(cluster: Cluster) -> ModelMachine:
 def test_a_load_takes_no_blocks_for_drafts() -> None:
     """D's lists are as long as P's, whose own lookahead is left out; the drafter's slots follow."""
     cluster = CLUSTERS["pd-drafts-tight"].carrying(Job("r0", "abcd", 2))
-    machine = offered(dataclasses.replace(cluster, engines=roomy(cluster)))
+    machine = offered(replace(cluster, engines=roomy(cluster)))
     (transfer,) = machine.state.transfers
     assert [len(blocks) for blocks in (*transfer.remote, *transfer.local)] == [2, 2]
     machine.take(TransferDone("r0"))
@@ -43,7 +42,7 @@ def test_a_load_takes_no_blocks_for_drafts() -> None:
 
 
 def roomy(cluster: Cluster) -> tuple[Engine, ...]:
-    return tuple(dataclasses.replace(e, num_blocks=12) for e in cluster.engines)
+    return tuple(replace(e, num_blocks=12) for e in cluster.engines)
 
 
 def test_of_a_state_the_slots_of_drafts_stay_behind() -> None:
@@ -72,7 +71,7 @@ def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() 
     fault = FAULTS["load_keeps_room_for_drafts"]
     cluster = CLUSTERS[fault.cluster]
     assert explore(cluster, rules=rules_with([fault])).finding.invariant == fault.breaks[0]
-    wider = dataclasses.replace(cluster, engines=roomy(cluster))
+    wider = replace(cluster, engines=roomy(cluster))
     assert explore(wider, rules=rules_with([fault])).verdict is Verdict.EXHAUSTED
 
 
@@ -82,7 +81,7 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     machine.state = offered(machine.cluster).state
     for event in (TransferDone("r0"), Schedule("D"), Complete("D"), Schedule("D")):
         machine.take(event)
-    step = machine.take(Complete("D", (("r0", 1),)))
+    step = machine.take(Complete("D", {"r0": 1}))
     p, d = step.after.engines
     assert d.free[-2:] == (2, 1)
     otherwise = d._replace(free=(*d.free[:-2], 1, 2))
@@ -95,7 +94,7 @@ def test_layers_of_a_drafter_on_one_side_only_are_refused() -> None:
     d = Engine("D", (EAGLE,), 8, "decode", drafts=1)
     with pytest.raises(UsageError, match=r"different cache groups on P.*Use eagle for the same"):
         Cluster("c", (p, d))
-    assert Cluster("c", (p, dataclasses.replace(d, groups=p.groups))).decode.drafts == 1
+    assert Cluster("c", (p, replace(d, groups=p.groups))).decode.drafts == 1
 
 
 def test_scratch_is_never_all_of_a_list() -> None:

@@ -1,9 +1,9 @@
 """Hits that end inside a block: what serves them, the copies they take, and what is refused."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, Engine, Group, Job
@@ -144,7 +144,7 @@ def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> Non
 def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_served() -> None:
     quiet = CLUSTERS["partial-async"]
     for lose, noted in (False, ["abcdefg"]), (True, []):
-        machine = ModelMachine(dataclasses.replace(quiet, evictions=True))
+        machine = ModelMachine(replace(quiet, evictions=True))
         for event in (Submit("E", "r0"), *[Schedule("E")] * 2, Complete("E"), Schedule("E")):
             machine.take(event)
         machine.take(Complete("E"))
@@ -157,7 +157,7 @@ def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_ser
 
 def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_place() -> None:
     steps = run(CLUSTERS["partial-events"], "r0")
-    told = [[r for r in s.effects.reports if r[0] == 1] for s in steps if s.effects.reports]
+    told = [[r for r in s.effects.reports if r.group == 1] for s in steps if s.effects.reports]
     assert told == [[Stored(1, "", "abcd", ("abcd",))], [Stored(1, "abcd", "ef", ("abcdef",))]]
     assert any(s.effects.copies for s in steps)
     after = steps[-1].after.engine("E")
@@ -175,7 +175,7 @@ def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_ag
 
 def test_a_unit_that_is_the_block_changes_nothing() -> None:
     hybrid = CLUSTERS["hybrid"].engines[0]
-    same = dataclasses.replace(hybrid, match_unit=2)
+    same = replace(hybrid, match_unit=2)
     assert not same.partial_block_hits
     assert (same.hit_unit, same.hash_unit) == (hybrid.hit_unit, hybrid.hash_unit)
 

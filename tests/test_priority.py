@@ -1,8 +1,7 @@
 """Who is served first, who is preempted, and how many run."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
@@ -67,8 +66,8 @@ def test_who_cannot_be_admitted_yet_holds_nobody_up() -> None:
 
 def test_in_the_order_of_arrival_nobody_who_is_scheduled_gives_way() -> None:
     cluster = CLUSTERS["priority-hybrid"]
-    jobs = [dataclasses.replace(job, priority=0) for job in cluster.jobs]
-    engine = dataclasses.replace(cluster.prefill, policy="fcfs")
+    jobs = [replace(job, priority=0) for job in cluster.jobs]
+    engine = replace(cluster.prefill, policy="fcfs")
     machine = taken(
         Cluster("c", (engine,), tuple(jobs)),
         *(Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1")),

@@ -1,9 +1,9 @@
 """P pushes: who is first, who gives up, and what is refused."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model import config
 from kvproof.model.config import config_json
@@ -154,7 +154,7 @@ def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) 
 )
 def test_what_is_not_modelled_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        dataclasses.replace(CLUSTERS["push-full"], **change)
+        replace(CLUSTERS["push-full"], **change)
 
 
 def test_the_option_is_data() -> None:

@@ -1,11 +1,11 @@
 """KV events: what a listener makes of them, and how runs of cached blocks are told."""
 
-import dataclasses
 import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
@@ -68,7 +68,7 @@ def test_no_draft_is_told() -> None:
     for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
         machine.take(event)
     assert machine.take(Schedule("E")).effects.reports == (Stored(0, "a", ".", ("a.",)),)
-    machine.take(Complete("E", (("r0", 1),)))
+    machine.take(Complete("E", {"r0": 1}))
     told = machine.take(Schedule("E")).effects.reports
     assert told == (Stored(0, "a.", "..", ("a..", "a...")),)
 
@@ -82,7 +82,7 @@ def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
 
 
 def test_a_prompt_of_embeddings_cannot_be_told() -> None:
-    jobs = (dataclasses.replace(CLUSTERS["pd-events"].jobs[0], embeds=True),)
+    jobs = (replace(CLUSTERS["pd-events"].jobs[0], embeds=True),)
     with pytest.raises(UsageError, match="Use embeds false, or kv_events false"):
         CLUSTERS["pd-events"].carrying(*jobs)
 

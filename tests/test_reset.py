@@ -1,8 +1,7 @@
 """Resets of the prefix cache under load."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -25,7 +24,7 @@ RESETTING = CLUSTERS["resetting"]
 
 def running(name: str = "resetting") -> ModelMachine:
     """A model with one running request that has computed its prompt."""
-    cluster = dataclasses.replace(CLUSTERS[name], resets_any_time=True)
+    cluster = replace(CLUSTERS[name], resets_any_time=True)
     machine = ModelMachine(cluster)
     machine.take(Submit("E", "r0"))
     machine.take(Schedule("E"))
@@ -45,7 +44,7 @@ def test_it_is_refused_while_blocks_are_in_use() -> None:
 
 
 def test_without_the_option_it_does_not_come() -> None:
-    machine = ModelMachine(dataclasses.replace(RESETTING, resets=True, resets_any_time=False))
+    machine = ModelMachine(replace(RESETTING, resets=True, resets_any_time=False))
     machine.take(Submit("E", "r0"))
     machine.take(Schedule("E"))
     machine.take(Complete("E"))
@@ -78,7 +77,7 @@ def test_the_late_output_of_a_step_in_flight_is_thrown_away() -> None:
 
 
 def test_it_needs_that_only_runners_hold_blocks() -> None:
-    machine = ModelMachine(dataclasses.replace(CLUSTERS["pd"], resets_any_time=True))
+    machine = ModelMachine(replace(CLUSTERS["pd"], resets_any_time=True))
     machine.take(Submit("P", "r0"))
     while not machine.state.transfer("r0"):
         machine.take(Schedule("P"))

@@ -1,11 +1,11 @@
 """Hypothesis drives the model: every preset is green, every fault is found."""
 
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from msgspec.structs import replace
 
 from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS
@@ -24,7 +24,7 @@ from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.stateful
 
-SCOPES = {dataclasses.replace(c, name="", jobs=()): name for name, c in CLUSTERS.items()}
+SCOPES = {replace(c, name="scope", jobs=()): name for name, c in CLUSTERS.items()}
 """Presets that differ in more than their jobs, which are drawn here."""
 
 SHARE = 4

@@ -161,11 +161,13 @@ def test_copies_are_handed_to_the_worker_and_are_over() -> None:
 # The output arrives
 
 
-def completed(cfg: Engine, held: Request, tokens: int, *accepted: Any, **options: Any) -> State:
+def completed(cfg: Engine, held: Request, tokens: int, accepted: int = 0, **options: Any) -> State:
     job = Job("r0", held.prompt, held.max_tokens, parts=options.pop("parts", ()))
     made = cluster(cfg, job, **options)
     state = State((serving(held, count=cfg.num_blocks)._replace(step=(("r0", tokens),)),))
-    return step_output.complete(made, state, "E", REFERENCE, accepted=accepted)
+    return step_output.complete(
+        made, state, "E", REFERENCE, accepted={"r0": accepted} if accepted else {}
+    )
 
 
 def test_who_has_computed_all_it_knows_samples_a_token() -> None:
@@ -196,7 +198,7 @@ def test_a_session_waits_for_its_next_part() -> None:
 @pytest.mark.parametrize(("right", "output", "computed"), [(0, ".", 4), (1, "..", 5)])
 def test_drafts_that_were_right_have_become_tokens(right: int, output: str, computed: int) -> None:
     held = running("abcd", (1, 2, 3), computed=5, drafts=1, max_tokens=9)
-    state = completed(config(EAGLE, drafts=1), held, 2, *([("r0", right)] if right else []))
+    state = completed(config(EAGLE, drafts=1), held, 2, right)
     after = state.engine("E").request("r0")
     assert (after.output, after.computed, after.drafts) == (output, computed, 1)
 
@@ -218,7 +220,7 @@ def test_a_store_keeps_what_is_computed_inside_a_prompt_too() -> None:
 def test_no_more_drafts_are_right_than_were_computed() -> None:
     held = running("abcd", (1, 2, 3), computed=5, drafts=1, max_tokens=9)
     with pytest.raises(NotAllowed, match="2 drafts of r0 are accepted of 1"):
-        completed(config(EAGLE, drafts=1), held, 2, ("r0", 2))
+        completed(config(EAGLE, drafts=1), held, 2, 2)
 
 
 def test_there_is_no_output_without_a_step() -> None:

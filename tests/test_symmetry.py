@@ -1,9 +1,9 @@
 """States that differ in names only are one, soundly: and the gate says so when it is not."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Job
@@ -20,6 +20,7 @@ from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
 from kvproof.strategies.explorer.gates import symmetry_differs
 from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.explorer.symmetry import (
     first_ids,
     renamed,
@@ -99,7 +100,7 @@ def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
         named = with_ids(engine, ids)
         return named._replace(free=tuple(sorted(named.free, reverse=True)))
 
-    cluster = dataclasses.replace(CLUSTERS["full-evicting"], evictions=True)
+    cluster = replace(CLUSTERS["full-evicting"], evictions=True)
     assert symmetry_differs(cluster, ALL, REFERENCE) is None
     monkeypatch.setattr(symmetry, "with_ids", careless)
     assert symmetry_differs(cluster, ALL, REFERENCE) is not None
@@ -109,9 +110,7 @@ def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = CLUSTERS["pd-hitting"]
-    blind = dataclasses.replace(
-        cluster, jobs=tuple(dataclasses.replace(j, max_tokens=1) for j in cluster.jobs)
-    )
+    blind = replace(cluster, jobs=tuple(replace(j, max_tokens=1) for j in cluster.jobs))
     alike = renamings(blind)
     assert len(renamings(cluster)) == 1 < len(alike)
     monkeypatch.setattr(symmetry, "renamings", lambda _cluster: alike)
@@ -144,7 +143,7 @@ def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
         search.expand()
     path = tmp_path / "c"
     about = checkpoint.scope(cluster, [i.id for i in every], REFERENCE, symmetric=True)
-    checkpoint.save(path, about, search.reached)
+    checkpoint.save(path, about, saved(search.reached))
     resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
     assert resumed.coverage == explore(cluster, symmetric=True).coverage
     with pytest.raises(UsageError, match="of another search"):
@@ -153,11 +152,11 @@ def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
 
 def test_like_jobs_are_those_whose_prompts_differ_in_the_names_of_tokens() -> None:
     jobs = [Job("a", "xyx"), Job("b", "uvu"), Job("c", "uvv"), Job("d", "uvu", 2)]
-    found = renamings(dataclasses.replace(CLUSTERS["pd"], jobs=tuple(jobs)))
+    found = renamings(replace(CLUSTERS["pd"], jobs=tuple(jobs)))
     assert [dict(r.jobs) for r in found] == [
         {"a": "a", "b": "b", "c": "c", "d": "d"},
     ]
-    found = renamings(dataclasses.replace(CLUSTERS["pd"], jobs=tuple(jobs[:2])))
+    found = renamings(replace(CLUSTERS["pd"], jobs=tuple(jobs[:2])))
     assert [dict(r.jobs) for r in found] == [{"a": "a", "b": "b"}, {"a": "b", "b": "a"}]
     assert found[1].after(found[1]) == found[0]
     assert found[1].inverse == found[1]
@@ -166,7 +165,7 @@ def test_like_jobs_are_those_whose_prompts_differ_in_the_names_of_tokens() -> No
 def test_too_many_jobs_are_an_error() -> None:
     jobs = tuple(Job(f"r{n}", "ab") for n in range(6))
     with pytest.raises(UsageError, match="up to 5 jobs"):
-        explore(dataclasses.replace(CLUSTERS["pd"], jobs=jobs), symmetric=True)
+        explore(replace(CLUSTERS["pd"], jobs=jobs), symmetric=True)
 
 
 def test_a_renamed_state_has_its_block_ids_in_the_order_they_are_come_upon() -> None:

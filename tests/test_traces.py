@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.config import Cluster
 from kvproof.model.events import Evict, Schedule
@@ -157,7 +158,7 @@ def test_a_choice_the_spec_does_not_allow_is_found() -> None:
     index, event = next(
         (i, e) for i, e in enumerate(trace.events) if isinstance(e, Schedule) and e.chose
     )
-    twice = event._replace(chose=(*event.chose, event.chose[0]))
+    twice = replace(event, chose=(*event.chose, event.chose[0]))
     events = (*trace.events[:index], twice, *trace.events[index + 1 :])
     changed = dataclasses.replace(trace, events=events, changes=None)
     differs = replay(ModelMachine(trace.cluster), changed).differs
@@ -180,7 +181,7 @@ def test_a_finding_left_out_is_found() -> None:
 def test_a_finding_about_another_thing_is_found() -> None:
     trace, rules = broken_by("front_trim")
     assert trace.finding is not None
-    about = trace.finding.about._replace(request="r7")
+    about = replace(trace.finding.about, request="r7")
     other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"), about=about)
     changed = dataclasses.replace(trace, finding=other)
     differs = replay(ModelMachine(trace.cluster, rules), changed).differs

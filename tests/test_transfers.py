@@ -1,10 +1,10 @@
 """The life of a transfer: from P's offer over D's load to its end, and every way in which that goes
 wrong. Whoever frees blocks does it once, and not while somebody writes into them."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.config import Group, Job
 from kvproof.model.errors import NotAllowed
@@ -67,8 +67,8 @@ def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(long: int, die
 def test_lists_are_compared_by_their_kernel_blocks() -> None:
     """D's list of 2 blocks is 2 kernel blocks long, and P's of 2 is 4."""
     p, d = PAIR.engines
-    wide = dataclasses.replace(p, groups=(Group("full", 4),), physical_per_logical=2)
-    cluster = dataclasses.replace(PAIR, engines=(wide, d))
+    wide = replace(p, groups=(Group("full", 4),), physical_per_logical=2)
+    cluster = replace(PAIR, engines=(wide, d))
     rules = REFERENCE.with_rule("longest_local_list", lambda *slots: slots[1] - slots[2])
     state = loads.start_load(cluster, both(SENT, ASKS, OFFERED), "r0", rules)
     assert not state.engine("D").dead

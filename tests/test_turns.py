@@ -1,8 +1,7 @@
 """Follow-up turns: what D keeps of a request it finished, and what P takes of it."""
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
@@ -181,7 +180,6 @@ def test_the_tie_passes_over_turns() -> None:
         ({"transfer": "push"}, "no reverse transfer"),
         ({"jobs": (Job("r0", "ab"), Job("r1", "xb", follows="r0"))}, "differs from that prompt"),
         ({"jobs": (Job("r0", "ab", embeds=True),)}, "embeds false"),
-        ({"jobs": (Job("r0 reverse", "ab"),)}, "another name"),
         (
             {"jobs": (Job("r1", "ab", follows="r0"), Job("r0", "ab"))},
             "no earlier job has this name",
@@ -194,7 +192,7 @@ def test_the_tie_passes_over_turns() -> None:
 )
 def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        dataclasses.replace(CLUSTERS["turns"], **change)  # type: ignore[arg-type]
+        replace(CLUSTERS["turns"], **change)  # type: ignore[arg-type]
 
 
 def test_turns_need_two_engines_alike() -> None:

@@ -24,7 +24,7 @@ def _accepts(_cluster: Cluster, _step: Step, event: Complete) -> bool:
 
 
 def _rejects(_cluster: Cluster, step: Step, event: Complete) -> bool:
-    right = dict(event.accepted)
+    right = event.accepted
     return any(drafts > right.get(name, 0) for name, drafts in _verified(step, event))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvproof.live import build
 from kvproof.model.config import Engine, Group
+from kvproof.model.config.group import Kind
 
 REQUEST = "r0"
 
@@ -88,7 +89,7 @@ def _predicted(group: Any, end: int, hit: list[Any], computed: int) -> int:
     return int(group.get_num_blocks_to_allocate(REQUEST, end, hit, computed, local, end))
 
 
-def growth(kind: str, end: int, block_size: int, held_blocks: int) -> int:
+def growth(kind: Kind, end: int, block_size: int, held_blocks: int) -> int:
     """`get_num_blocks_to_allocate` of a running request that holds `held_blocks` blocks."""
     group = manager(Group(kind, block_size), held_blocks)
     group.req_to_blocks[REQUEST] = group.block_pool.get_new_blocks(held_blocks)

@@ -11,13 +11,15 @@ from typing import Any
 from kvproof.live import build, nixl
 from kvproof.live.functions.scheduling import arrived
 from kvproof.model.config import Engine, Group
+from kvproof.model.config.engine import Role
+from kvproof.model.config.group import Kind
 
 DIES = -1
 """What a driver returns for each number where vLLM raises AssertionError."""
 
 
 @functools.cache
-def _connected(group: Group, role: str) -> tuple[Engine, Any]:
+def _connected(group: Group, role: Role) -> tuple[Engine, Any]:
     """An engine with full attention and this group, and the scheduler side of its connector."""
     engine = Engine("E", (Group("full", group.block_size), group), role=role)
     return engine, build.scheduler(engine, "fail").connector.connector_scheduler
@@ -75,7 +77,7 @@ def _span(whole: list[int], part: list[int]) -> tuple[int, int]:
 
 
 def paired(
-    kind: str, tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int
+    kind: Kind, tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int
 ) -> tuple[int, int, int, int]:
     """The slices that `_apply_prefix_caching` takes of the lists of a full-attention group, with a
     second group of this kind. A kernel block holds one token. `DIES` where it raises."""

@@ -1,23 +1,23 @@
 """A cluster: one engine, or a prefill and a decode engine, and its jobs."""
 
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.group import Group
 from kvproof.model.config.job import Job
-from kvproof.model.config.limits import one_of
-from kvproof.model.errors import UsageError, unknown
+from kvproof.model.config.limits import Name, check_declared
+from kvproof.model.errors import NotValid, unknown
 
-LOAD_FAILURES = ("fail", "recompute")
-TRANSFERS = ("pull", "push")
+LoadFailure = Literal["fail", "recompute"]
+Direction = Literal["pull", "push"]
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, dict=True):
     """Engines and jobs. `aborts`, `losses`, `evictions` and `resets` enable events of the
     environment. `failures` is the most transfers, or loads of a store, that may fail. With
     `sessions`, jobs may have parts (see `sessions`). `resets` allows resets of an idle engine;
@@ -29,29 +29,31 @@ class Cluster:
     a KV transfer: with `pull`, D reads P's blocks; with `push`, P writes to D's blocks
     (`NixlPushConnector`; see `push`)."""
 
-    name: str
-    engines: tuple[Engine, ...]
-    jobs: tuple[Job, ...] = ()
+    name: Name
+    engines: Annotated[tuple[Engine, ...], Meta(min_length=1, max_length=2)]
+    jobs: Annotated[tuple[Job, ...], Meta(max_length=100)] = ()
     aborts: bool = False
-    failures: int = 0
+    failures: Annotated[int, Meta(ge=0, le=100)] = 0
     losses: bool = False
     evictions: bool = False
     resets: bool = False
-    load_failure: str = "fail"
+    load_failure: LoadFailure = "fail"
     sessions: bool = False
     resets_any_time: bool = False
     oversized: bool = False
     stray: bool = False
     follow_up_turns: bool = False
-    transfer: str = "pull"
+    transfer: Direction = "pull"
 
     checks: ClassVar[tuple[Callable[["Cluster"], None], ...]] = ()
     """Further checks of a new cluster: the table of features, which the package `config` sets."""
 
     def __post_init__(self) -> None:
-        _check_engines(self)
-        one_of("load failure policy", self.load_failure, LOAD_FAILURES)
-        one_of("transfer", self.transfer, TRANSFERS)
+        check_declared(self, "cluster")
+        _check_names("engine", self.engines, "engines")
+        _check_names("job", self.jobs, "jobs")
+        _check_roles(self)
+        _check_follows(self)
         if self.disaggregated:
             _check_pair(self.prefill, self.decode)
         for check in self.checks:
@@ -102,44 +104,63 @@ class Cluster:
 
     def carrying(self, *jobs: Job) -> "Cluster":
         """The same cluster with other jobs."""
-        return dataclasses.replace(self, jobs=jobs)
+        return replace(self, jobs=jobs)
 
 
-def _check_engines(cluster: Cluster) -> None:
-    names = [e.name for e in cluster.engines]
-    if not names or len(set(names)) < len(names):
-        raise UsageError(
-            f"The engines {names} are none, or two have the same name. Use one or two engines with "
-            "different names."
-        )
+def _check_names(what: str, named: Sequence[Engine | Job], field: str) -> None:
+    earlier: set[str] = set()
+    for index, one in enumerate(named):
+        if one.name in earlier:
+            raise NotValid(
+                f"Two {field} have the name {one.name}. Use another name for each {what}.",
+                f"{field}[{index}].name",
+            )
+        earlier.add(one.name)
+
+
+def _check_follows(cluster: Cluster) -> None:
+    """Check that each job follows an earlier one: so there is no circle."""
+    earlier: set[str] = set()
+    for index, job in enumerate(cluster.jobs):
+        if job.follows and job.follows not in earlier:
+            raise NotValid(
+                f"Job {job.name} follows {job.follows}, and no earlier job has this name. "
+                "Use the name of an earlier job.",
+                f"jobs[{index}].follows",
+            )
+        earlier.add(job.name)
+
+
+def _check_roles(cluster: Cluster) -> None:
     roles = sorted(e.role for e in cluster.engines)
     if roles not in (["both"], ["decode", "prefill"]):
-        raise UsageError(
+        raise NotValid(
             f"A cluster cannot have the roles {roles}. Use one engine of role both, or one "
-            "prefill and one decode engine."
+            "prefill and one decode engine.",
+            "engines",
         )
 
 
 def _check_pair(p: Engine, d: Engine) -> None:
     """Check that the blocks of P and D can be paired, group by group and kernel block by kernel
-    block. Raises UsageError where they cannot."""
+    block. Raises NotValid where they cannot."""
 
     def kind(group: Group) -> tuple[str, int, str]:
         return group.kind, group.window, group.mode
 
     if [*map(kind, p.groups)] != [*map(kind, d.groups)]:
-        raise UsageError(
+        raise NotValid(
             "P and D have different cache groups. Use the same kinds, windows and modes in "
             "the same order on both."
         )
     if [g.eagle for g in p.groups] != [g.eagle for g in d.groups]:
-        raise UsageError(
+        raise NotValid(
             "The drafter has layers in different cache groups on P and on D, which NIXL cannot "
             "pair. Use eagle for the same groups on both."
         )
     for i, group in enumerate(p.groups):
         if group.attention and p.kernel_tokens(i) != d.kernel_tokens(i):
-            raise UsageError(
+            raise NotValid(
                 f"The kernel blocks of group {i} hold {p.kernel_tokens(i)} tokens on P and "
                 f"{d.kernel_tokens(i)} on D. Use equal block_size / physical_per_logical."
             )

@@ -2,31 +2,23 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct
 
 from kvproof.model.config.group import Group
-from kvproof.model.config.limits import one_of, within
-from kvproof.model.errors import UsageError
+from kvproof.model.config.limits import Name, check_declared
+from kvproof.model.errors import NotValid
 
-ROLES = ("both", "prefill", "decode")
-POLICIES = ("fcfs", "priority")
-LOWEST = {
-    "max_requests": 1,
-    "num_blocks": 2,
-    "chunk_tokens": 1,
-    "physical_per_logical": 1,
-    "steps_in_flight": 1,
-    "drafts": 0,
-    "match_unit": 0,
-    "hash_lookahead_tokens": 0,
-}
-"""The lowest value of each required number. `limits` has the highest values."""
+Role = Literal["both", "prefill", "decode"]
+Policy = Literal["fcfs", "priority"]
+
+REQUESTS_MAX = 256
+"""How many requests run at a time if nothing else is said (vLLM's `max_num_seqs`)."""
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, dict=True):
     """One vLLM engine.
 
     `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one step
@@ -53,28 +45,28 @@ class Engine:
     match, and a block is cached when the token after it is known.
     """
 
-    name: str
-    groups: tuple[Group, ...]
-    num_blocks: int = 8
-    role: str = "both"
-    chunk_tokens: int = 8
-    physical_per_logical: int = 1
+    name: Name
+    groups: Annotated[tuple[Group, ...], Meta(min_length=1, max_length=16)]
+    num_blocks: Annotated[int, Meta(ge=2, le=100_000)] = 8
+    role: Role = "both"
+    chunk_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 8
+    physical_per_logical: Annotated[int, Meta(ge=1, le=64)] = 1
     prefix_caching: bool = True
-    retention: int | None = None
+    retention: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     kv_events: bool = False
     store: bool = False
-    policy: str = "fcfs"
-    max_requests: int = 256
-    steps_in_flight: int = 1
-    drafts: int = 0
-    match_unit: int = 0
-    hash_lookahead_tokens: int = 0
+    policy: Policy = "fcfs"
+    max_requests: Annotated[int, Meta(ge=1, le=100_000)] = REQUESTS_MAX
+    steps_in_flight: Annotated[int, Meta(ge=1, le=2)] = 1
+    drafts: Annotated[int, Meta(ge=0, le=4)] = 0
+    match_unit: Annotated[int, Meta(ge=0, le=4096)] = 0
+    hash_lookahead_tokens: Annotated[int, Meta(ge=0, le=1)] = 0
 
     checks: ClassVar[tuple[Callable[["Engine"], None], ...]] = ()
     """Further checks of a new engine: the table of features, which the package `config` sets."""
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_declared(self, "engine")
         _check_blocks(self)
         for check in self.checks:
             check(self)
@@ -163,30 +155,18 @@ class Engine:
         return self.groups[group].block_size // self.physical_per_logical
 
 
-def _check_fields(engine: Engine) -> None:
-    one_of("engine role", engine.role, ROLES)
-    one_of("policy", engine.policy, POLICIES)
-    for field, lowest in LOWEST.items():
-        within(f"{field} of engine {engine.name}", getattr(engine, field), lowest, field)
-    if engine.retention is not None:
-        within(f"retention of engine {engine.name}", engine.retention, 0, "retention")
-
-
 def _check_blocks(engine: Engine) -> None:
-    if not engine.groups:
-        raise UsageError(
-            f"Engine {engine.name} has no cache group. Use at least one, for example "
-            "a full group of block size 2."
-        )
     widest = max(engine.block_sizes, default=1)
     if any(widest % size for size in engine.block_sizes):
-        raise UsageError(
+        raise NotValid(
             f"The block sizes {sorted(engine.block_sizes)} of engine {engine.name} do not divide "
-            f"one another. Use sizes that divide the largest, {widest}."
+            f"one another. Use sizes that divide the largest, {widest}.",
+            "groups",
         )
     ratio = engine.physical_per_logical
     if any(g.attention and g.block_size % ratio for g in engine.groups):
-        raise UsageError(
+        raise NotValid(
             f"A block size of engine {engine.name} is not a multiple of its "
-            f"physical_per_logical {ratio}. Use a ratio that divides every block size."
+            f"physical_per_logical {ratio}. Use a ratio that divides every block size.",
+            "physical_per_logical",
         )

@@ -1,16 +1,17 @@
 """A group of layers that share a block table."""
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from kvproof.model.config.limits import one_of, within
-from kvproof.model.errors import UsageError
+from msgspec import Meta, Struct
 
-KINDS = ("full", "window", "mamba")
-MODES = ("align", "none")
+from kvproof.model.config.limits import check_declared, refusal
+from kvproof.model.errors import NotValid
+
+Kind = Literal["full", "window", "mamba"]
+Mode = Literal["align", "none"]
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """One KV-cache group: layers of one kind that share a block table.
 
     `block_size` is in tokens. `window` (tokens) is for kind `window`. `mode` is for kind `mamba`:
@@ -19,22 +20,21 @@ class Group:
     `Engine.drafts`).
     """
 
-    kind: str
-    block_size: int
-    window: int = 0
-    mode: str = "align"
+    kind: Kind
+    block_size: Annotated[int, Meta(ge=1, le=4096)]
+    window: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    mode: Mode = "align"
     eagle: bool = False
 
     def __post_init__(self) -> None:
-        one_of("kind of cache group", self.kind, KINDS)
-        within("block_size", self.block_size, 1, "block_size")
-        if self.kind == "window":
-            within("window", self.window, 1, "window")
-        one_of("Mamba cache mode", self.mode, MODES)
+        check_declared(self, "group")
+        if self.kind == "window" and not self.window:
+            raise refusal(self, "group", "window", "a whole number from 1 on")
         if self.eagle and self.kind == "mamba":
-            raise UsageError(
-                "A Mamba group is marked eagle, but a drafter has no Mamba layers.  "
-                "Use eagle for an attention group."
+            raise NotValid(
+                "A Mamba group is marked eagle, but a drafter has no Mamba layers. "
+                "Use eagle for an attention group.",
+                "eagle",
             )
 
     @property

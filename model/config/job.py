@@ -1,15 +1,16 @@
 """A job: one request that the environment sends."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from kvproof.model.config.limits import within
+from msgspec import Meta, Struct
+
+from kvproof.model.config.limits import Name, Prompt, check_declared, refusal
 
 REVERSE = " reverse"
 """The end of the name of a reverse transfer (D to P) (see `follow_up_turns`)."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """One request: a prompt (one character is one token) and the number of output tokens.
 
     In a cluster with a prefill and a decode engine, the job runs on P first, then on D. `embeds`
@@ -19,20 +20,18 @@ class Job:
     another is the next turn of that job's conversation (see `follow_up_turns`).
     """
 
-    name: str
-    prompt: str
-    max_tokens: int = 1
+    name: Name
+    prompt: Prompt
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000)] = 1
     embeds: bool = False
-    priority: int = 0
-    parts: tuple[str, ...] = ()
-    follows: str = ""
+    priority: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    parts: Annotated[tuple[Prompt, ...], Meta(max_length=100)] = ()
+    follows: Annotated[str, Meta(max_length=64)] = ""
 
     def __post_init__(self) -> None:
-        within(f"the number of prompt tokens of {self.name}", len(self.prompt), 1, "prompt tokens")
-        within(f"max_tokens of {self.name}", self.max_tokens, 1, "max_tokens")
-        within(f"the priority of {self.name}", self.priority, 0, "priority")
-        for part in self.parts:
-            within(f"the number of tokens of a part of {self.name}", len(part), 1, "prompt tokens")
+        check_declared(self, "job")
+        if self.name.endswith(REVERSE):
+            raise refusal(self, "job", "name", f"a name that does not end with {REVERSE!r}")
 
     @property
     def conversation(self) -> str:

@@ -1,38 +1,62 @@
-"""The limits of each number in a cluster. The error states the limits."""
+"""The limits of each field of a cluster, and the check of a new record against its declaration.
 
-from collections.abc import Sequence
+A field declares its limits in its type: `Annotated[int, Meta(ge=1, le=4096)]`. The decoder of files
+and the JSON Schema read them there, and so does `check_declared`, for records made in code.
+"""
 
-from kvproof.model.errors import UsageError, unknown
+from typing import Annotated
 
-LIMITS = {
-    "block_size": 4096,
-    "num_blocks": 100_000,
-    "chunk_tokens": 1_000_000,
-    "window": 1_000_000,
-    "physical_per_logical": 64,
-    "retention": 1_000_000,
-    "max_requests": 100_000,
-    "priority": 1_000,
-    "steps_in_flight": 2,
-    "drafts": 4,
-    "match_unit": 4096,
-    "hash_lookahead_tokens": 1,
-    "prompt tokens": 10_000,
-    "max_tokens": 10_000,
-}
+import msgspec
+from msgspec import Meta
 
+from kvproof.model.errors import NotValid
+from kvproof.model.files import declared
 
-def within(what: str, value: int, lowest: int, limit: str) -> None:
-    """Raises UsageError where a number is not a whole number, or is outside its limits."""
-    highest = LIMITS[limit]
-    if not isinstance(value, int) or not lowest <= value <= highest:
-        raise UsageError(
-            f"{what} is {value!r}, outside {lowest} to {highest}. "
-            f"Use a whole number from {lowest} to {highest}."
-        )
+NUMBER_MAX = 10**18
+"""A longer number is not written out."""
+
+TEXT_MAX = 80
+"""Characters of a wrong value in an error."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, description="printable characters")]
+"""The name of a cluster, an engine or a job."""
+
+Prompt = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=10_000,
+        description="one printable character is one token",
+    ),
+]
 
 
-def one_of(what: str, value: str, known: Sequence[str]) -> None:
-    """Raises UsageError where a value is unknown."""
-    if value not in known:
-        raise unknown(what, value, known)
+def check_declared(record: msgspec.Struct, called: str) -> None:
+    """Raises NotValid where a field of a new record is not what its type declares, or is a text
+    with characters that cannot be printed. `called` is what the record is, such as "engine"."""
+    for name, kind, _ in declared.fields(type(record)):
+        value = getattr(record, name)
+        try:
+            msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError as error:
+            why, place, instead = declared.refused(str(error), kind)
+            raise refusal(record, called, name + place[1:], instead or why) from error
+        texts = value if isinstance(value, tuple) else (value,)
+        if not all(text.isprintable() for text in texts if isinstance(text, str)):
+            raise refusal(record, called, name, "printable characters")
+
+
+def refusal(record: msgspec.Struct, called: str, field: str, instead: str) -> NotValid:
+    """The error for a wrong value of a field."""
+    of = getattr(record, "name", None)
+    named = f" {of}" if isinstance(of, str) and of.isprintable() and field != "name" else ""
+    value = _brief(getattr(record, field.partition("[")[0]))
+    return NotValid(f"{field} of {called}{named} is {value}. Use {instead}.", field)
+
+
+def _brief(value: object) -> str:
+    """A value as a short text."""
+    if isinstance(value, int) and abs(value) > NUMBER_MAX:
+        return "a number of many digits"
+    text = repr(value)
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."

@@ -1,13 +1,17 @@
 """Writes files that appear whole under their final name, or not at all.
 
-A file is written under a name that nobody has, in the same folder, and then gets its final name.
+A file gets its name after its content is on the disk. Until then it has no name, or a name in the
+same folder that nobody has. So a process that is killed leaves no part of a file.
 """
 
+import itertools
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
@@ -16,58 +20,51 @@ from kvproof.model.files.reading import shown
 def check_new(path: Path) -> Path:
     """The path, for a file that is to be written later; call this before long work. Raises
     UsageError where the file exists, or where no file can be made in its folder."""
-    with _errors(path):
+    with errors(path):
         try:
             path.lstat()
         except FileNotFoundError:
-            with _part(path, b""):
-                return path
+            tempfile.TemporaryFile(dir=path.parent).close()
+            return path
         raise FileExistsError
 
 
 def write_new(path: Path, content: str | bytes) -> None:
     """Write a new file, text as UTF-8. Raises UsageError where it exists or cannot be written."""
     data = content.encode() if isinstance(content, str) else content
-    with _errors(path), _part(path, data) as part:
-        try:
-            os.link(part, path)  # unlike a rename, this never replaces a file
-        except PermissionError:  # a file system without hard links
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-            os.replace(part, path)
+    with errors(path):
+        _make(path, (data,))
 
 
-def replace(path: Path, data: bytes) -> None:
+def write_fresh(folder: Path, stem: str, suffix: str, content: str) -> Path:
+    """Write a new file in an existing folder, and return its path: `stem` with the suffix, or with
+    the first number from 2 on that no file has. Raises UsageError where it cannot be written."""
+    data = content.encode()
+    for number in itertools.count(1):
+        path = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+        with errors(path), suppress(FileExistsError):
+            if not os.path.lexists(path):
+                _make(path, (data,))
+                break
+    return path
+
+
+def replace(path: Path, *data: bytes) -> None:
     """Write a file, and replace an earlier version of it. Raises UsageError where it cannot be
     written; then the earlier version stays."""
-    with _errors(path), _part(path, data) as part:
-        os.replace(part, path)
+    part = unused(path.parent)
+    with errors(path):
+        try:
+            _make(part, data)
+            os.replace(part, path)
+        finally:
+            with suppress(OSError):
+                os.unlink(part)
 
 
 @contextmanager
-def _part(path: Path, data: bytes) -> Iterator[str]:
-    """A temporary file with these bytes, which are on the disk; it is removed if it is left."""
-    descriptor, part = tempfile.mkstemp(prefix=".kvproof-", suffix=".part", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(descriptor, 0o666 & ~_umask())
-            os.fsync(descriptor)
-        yield part
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(part)
-
-
-def _umask() -> int:
-    """The permissions that new files do not get."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-@contextmanager
-def _errors(path: Path) -> Iterator[None]:
+def errors(path: Path) -> Iterator[None]:
+    """Every error of writing this file as a UsageError."""
     try:
         yield
     except FileExistsError as error:
@@ -80,3 +77,53 @@ def _errors(path: Path) -> Iterator[None]:
             f"The file {shown(path)} cannot be written ({why}). "
             "Use a file in a folder that you may write to."
         ) from error
+
+
+def unused(folder: Path) -> Path:
+    """A name that nobody has."""
+    return folder / f".kvproof-{secrets.token_hex(8)}.part"
+
+
+def _make(path: Path, data: tuple[bytes, ...]) -> None:
+    """Make a new file. Raises FileExistsError where it exists, OSError where it cannot be made."""
+    try:
+        _make_nameless(path, data)
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError):  # not Linux, or a file system that cannot do this
+        _make_renamed(path, data)
+
+
+def _make_nameless(path: Path, data: tuple[bytes, ...]) -> None:
+    """Make a file that has no name before it is whole, so that a killed process leaves nothing."""
+    flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+    with open(os.open(path.parent, flags, 0o666), "wb") as file:
+        _fill(file, data)
+        # With a descriptor of a folder, Python follows the link in /proc; here it is not used.
+        here = file.fileno()
+        os.link(f"/proc/self/fd/{here}", path, src_dir_fd=here, follow_symlinks=True)
+
+
+def _make_renamed(path: Path, data: tuple[bytes, ...]) -> None:
+    part = unused(path.parent)
+    try:
+        with open(part, "xb") as file:
+            _fill(file, data)
+        try:
+            os.link(part, path)  # unlike a rename, this never replaces a file
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            open(path, "xb").close()
+            os.replace(part, path)
+    finally:
+        with suppress(OSError):
+            os.unlink(part)
+
+
+def _fill(file: BinaryIO, data: tuple[bytes, ...]) -> None:
+    """Write the content of a file to the disk."""
+    for part in data:
+        file.write(part)
+    file.flush()
+    os.fsync(file.fileno())

@@ -7,14 +7,17 @@ its number of distinct states. A new preset is a new file there.
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from kvproof.model.config import Cluster
-from kvproof.model.config.config_json import notes, parse
-from kvproof.model.errors import UsageError, unknown
+from kvproof.model.config.config_json import ClusterFile, parse
+from kvproof.model.errors import UsageError, nearest
+from kvproof.model.files.reading import printable, read_text, shown
 from kvproof.model.presets import random_clusters
 
 FOLDER = Path(__file__).parent / "clusters"
+
+SIZE_MAX_MIB = 4
+"""The largest cluster file."""
 
 
 class Presets(Mapping[str, Cluster]):
@@ -22,7 +25,8 @@ class Presets(Mapping[str, Cluster]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._read: dict[str, Cluster] = {}
+        self._files: dict[str, ClusterFile] = {}
+        self._clusters: dict[str, Cluster] = {}
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -35,18 +39,17 @@ class Presets(Mapping[str, Cluster]):
         return len(self._names)
 
     def __getitem__(self, name: str) -> Cluster:
+        if name not in self._clusters:
+            self._clusters[name] = self.file(name).cluster
+        return self._clusters[name]
+
+    def file(self, name: str) -> ClusterFile:
+        """The file of a preset: the cluster with its notes. Raises KeyError where there is none."""
         if name not in self._names:
             raise KeyError(name)
-        if name not in self._read:
-            self._read[name] = parse(self._text(name), f"{name}.json")
-        return self._read[name]
-
-    def notes(self, name: str) -> dict[str, Any]:
-        """The notes in a preset's file: `about`, a sentence, and `distinct_states`."""
-        return notes(self._text(name), f"{name}.json")
-
-    def _text(self, name: str) -> str:
-        return (self._folder / f"{name}.json").read_text(encoding="utf-8")
+        if name not in self._files:
+            self._files[name] = _read(self._folder / f"{name}.json")
+        return self._files[name]
 
 
 CLUSTERS = Presets(FOLDER)
@@ -54,24 +57,32 @@ CLUSTERS = Presets(FOLDER)
 
 
 def cluster_named(name: str) -> Cluster:
-    """A preset by name, random:SEED, or a cluster from a JSON file. Raises UsageError where there
-    is no such cluster."""
+    """A preset by name, random:SEED, or the cluster in a file: any other path that exists, or that
+    looks like one. Raises UsageError where there is no such cluster."""
     if name in CLUSTERS:
         return CLUSTERS[name]
     if name.startswith(random_clusters.PREFIX):
         return random_clusters.from_name(name)
+    if _is_path(name):
+        return _read(Path(name)).cluster
+    near = nearest(name, CLUSTERS)
+    raise UsageError(
+        f"There is no cluster and no file named {printable(name)!r}. Use {near or 'a name'}"
+        f"{', or another name' if near else ''} that kvproof configs lists."
+    )
+
+
+def _is_path(name: str) -> bool:
     path = Path(name)
-    if path.suffix != ".json":
-        raise unknown("cluster", name, CLUSTERS)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"The file {name} cannot be read ({error.strerror}). "
-            f"Use the path of a JSON file, or one of {', '.join(CLUSTERS)}."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"The file {name} is not UTF-8 text. Use one JSON object that describes a cluster."
-        ) from error
-    return parse(text, name)
+        path.lstat()
+    except (FileNotFoundError, ValueError):
+        return len(path.parts) > 1 or path.suffix == ".json"
+    except OSError:
+        pass  # it is there, or says itself why it cannot be read
+    return True
+
+
+def _read(path: Path) -> ClusterFile:
+    text = read_text(path, "cluster file", SIZE_MAX_MIB)
+    return parse(text, f"The cluster file {shown(path)}")

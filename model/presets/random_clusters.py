@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config.engine import Role
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
 from kvproof.model.errors import UsageError
@@ -113,7 +114,7 @@ def _cluster(name: str, settings: RandomSettings) -> Cluster:
 
 
 def _engine(
-    name: str, role: str, settings: RandomSettings, kernel_blocks: int | None = None
+    name: str, role: Role, settings: RandomSettings, kernel_blocks: int | None = None
 ) -> Engine:
     """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
     fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.model import config, ghost
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -209,7 +211,7 @@ def _schedule(
         if not admission.external:
             name = follow_up_turns.incoming(cluster, event.engine, admission.request)
             after = declined(cluster, after, name, rules)
-    return event._replace(chose=tuple(work.chose)), after, effects
+    return replace(event, chose=tuple(work.chose)), after, effects
 
 
 def _moves(cluster: config.Cluster) -> Any:

@@ -41,7 +41,7 @@ def _after_output(before: Engine, event: Complete, was: Request, now: Request) -
     """The permitted numbers of computed tokens after the output of the oldest step."""
     if event.failed == was.id:
         return {was.hit}
-    accepted, end = dict(event.accepted).get(was.id, 0), len(now.tokens) - 1
+    accepted, end = event.accepted.get(was.id, 0), len(now.tokens) - 1
     count = was.computed
     if was.id in dict(before.step or ()):
         count -= max(was.computed - len(was.tokens) - accepted, 0)

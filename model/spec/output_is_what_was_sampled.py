@@ -22,7 +22,7 @@ def sampled(before: Engine, event: Complete, request: Request) -> int:
     """Number of tokens that the output of the oldest step gives to a request."""
     if event.failed == request.id:
         return 0
-    tokens = dict(event.accepted).get(request.id, 0) + 1
+    tokens = event.accepted.get(request.id, 0) + 1
     if request.id in dict(before.step or ()):
         return tokens if request.computed >= len(request.tokens) else 0
     shares = [f for f in (before.steps[0] if before.steps else ()) if f.request == request.id]

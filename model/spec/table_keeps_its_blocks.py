@@ -28,7 +28,8 @@ def _given(step: Step, engine: Engine, name: str) -> tuple[set[int], set[int], b
     if not isinstance(event, Schedule) or event.engine != engine.name:
         return given, lost, restarted
     for choice in event.chose or ():
-        lost |= set(blocks_of(choice, "freed")) if name in choice else set()
+        if name in (choice.request, getattr(choice, "needy", "")):
+            lost |= set(blocks_of(choice, "freed"))
         if choice.request == name:
             restarted |= isinstance(choice, Preempt | FinishLoad)
             given |= {*blocks_of(choice, "hit"), *blocks_of(choice, "taken")}

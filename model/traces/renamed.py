@@ -47,6 +47,11 @@ def id_of(name: Any) -> Any:
     return IDS.get(name, name) if isinstance(name, str) else name
 
 
+def choice(kind: Any) -> Any:
+    """The current name of a kind of choice; any other value unchanged."""
+    return EVENTS.get(kind, kind) if isinstance(kind, str) else kind
+
+
 def transfer(name: Any) -> Any:
     """The current name of a transfer; any other value unchanged."""
     is_reverse = isinstance(name, str) and name.endswith(_BACK)

@@ -83,18 +83,19 @@ def _fields(path: str, record: Any) -> Iterator[tuple[str, Any]]:
         elif name == "ghost":
             yield from _fields(here, value)
         elif name == "shared":
-            yield from ((f"{here}/{_escaped(request)}", tokens) for request, tokens in value)
+            yield from ((f"{here}/{escaped(request)}", tokens) for request, tokens in value)
         elif name not in OPTIONAL or value:
             yield here, plain(value)
 
 
-def _escaped(name: Any) -> str:
+def escaped(name: Any) -> str:
+    """A name as a part of a pointer."""
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
 def _items(path: str, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     for name, item in items:
-        here = f"{path}/{_escaped(name)}"
+        here = f"{path}/{escaped(name)}"
         if item is None:
             yield here, None
         else:

@@ -6,22 +6,35 @@ there is one, and an end record with the number of events: a file without an end
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 import kvproof
-from kvproof.model import events_json
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Event
+from kvproof.model.events import Event, Schedule
 from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.reference.apply import initial
+from kvproof.model.traces.lines import (
+    KIND,
+    SCHEMA,
+    AnyLine,
+    End,
+    EndLine,
+    EventLine,
+    FindingLine,
+    Found,
+    Header,
+    Versions,
+)
 from kvproof.model.traces.state_diff import Change, Flat, flat, patched
-
-SCHEMA = 3
-KIND = "kvproof-trace"
 
 
 @dataclass(frozen=True)
@@ -79,25 +92,29 @@ def write(path: Path, trace: Trace) -> None:
 
 def records(trace: Trace) -> list[dict[str, Any]]:
     """The lines of a trace file as plain data."""
-    header: dict[str, Any] = {
-        "schema": SCHEMA,
-        "kind": KIND,
-        "config": config_json.to_json(trace.cluster),
-        "faults": list(trace.faults),
-        "machine": trace.machine,
-        "versions": {"kvproof": trace.kvproof, "vllm": trace.vllm},
-        "seed": trace.seed,
-    }
-    lines = [header]
-    for index, event in enumerate(trace.events):
-        line: dict[str, Any] = {"step": index + 1, "event": events_json.to_json(event)}
-        if trace.changes is not None:
-            changed, removed = trace.changes[index]
-            line |= {"changed": changed, "removed": list(removed)}
-        lines.append(line)
+    return [to_builtins(line) for line in _lines(trace)]
+
+
+def _lines(trace: Trace) -> Iterator[AnyLine]:
+    yield Header(
+        schema=SCHEMA,
+        kind=KIND,
+        config=config_json.to_json(trace.cluster),
+        faults=trace.faults,
+        machine=trace.machine,  # type: ignore[arg-type]
+        versions=Versions(trace.kvproof, trace.vllm),
+        seed=trace.seed,
+    )
+    changes: Iterable[Change | None] = trace.changes or repeat(None, len(trace.events))
+    for number, (event, change) in enumerate(zip(trace.events, changes, strict=True), start=1):
+        yield EventLine(number, _with_choices(event), *(change or ()))
     if trace.finding is not None:
-        finding = trace.finding
-        found: dict[str, Any] = {"invariant": finding.invariant, "reasons": list(finding.reasons)}
-        lines.append({"finding": found | {"about": finding.about.by_name()}})
-    lines.append({"end": {"steps": len(trace.events)}})
-    return lines
+        found = trace.finding
+        yield FindingLine(Found(found.invariant, found.reasons, found.about))
+    yield EndLine(End(len(trace.events)))
+
+
+def _with_choices(event: Event) -> Event:
+    """The event as it is written: the choices of a scheduler are always there."""
+    unknown = isinstance(event, Schedule) and event.chose is None
+    return replace(event, chose=()) if unknown else event

@@ -1,40 +1,50 @@
-"""Reads a trace file. Each error states the line."""
+"""Reads a trace file. Each error names the line."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from kvproof.model import events_json
-from kvproof.model.because import About
-from kvproof.model.config import config_json
+from msgspec import UNSET, Meta, Struct
+
+from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Event
+from kvproof.model.events import Event, Schedule
+from kvproof.model.files.decoding import converted, decoded_json
+from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
+from kvproof.model.traces.lines import KIND, SCHEMA, EndLine, EventLine, FindingLine, Header
+from kvproof.model.traces.names import check_names
 from kvproof.model.traces.state_diff import Change
-from kvproof.model.traces.trace import KIND, SCHEMA, Trace
-from kvproof.model.traces.trace_upgrade import upgraded
+from kvproof.model.traces.state_fields import WHOLE, Fields
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_upgrade import Record, upgraded
 
-WHOLE = "Use a trace file as kvproof wrote it."
+Declared = TypeVar("Declared", bound=Struct)
+
+
+class _Start(Struct, frozen=True):
+    """What the header of every schema has: it says how the other fields are read."""
+
+    schema: Annotated[int, Meta(ge=1)]
 
 
 def read(path: Path) -> Trace:
-    """The trace in a file. Raises UsageError where it is missing, broken, cut off or too new."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"The trace file {path} cannot be read ({error.strerror}). "
-            "Use the path of a trace file."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The file {path} is not UTF-8 text. {WHOLE}") from error
-    return _Reader(path, text).trace()
+    """The trace in a file.
+
+    Raises UsageError where it cannot be read, is cut off or too new, where a line is not of its
+    declared type, where it names something that the cluster does not have, or where its changes
+    give no state.
+    """
+    return _Reader(path).trace()
 
 
 class _Reader:
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
+    """The lines of a file, from the first to the last."""
+
+    def __init__(self, path: Path) -> None:
+        text = read_text(path, "trace file")
+        self.path = shown(path)
         self.lines = text.split("\n")
         self.number = 0
         self.schema = SCHEMA
@@ -42,121 +52,115 @@ class _Reader:
         if self.ended:
             self.lines.pop()
 
-    def fail(self, what: str, remedy: str = WHOLE) -> NoReturn:
-        raise UsageError(f"Line {self.number} of {self.path} {what}. {remedy}")
+    @property
+    def place(self) -> str:
+        """The current line, for errors."""
+        return f"Line {self.number} of {self.path}"
 
-    def next(self) -> dict[str, Any]:
-        """The next record."""
-        if self.number >= len(self.lines):
-            self.number += 1
-            self.fail("is missing: the trace was cut off before its end record")
-        line = self.lines[self.number]
+    def fail(self, what: str, use: str = WHOLE) -> NoReturn:
+        raise UsageError(f"{self.place} {what}. Use {use}.")
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """The errors of other modules get the number of the line in front."""
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"{self.place}: {error}") from error
+
+    def next(self) -> Record:
+        """The next line as plain data of the newest schema."""
         self.number += 1
+        if self.number > len(self.lines):
+            self.fail("is missing: the trace was cut off before its end record")
         if self.number == len(self.lines) and not self.ended:
             self.fail("has no line end: the trace was cut off")
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            self.fail("is not JSON")
-        if not isinstance(record, dict):
-            self.fail("is not a JSON object")
-        newest: dict[str, Any] = self.parsed(lambda r: upgraded(r, self.schema), record)
-        return newest
+        record = decoded_json(self.lines[self.number - 1], dict[str, Any], self.place, WHOLE)
+        if self.number == 1:
+            self.check_schema(record)
+        with self.located():
+            return upgraded(record, self.schema)
 
-    def field(self, record: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
-        """A field of a record, checked."""
-        value = record.get(name)
-        if name not in record or not isinstance(value, kind) or isinstance(value, bool):
-            self.fail(f"has no usable field {name}")
-        return value
+    def check_schema(self, record: Record) -> None:
+        """The first line says which schema the file has."""
+        if record.get("kind") != KIND:
+            self.fail(f"does not say kind {KIND}", "a trace file, not another kind of file")
+        self.schema = self.typed(record, _Start).schema
+        if self.schema > SCHEMA:
+            self.fail(
+                f"says schema {self.schema}, newer than the {SCHEMA} this kvproof reads",
+                "a trace of this release, or upgrade kvproof",
+            )
+        record["schema"] = SCHEMA
 
-    def texts(self, record: dict[str, Any], name: str) -> tuple[str, ...]:
-        """A field that is a list of strings."""
-        values = self.field(record, name, list)
-        if not all(isinstance(v, str) for v in values):
-            self.fail(f"has a field {name} that is not a list of texts")
-        return tuple(values)
-
-    def parsed(self, parse: Callable[[Any], Any], data: Any) -> Any:
-        """Data parsed by another module; its error gets the line number in front."""
-        try:
-            return parse(data)
-        except UsageError as error:
-            raise UsageError(f"Line {self.number} of {self.path}: {error}") from error
+    def typed(self, record: Record, kind: type[Declared]) -> Declared:
+        """A line of a declared type."""
+        return converted(record, kind, self.place, WHOLE)
 
     def trace(self) -> Trace:
         """All of the file."""
-        header = self.header()
-        taken: list[Event] = []
+        header = self.typed(self.next(), Header)
+        with self.located():
+            cluster = config_json.from_json(header.config)
+        fields = Fields(cluster)
+        events: list[Event] = []
         changes: list[Change] = []
         finding: Finding | None = None
         record = self.next()
         while "event" in record:
-            if self.field(record, "step", int) != len(taken) + 1:
-                self.fail(f"is step {record['step']} where step {len(taken) + 1} belongs")
-            taken.append(self.parsed(events_json.from_json, record["event"]))
-            if "changed" in record:
-                changed = self.field(record, "changed", dict)
-                changes.append(Change(changed, self.texts(record, "removed")))
+            event, change = self.event(cluster, self.typed(record, EventLine), len(events) + 1)
+            if events and (change is None) == bool(changes):
+                self.fail("has changes of the state, or has none, unlike the lines before it")
+            events.append(event)
+            if change is not None:
+                changes.append(change)
+                with self.located():
+                    fields.follow(change)
             record = self.next()
         if "finding" in record:
-            if not taken:
-                self.fail("has a finding and no event before it")
-            found = self.field(record, "finding", dict)
-            reasons = self.texts(found, "reasons")
-            finding = Finding(self.field(found, "invariant", str), reasons, self.about(found))
+            finding = self.finding(cluster, self.typed(record, FindingLine), bool(events))
             record = self.next()
-        self.check_end(record, len(taken))
-        if changes and len(changes) < len(taken):
-            self.fail("ends a trace in which only some events have their changes")
+        if "end" not in record:
+            self.fail("has no field event, finding or end")
+        self.check_end(self.typed(record, EndLine), len(events))
         return Trace(
-            cluster=header["config"],
-            events=tuple(taken),
-            changes=tuple(changes) if changes or not taken else None,
+            cluster=cluster,
+            events=tuple(events),
+            changes=tuple(changes) if changes or not events else None,
             finding=finding,
-            faults=tuple(header["faults"]),
-            machine=header["machine"],
-            seed=header["seed"],
-            vllm=header["versions"].get("vllm"),
-            kvproof=str(header["versions"].get("kvproof")),
+            faults=header.faults,
+            machine=header.machine,
+            seed=header.seed,
+            vllm=header.versions.vllm,
+            kvproof=header.versions.kvproof,
         )
 
-    def about(self, found: dict[str, Any]) -> About:
-        """What a finding is about; older traces do not have it."""
-        fields = self.field(found, "about", dict) if "about" in found else {}
-        for name in fields:
-            if name not in About._fields:
-                self.fail(f"has a finding about {name!r}, which is not one of {About._fields}")
-            self.field(fields, name, int if name in ("group", "block") else str)
-        return About(**fields)
+    def event(self, cluster: Cluster, line: EventLine, step: int) -> tuple[Event, Change | None]:
+        """The event of a line, and its changes if they are recorded."""
+        if line.step != step:
+            self.fail(f"is step {line.step} where step {step} belongs")
+        if isinstance(line.event, Schedule) and line.event.chose is None:
+            self.fail("has a Schedule without what it chose")
+        with self.located():
+            check_names(cluster, line.event)
+        if line.changed is UNSET and line.removed is UNSET:
+            return line.event, None
+        if line.changed is UNSET or line.removed is UNSET:
+            self.fail("has only one of the fields changed and removed")
+        return line.event, Change(line.changed, line.removed)
 
-    def header(self) -> dict[str, Any]:
-        """The first line, checked, with its config parsed."""
-        record = self.next()
-        if record.get("kind") != KIND:
-            self.fail(f"does not say kind {KIND}", "Use a trace file, not another kind of file.")
-        schema = self.field(record, "schema", int)
-        if schema > SCHEMA:
-            self.fail(
-                f"says schema {schema}, newer than the {SCHEMA} this kvproof reads",
-                "Use a trace of this release, or upgrade kvproof.",
-            )
-        if schema < 1:
-            self.fail(f"says schema {schema}, which does not exist")
-        self.schema = schema
-        record = dict(self.parsed(lambda r: upgraded(r, schema), record))
-        record["config"] = self.parsed(config_json.from_json, self.field(record, "config", dict))
-        self.texts(record, "faults")
-        self.field(record, "machine", str)
-        self.field(record, "seed", int)
-        self.field(record, "versions", dict)
-        return record
+    def finding(self, cluster: Cluster, line: FindingLine, follows: bool) -> Finding:
+        """The finding, which follows an event."""
+        if not follows:
+            self.fail("has a finding and no event before it")
+        with self.located():
+            check_names(cluster, line.finding.about)
+        return Finding(line.finding.invariant, line.finding.reasons, line.finding.about)
 
-    def check_end(self, record: dict[str, Any], steps: int) -> None:
+    def check_end(self, line: EndLine, steps: int) -> None:
         """The end record counts the events, and nothing follows it."""
-        end = self.field(record, "end", dict)
-        if self.field(end, "steps", int) != steps:
-            self.fail(f"counts {end['steps']} steps where the trace has {steps}")
+        if line.end.steps != steps:
+            self.fail(f"counts {line.end.steps} steps where the trace has {steps}")
         if self.number < len(self.lines):
             self.number += 1
             self.fail("follows the end record")

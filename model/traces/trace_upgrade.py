@@ -39,8 +39,8 @@ def _from_2(record: Record) -> Record:
     """Schema 2 has other names (see `renamed`)."""
     record = dict(record)
     for choice in _choices(record):
-        if choice.get("type") in renamed.EVENTS:
-            choice["type"] = renamed.EVENTS[choice["type"]]
+        if "type" in choice:
+            choice["type"] = renamed.choice(choice["type"])
     if "event" in record:
         record["event"] = renamed.event(record["event"])
     if isinstance(record.get("changed"), dict):

@@ -2,6 +2,7 @@
 
 import sys
 
-from kvproof.cli.main import main
+from kvproof.cli.start import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -65,6 +65,6 @@ def _choice(ours: tuple[Choice, ...], theirs: tuple[Choice, ...]) -> str:
             return "victim" if victims else "order"
         if isinstance(one, Compute) and isinstance(other, Compute) and one.tokens != other.tokens:
             return "chunk"
-        if isinstance(one, Admit) and isinstance(other, Admit) and one[:3] != other[:3]:
+        if isinstance(one, Admit) and isinstance(other, Admit) and one.local_hit != other.local_hit:
             return "hit"
     return "order"

@@ -1,88 +1,151 @@
 """A search as a file, so that it can continue after it was stopped or killed.
 
-Each write replaces the whole file atomically, so the file is never incomplete. It contains plain
-data and types of the model only; anything else in it is rejected and not loaded.
+The file is a head of fixed size (what it is, version of the format, length of the rest, checksum of
+all) and MessagePack data, which is decoded into declared types. Nothing in a file is ever executed.
+Each write replaces the whole file, so the file is never incomplete.
+
+A file with an error of the disk or of a transfer is refused: the checksum shows it. A file that
+somebody made on purpose is checked as well (`saved_graph`, `resumed`). It cannot run code. Its
+memory is limited by its size: up to about 100 bytes for each byte of the file. A VIOLATED is always
+real, because its run is taken again. But an EXHAUSTED can be forged: of the states that the file
+calls expanded, a sample is expanded again, and a step that is missing elsewhere is not noticed. So
+do not resume from a file that you would not trust for its verdict.
 """
 
-import io
+import hashlib
 import os
-import pickle
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 import kvproof
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import opened, shown
+from kvproof.model.files.writing import replace
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.explorer.search_graph import SearchGraph
+from kvproof.strategies.explorer.saved_graph import Broken, SavedGraph
 
-KIND = "kvproof-checkpoint"
-MODULES = tuple(f"kvproof.model.{name}" for name in ("state", "ghost_state", "events", "phases"))
+MAGIC = b"kvproof-checkpoint\n\0"
+
+VERSION = 1
+"""The version of the format. Another version is refused."""
+
+HEAD = struct.Struct(f">{len(MAGIC)}sIQ")
+"""The head without the checksum: the magic bytes, the version, and the length of the data."""
+
+CHECKSUM_BYTES = 32
+
+SIZE_MAX_MIB = 4096
+"""The largest file that is read: about 60 million states."""
+
+PICKLE = b"\x80"
+"""The first byte of a checkpoint of kvproof before format 1."""
 
 
-class _Plain(pickle.Unpickler):
-    """Loads the types of the model and of plain data."""
+class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The inputs of a search. A search accepts only a checkpoint with the same scope."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        if module in MODULES or (module, name) == ("collections", "Counter"):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a checkpoint")
+    kvproof: str
+    config: str
+    rules: tuple[str, ...]
+    invariants: tuple[str, ...]
+    symmetric: bool
+
+
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint contains."""
+
+    scope: Scope
+    graph: SavedGraph
 
 
 def scope(
     cluster: Cluster, invariants: Iterable[str], rules: Rules, *, symmetric: bool = False
-) -> dict[str, Any]:
-    """The inputs of a search. A search accepts only a checkpoint with the same scope."""
-    return {
-        "kind": KIND,
-        "kvproof": kvproof.__version__,
-        "config": config_json.to_json(cluster),
-        "rules": rules.differing_from(REFERENCE),
-        "invariants": list(invariants),
-        "symmetric": symmetric,
-    }
+) -> Scope:
+    """The scope of a search."""
+    config = msgspec.json.encode(config_json.to_json(cluster)).decode()
+    return Scope(
+        kvproof.__version__,
+        config,
+        tuple(rules.differing_from(REFERENCE)),
+        tuple(invariants),
+        symmetric,
+    )
 
 
-def save(path: Path, about: dict[str, Any], reached: SearchGraph) -> None:
+def save(path: Path, about: Scope, graph: SavedGraph) -> None:
     """Write the search to its file and replace an earlier version. Raises UsageError if that
     fails."""
-    temporary = path.with_name(path.name + ".part")
-    try:
-        with temporary.open("wb") as file:
-            pickle.dump((about, reached.saved()), file, protocol=5)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(
-            f"The checkpoint {path} cannot be written ({error.strerror}). "
-            "Use a file in a folder that you may write to."
-        ) from error
+    data = msgspec.msgpack.encode(Content(about, graph))
+    head = HEAD.pack(MAGIC, VERSION, len(data))
+    replace(path, head, _checksum(head, data), data)
 
 
-def load(cluster: Cluster, path: Path, about: dict[str, Any]) -> SearchGraph:
-    """Load the search from a file. Raises UsageError if there is none, or if its scope is
-    different."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"The checkpoint {path} cannot be read ({error.strerror}). "
-            "Use the name of one, or leave --resume out to start."
-        ) from error
-    try:
-        found, data = _Plain(io.BytesIO(content)).load()
-        if found != about:
+def load(path: Path, about: Scope) -> SavedGraph:
+    """Load the search from a file; only its types are checked. Raises UsageError if there is none,
+    or if it is broken or its scope is different."""
+    with opened(path, "checkpoint", SIZE_MAX_MIB) as file, believed(path):
+        # Nothing is read before the length of the file is known to be the one in its head.
+        head, checksum = file.read(HEAD.size), file.read(CHECKSUM_BYTES)
+        length = _length(path, head)
+        if os.fstat(file.fileno()).st_size != len(head) + CHECKSUM_BYTES + length:
+            raise Broken("the file has another length than it says")
+        data = file.read(length)
+        if checksum != _checksum(head, data):
+            raise Broken("its checksum is wrong")
+        content = msgspec.msgpack.decode(data, type=Content)
+        if content.scope != about:
             raise UsageError(
-                f"The checkpoint {path} is of another search. "
+                f"The checkpoint {shown(path)} is of another search. "
                 "Use the options it was started with, or leave --resume out."
             )
-        return SearchGraph.restored(cluster, data)
-    except UsageError:
+        return content.graph
+
+
+@contextmanager
+def believed(path: Path) -> Iterator[None]:
+    """While a search relies on this file: an error of the search is one of the file. A file that
+    somebody made on purpose can contain states that do not exist, on which any step can fail."""
+    try:
+        yield
+    except (UsageError, OSError):
         raise
-    except Exception as error:  # a broken pickle can raise any exception
+    except Exception as error:
+        why = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"The checkpoint {path} is broken ({error}). Leave --resume out to start again."
+            f"The checkpoint {shown(path)} is broken ({shown(why)}). "
+            "Use the name of a new checkpoint, and leave --resume out to start again."
         ) from error
+
+
+def _length(path: Path, head: bytes) -> int:
+    """The length of the data after the head and the checksum."""
+    if head.startswith(PICKLE):
+        raise _other_format(path, "an older kvproof")
+    if len(head) < HEAD.size or not head.startswith(MAGIC):
+        raise UsageError(
+            f"The file {shown(path)} is not a checkpoint. "
+            "Use the name of a checkpoint, or leave --resume out to start."
+        )
+    _, version, length = HEAD.unpack(head)
+    if version != VERSION:
+        raise _other_format(path, "another kvproof")
+    return int(length)
+
+
+def _other_format(path: Path, maker: str) -> UsageError:
+    return UsageError(
+        f"The checkpoint {shown(path)} was made by {maker}, whose format is different. "
+        "Use that kvproof to continue, or leave --resume out to start again."
+    )
+
+
+def _checksum(head: bytes, data: bytes) -> bytes:
+    checksum = hashlib.blake2b(head, digest_size=CHECKSUM_BYTES)
+    checksum.update(data)
+    return checksum.digest()

@@ -6,6 +6,7 @@ states are equal if and only if their ints are equal. This module does not inter
 codec is derived from the type `State`.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from kvproof.model.config import Cluster
@@ -54,6 +55,10 @@ class Collapse:
         kind = type(value)
         made = kind(*parts) if hasattr(kind, "_fields") else parts
         return self._shared.setdefault((kind, made), made)
+
+    def values(self) -> Iterable[tuple[Any, ...]]:
+        """Every distinct tuple in the components."""
+        return self._shared.values()
 
     def parts(self, state: State) -> Parts:
         """The numbers of the components of a state."""

@@ -6,18 +6,17 @@ that a bound or the user cut is UNKNOWN; it can continue from its checkpoint.
 """
 
 import resource
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.invariants.goals.registry import goals_of
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
@@ -28,6 +27,8 @@ from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.fairness import no_progress
 from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.resumed import confirm, resumed
+from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -81,6 +82,19 @@ def explored(
     rules: Rules = REFERENCE,
 ) -> tuple[Outcome, SearchGraph]:
     """As `explore`, but also returns the search graph."""
+    with checkpoint.believed(kept.path) if kept and kept.resume else nullcontext():
+        return _explored(cluster, invariants, limits, progress, kept, symmetric, rules)
+
+
+def _explored(
+    cluster: Cluster,
+    invariants: Sequence[Invariant] | None,
+    limits: Limits,
+    progress: Progress | None,
+    kept: Checkpoint | None,
+    symmetric: bool,
+    rules: Rules,
+) -> tuple[Outcome, SearchGraph]:
     chosen = (
         [*INVARIANTS.values(), *conformance_checks(rules)]
         if invariants is None
@@ -88,20 +102,28 @@ def explored(
     )
     start = time.perf_counter()
     about = checkpoint.scope(cluster, [i.id for i in chosen], rules, symmetric=symmetric)
-    before = checkpoint.load(cluster, kept.path, about) if kept and kept.resume else None
-    search = PackedSearch(cluster, chosen, rules, reached=before, symmetric=symmetric)
+    search = PackedSearch(cluster, chosen, rules, symmetric=symmetric)
+    if kept is not None and kept.resume:
+        search = resumed(search, checkpoint.load(kept.path, about))
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
     whole = ExpandedOrbits(search) if symmetric else None
     finding, events = reached.finding, reached.events
-    if finding is not None and whole is not None:
-        finding, events = whole.violation(search)
-    if finding is None and not reason:
-        blocked = no_progress(cluster, whole or reached, chosen)
-        if blocked is not None:
-            finding, events = blocked[0], blocked[1].prefix
-            reached.finding, reached.events = finding, events
+    with interruption.stoppable() as stopped:
+        if finding is not None and whole is not None:
+            finding, events = whole.violation(search)
+        elif finding is None and not reason:
+            interruption.check()
+            blocked = no_progress(cluster, whole or reached, chosen)
+            if blocked is not None:
+                finding, events = blocked[0], blocked[1].prefix
+                reached.finding, reached.events = finding, events
+    if stopped:
+        finding, reason, reached.cut = None, INTERRUPTED, True
+    elif finding is not None and kept is not None and kept.resume:
+        endless = [i.id for i in chosen if i.kind == "eventually"]
+        confirm(search, without_end=finding.invariant in endless)
     seconds = time.perf_counter() - start
     coverage = _coverage(cluster, reached, whole)
     if whole is not None:
@@ -119,65 +141,40 @@ def _run(
     limits: Limits,
     progress: Progress | None,
     kept: Checkpoint | None,
-    about: dict[str, Any],
+    about: checkpoint.Scope,
 ) -> str:
     """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
     string."""
     reached = search.reached
     saved_at = time.monotonic()
-    with _interruptible() as asked:
+    with interruption.held() as asked:
         reason = ""
         while not search.over and not reason:
             search.expand()
             if len(reached.packed) > limits.states:
                 reason = f"the search was cut at {limits.states} states"
-            if asked():
+            if asked() and not search.over:
                 reason = INTERRUPTED
             if reached.expanded % LOOK_STATES and not reason:
                 continue
             if progress is not None:
-                try:
-                    progress(len(reached.packed), len(reached.packed) - reached.expanded)
-                except KeyboardInterrupt:
-                    reason = INTERRUPTED
+                progress(len(reached.packed), len(reached.packed) - reached.expanded)
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
             if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
-                checkpoint.save(kept.path, about, reached)
+                checkpoint.save(kept.path, about, saved(reached))
                 saved_at = time.monotonic()
         if kept is not None and not reason:
-            checkpoint.save(kept.path, about, reached)
-    if search.over and reason != INTERRUPTED:
-        return ""
-    return reason
+            checkpoint.save(kept.path, about, saved(reached))
+        if asked():
+            interruption.notice()
+    return "" if search.over else reason
 
 
 def memory_mib() -> int:
     """The peak memory of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // (1024 * 1024 if sys.platform == "darwin" else 1024)
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C sets a flag, so that the search stops between two states. A second Ctrl-C stops it at
-    once."""
-    asked = False
-
-    def note(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            signal.default_int_handler(number, frame)
-        asked = True
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _coverage(

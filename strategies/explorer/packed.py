@@ -10,7 +10,8 @@ With symmetry, states that are equal up to renaming are merged (`orbits`); `expa
 restores the runs and the graph of all states.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from kvproof.invariants.goals.registry import OpenGoals
 from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
@@ -46,6 +47,17 @@ class Judge:
         return any(True for judge in self.of_state for _ in judge(self.cluster, state))
 
 
+class StepFrom(NamedTuple):
+    """A step from a state: the stimulus, the step, the packed state after it under its
+    representative's name, the renaming that leads there, and whether an invariant breaks."""
+
+    event: Event
+    taken: Taken
+    after: int
+    turn: int
+    breaks: bool
+
+
 class PackedSearch:
     """A search that can be stopped between two states and continued."""
 
@@ -70,6 +82,11 @@ class PackedSearch:
             self._measure(0)
 
     @property
+    def renamings(self) -> int:
+        """The number of renamings; without symmetry there is one."""
+        return 1 if self.orbits is None else len(self.orbits.renamings)
+
+    @property
     def over(self) -> bool:
         """Whether all states are expanded, or an invariant broke."""
         reached = self.reached
@@ -79,24 +96,20 @@ class PackedSearch:
         """Take every step from the next state."""
         reached = self.reached
         origin = reached.expanded
-        parts = reached.parts(origin)
-        found: list[tuple[Event, Taken, Parts, int]] = []
-        state = reached.collapse.state(parts)
-        for event in model.stimuli(self.cluster, state, self.rules):
-            taken = self.steps.take(parts, event)
-            after, turn = self._named(taken.parts)
-            found.append((event, taken, after, turn))
-            if taken.breaks or self._new_and_broken(after):
-                self._fail(state, event, origin)
+        found = []
+        for step in self.steps_from(origin):
+            found.append(step)
+            if step.breaks:
+                self.fail(origin, step.event)
                 break
         # Results are recorded only here, so an interrupted search loses at most one state.
-        for event, taken, after, turn in found:
+        for event, taken, after, turn, _ in found:
             kind = type(event).__name__
             reached.generated += 1
             reached.fired[kind] += 1
             if reached.finding is not None and event is found[-1][0]:
                 break
-            target = reached.numbers.get(reached.collapse.pack(after))
+            target = reached.numbers.get(after)
             by = reached.event_number(taken.event)
             if target is None:
                 target = reached.add(after, origin, by, reached.depths[origin] + 1, turn)
@@ -108,6 +121,16 @@ class PackedSearch:
                     self.steps.goals.drop(goal)
             reached.join(origin, target, by, turn)
         reached.expanded += 1
+
+    def steps_from(self, origin: int) -> Iterator[StepFrom]:
+        """Every step from a state, in the order in which a search takes them."""
+        reached = self.reached
+        parts = reached.parts(origin)
+        for event in model.stimuli(self.cluster, reached.collapse.state(parts), self.rules):
+            taken = self.steps.take(parts, event)
+            after, turn = self._named(taken.parts)
+            breaks = taken.breaks or self._new_and_broken(after)
+            yield StepFrom(event, taken, reached.collapse.pack(after), turn, breaks)
 
     def _named(self, parts: Parts) -> tuple[Parts, int]:
         """The representative of this state, and the renaming that leads to it."""
@@ -130,8 +153,9 @@ class PackedSearch:
             return False
         return self.judge.breaks(parts, collapse.state(parts))
 
-    def _fail(self, state: State, event: Event, origin: int) -> None:
-        """Take the step again with all details, and record the most severe finding."""
+    def fail(self, origin: int, event: Event) -> None:
+        """Take a step again with all details, and record the most severe finding."""
+        state = self.reached.states[origin]
         step = model.apply(self.cluster, state, event, self.rules)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))

@@ -1,9 +1,10 @@
 """The search graph: packed states, the events between them, and the states still to expand."""
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
@@ -59,53 +60,17 @@ class SearchGraph:
         self.goals: dict[str, int] = {}
         self.event_list: list[Event] = []
         self._event_numbers: dict[Event, int] = {}
-        self.depths = array("i")
-        self._parent = array("q")
-        self._by = array("i")
-        self._from, self._to, self._edge = array("q"), array("q"), array("i")
-        self._loop, self._loop_event = array("q"), array("i")
+        self.depths = array("I")
+        self._parent, self._by = array("I"), array("I")
+        self._from, self._to, self._edge = array("I"), array("I"), array("I")
+        self._loop, self._loop_event = array("I"), array("I")
         self.permutations = array("B")
         self._permutation = array("B")
-        self.add(self.collapse.parts(model.initial(cluster)), -1, 0, 0)
+        self.add(self.collapse.pack(self.collapse.parts(model.initial(cluster))), 0, 0, 0)
 
-    FIELDS = (
-        *("packed", "expanded", "generated", "fired", "new", "finding", "events", "cut"),
-        *("event_list", "margins", "goals"),
-    )
-    ARRAYS = (
-        *("depths", "_parent", "_by", "_from", "_to", "_edge", "_loop", "_loop_event"),
-        *("permutations", "_permutation"),
-    )
-
-    def saved(self) -> dict[str, Any]:
-        """The whole search graph as plain data and types of the model."""
-        data = {name: getattr(self, name) for name in self.FIELDS}
-        finding = self.finding and (self.finding.invariant, self.finding.reasons)
-        arrays = {name: getattr(self, name).tobytes() for name in self.ARRAYS}
-        return {**data, **arrays, "finding": finding, "components": self.collapse.components}
-
-    @classmethod
-    def restored(cls, cluster: Cluster, data: dict[str, Any]) -> "SearchGraph":
-        """The search graph from saved data. Broken data can raise any exception."""
-        reached = cls(cluster)
-        for name in cls.FIELDS:
-            setattr(reached, name, data[name])
-        for name in cls.ARRAYS:
-            filled = array(getattr(reached, name).typecode)
-            filled.frombytes(data[name])
-            setattr(reached, name, filled)
-        reached.finding = data["finding"] and Finding(*data["finding"])
-        reached.collapse = Collapse(cluster)
-        for component in data["components"]:
-            reached.collapse.number(component)
-        reached.numbers = {packed: number for number, packed in enumerate(reached.packed)}
-        reached._event_numbers = {e: number for number, e in enumerate(reached.event_list)}
-        return reached
-
-    def add(self, parts: Parts, parent: int, by: int, depth: int, turn: int = 0) -> int:
-        """Number a new state."""
+    def add(self, packed: int, parent: int, by: int, depth: int, turn: int = 0) -> int:
+        """Number a new packed state."""
         number = len(self.packed)
-        packed = self.collapse.pack(parts)
         self.numbers[packed] = number
         self.packed.append(packed)
         self._parent.append(parent)
@@ -134,7 +99,7 @@ class SearchGraph:
             self._permutation.append(turn)
 
     def parent(self, number: int) -> int:
-        """The number of the predecessor of a state. The initial state has none."""
+        """The number of the predecessor of a state; of the initial state, its own."""
         return self._parent[number]
 
     def parts(self, number: int) -> Parts:
@@ -168,6 +133,20 @@ class SearchGraph:
     def edge_permutations(self) -> Sequence[int]:
         """The renaming at the end of each edge."""
         return self._permutation
+
+    @property
+    def arrays(self) -> "tuple[tuple[array[int], ...], tuple[array[int], ...]]":
+        """The edges as arrays: from, to, event number, renaming; and the self-loops: state, event
+        number. Both are in the order in which their states were expanded."""
+        edges = self._from, self._to, self._edge, self._permutation
+        return edges, (self._loop, self._loop_event)
+
+    def outgoing(self, number: int) -> list[tuple[int, int, int]]:
+        """The steps from an expanded state: target, event number, renaming."""
+        first, end = bisect_left(self._from, number), bisect_right(self._from, number)
+        edges = zip(*(column[first:end] for column in self.arrays[0][1:]), strict=True)
+        first, end = bisect_left(self._loop, number), bisect_right(self._loop, number)
+        return [*edges, *((number, event, 0) for event in self._loop_event[first:end])]
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import REVERSE, Cluster, Job
 from kvproof.model.errors import UsageError
@@ -152,12 +154,12 @@ def renamed(state: State, by: Renaming) -> State:
 
 def renamed_event(event: Event, by: Renaming) -> Event:
     """A bare event with jobs renamed."""
-    data = event._asdict()
+    data = asdict(event)
     for name in ("request", "needy"):
         if name in data:
             data[name] = by.job(data[name])
     if "accepted" in data:
-        data["accepted"] = tuple((by.job(name), count) for name, count in data["accepted"])
+        data["accepted"] = {by.job(name): count for name, count in data["accepted"].items()}
     if data.get("failed"):
         data["failed"] = by.job(data["failed"])
     if data.get("chose"):

@@ -54,7 +54,7 @@ class Target:
     invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
     use_jobs: bool = False
     ended: Callable[[Run], None] = lambda _run: None
-    failed: Callable[[], None] = lambda: None
+    failed: Callable[[Violated], None] = lambda _violated: None
 
     @property
     def eventually(self) -> str | None:
@@ -175,10 +175,10 @@ class CacheMachine(RuleBasedStateMachine):
             if exception() is self.outside:
                 drain(self.run, self.target.eventually)
                 self.target.ended(self.run)
-            elif isinstance(exception(), Violated):
-                self.target.failed()
-        except Violated:
-            self.target.failed()
+            elif isinstance(violated := exception(), Violated):
+                self.target.failed(violated)
+        except Violated as violated:
+            self.target.failed(violated)
             raise
         finally:
             close = getattr(self.run.machine, "close", None)

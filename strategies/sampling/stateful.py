@@ -14,11 +14,12 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes done and the number wanted."""
@@ -125,7 +126,8 @@ def sample(
     once, when the first run fails. The runs after it, which shrink it, are not counted.
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
-    UNKNOWN if the user interrupted the search or the machine did not behave the same twice. Other
+    UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
+    user interrupts the shrinking, the result is VIOLATED with the shortest run so far. Other
     exceptions of the machine are passed on.
     """
     _check("The number of examples", examples)
@@ -138,10 +140,14 @@ def sample(
         if ended is not None:
             ended(run)
 
-    def close() -> None:
+    shortest: list[Violated] = []
+
+    def close(violated: Violated) -> None:
         if covered.open and failed is not None:
             failed()
         covered.open = False  # the following runs shrink this one
+        if not shortest or len(violated.steps) <= len(shortest[0].steps):
+            shortest[:] = [violated]
 
     target = Target(cluster, make_machine, chosen, use_jobs, add, close)
 
@@ -154,17 +160,25 @@ def sample(
     def outcome(verdict: Verdict, **rest: Any) -> Outcome:
         return Outcome(verdict, covered.coverage(), seconds=time.monotonic() - begin, **rest)
 
-    try:
-        run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
-    except Violated as violated:
+    def broken(violated: Violated, reason: str = "") -> Outcome:
         return outcome(
             Verdict.VIOLATED,
             events=violated.events,
             finding=violated.finding,
             cluster=violated.cluster,
+            reason=reason,
         )
-    except Flaky:
-        return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
-    except KeyboardInterrupt:
-        return outcome(Verdict.UNKNOWN, reason="interrupted")
+
+    with interruption.stoppable() as stopped:
+        interruption.check()
+        try:
+            run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
+        except Violated as violated:
+            return broken(violated)
+        except Flaky:
+            return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
+    if stopped:
+        if shortest:
+            return broken(shortest[0], INTERRUPTED)
+        return outcome(Verdict.UNKNOWN, reason=INTERRUPTED)
     return outcome(Verdict.SAMPLED)

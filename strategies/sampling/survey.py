@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.finding import Finding
@@ -111,6 +112,7 @@ def sampled(
 
     asked = INVARIANTS.values()
     sample(cluster, make, asked, seed=seed, examples=episodes, steps=steps, shrink=False)
+    interruption.check()  # else a part of the survey would count as all of it
     return survey
 
 

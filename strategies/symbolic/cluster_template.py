@@ -8,9 +8,12 @@ import dataclasses
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from kvproof.model.arithmetic.counts import blocks_for_tokens
 from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config.engine import Role
+from kvproof.model.config.group import Kind
 
 LETTERS = string.ascii_lowercase
 OTHER_LETTERS = string.ascii_uppercase
@@ -159,13 +162,13 @@ def _blocks(template: ClusterTemplate, tokens: int) -> int:
 def _group(template: ClusterTemplate, kind: str, block: int) -> Group:
     if kind == STATE:
         return Group("mamba", block, mode="none")
-    return Group(kind, block, window=template.window if kind == "window" else 0)
+    return Group(cast(Kind, kind), block, window=template.window if kind == "window" else 0)
 
 
 def _cluster(
     template: ClusterTemplate, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
 ) -> Cluster:
-    def engine(letter: str, role: str, ratio: int, blocks: int) -> Engine:
+    def engine(letter: str, role: Role, ratio: int, blocks: int) -> Engine:
         groups = tuple(_group(template, kind, template.kernel * ratio) for kind in template.kinds)
         chunk, caching = template.chunk, template.caching
         return Engine(letter, groups, blocks, role, chunk, ratio, prefix_caching=caching)

@@ -13,6 +13,7 @@ import z3
 
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
+from kvproof.strategies.symbolic.query import checked
 from kvproof.strategies.symbolic.solve import SMALL, Answer
 
 ALONE_UNITS = 10_000_000
@@ -78,7 +79,7 @@ class _Question:
         if left_ms <= 0:
             return "unknown"
         solver.set("timeout", left_ms)
-        return str(solver.check(*extra))
+        return checked(solver, *extra)
 
     def _numbers(self, solver: z3.Solver) -> dict[str, int]:
         model = solver.model()

@@ -7,6 +7,7 @@ import z3
 
 from kvproof.model.arithmetic.algebra import all_of, both, not_
 from kvproof.model.arithmetic.system import System
+from kvproof.strategies.symbolic.query import checked
 
 CHECK_S = 10.0
 """The time limit of one question to a plain solver."""
@@ -86,4 +87,4 @@ class Posed:
         solver = z3.Solver(ctx=self.context)
         solver.set("random_seed", 0)
         solver.set("timeout", int(CHECK_S * 1000))
-        return str(solver.check(truth))
+        return checked(solver, truth)

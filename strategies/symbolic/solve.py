@@ -15,6 +15,7 @@ import z3
 
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Obligation
+from kvproof.strategies.symbolic.query import checked
 
 TIMEOUT_S = 60.0
 """The default time limit of one query, in seconds of wall time. Each query takes less than one
@@ -77,7 +78,7 @@ class Question:
             if left_ms <= 0:
                 break
             solver.set("timeout", left_ms)
-            result = str(solver.check(*extra))
+            result = checked(solver, *extra)
             if result != "unknown":
                 return result
         return "unknown"

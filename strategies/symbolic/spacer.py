@@ -21,6 +21,7 @@ from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.posed import Posed
+from kvproof.strategies.symbolic.query import asked
 from kvproof.strategies.symbolic.readable import read, reduced
 from kvproof.strategies.symbolic.walks import visited
 from kvproof.strategies.verdict import Verdict
@@ -77,7 +78,7 @@ def discover(
 def _asked(engine: z3.Fixedpoint, posed: Posed) -> tuple[str, str]:
     """Spacer's answer, and the reason if it is unknown."""
     try:
-        result = str(engine.query(_pose(engine, posed)))
+        result = asked(engine, _pose(engine, posed))
     except z3.Z3Exception as error:
         why = error.value.decode() if isinstance(error.value, bytes) else str(error)
         if "Uninterpreted" in why:

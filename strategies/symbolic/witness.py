@@ -7,11 +7,12 @@ prefers a run whose states break that claim too.
 """
 
 import contextlib
-import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
@@ -193,7 +194,7 @@ def _run(
     """A run that breaks one of the invariants and, before that, the claim."""
     left = tuple(breaks)
     while left:
-        found = _search(dataclasses.replace(cluster, name=""), left, rules)
+        found = _search(replace(cluster, name="scope"), left, rules)
         if found.finding is None:
             return None
         if about is None or breaks_claim(cluster, found.events, about, rules):

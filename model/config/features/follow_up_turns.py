@@ -2,7 +2,7 @@
 
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
-from kvproof.model.config.job import REVERSE, Job
+from kvproof.model.config.job import Job
 
 
 def _turns_follow(cluster: Cluster) -> Refusal | None:
@@ -13,20 +13,14 @@ def _turns_follow(cluster: Cluster) -> Refusal | None:
 
 
 def _turn(job: Job, before: tuple[Job, ...]) -> Refusal | None:
-    if job.name.endswith(REVERSE):
-        return Refusal(
-            f"The name of job {job.name} ends with '{REVERSE}', in a cluster with follow-up turns",
-            "another name",
-        )
     if not job.follows:
         return None
-    first = next((j for j in before if j.name == job.follows), None)
-    if first is None or any(j.follows == job.follows for j in before):
+    if any(j.follows == job.follows for j in before):
         return Refusal(
-            f"Job {job.name} follows {job.follows}, but no earlier job has this name, or "
-            "another job follows it already",
+            f"Job {job.name} follows {job.follows}, but another job follows it already",
             "the name of an earlier job that no other job follows",
         )
+    first = next(j for j in before if j.name == job.follows)
     if any(a != b for a, b in zip(job.prompt, first.conversation, strict=False)):
         return Refusal(
             f"Job {job.name} follows {first.name}, but its prompt differs from that prompt and "

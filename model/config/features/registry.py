@@ -10,7 +10,7 @@ import kvproof.model.config.features as room
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import SECTIONS, Exclusion, Feature, Refusal
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import NotValid
 
 
 def found() -> Iterator[Feature[Any]]:
@@ -44,10 +44,10 @@ def exclusions() -> tuple[tuple[frozenset[str], Exclusion[Any]], ...]:
 
 
 def refuse(part: Engine | Cluster) -> None:
-    """Raise UsageError where the table refuses an engine or a cluster. Each engine is checked when
+    """Raise NotValid where the table refuses an engine or a cluster. Each engine is checked when
     it is created."""
     for refusal in _refusals(part):
-        raise UsageError(str(refusal))
+        raise NotValid(str(refusal))
 
 
 def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
@@ -96,7 +96,7 @@ def _asked_by_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
 
 
 def _called(part: Engine | Cluster) -> str:
-    return f"{type(part).__name__} {part.name}"
+    return f"{'Cluster' if isinstance(part, Cluster) else 'Engine'} {part.name}"
 
 
 def _listed(conjunction: str, words: list[str]) -> str:

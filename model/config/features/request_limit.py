@@ -1,6 +1,6 @@
 """A limit on the number of requests that run at the same time."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import REQUESTS_MAX, Engine
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -10,6 +10,6 @@ FEATURE = Feature(
     words="a limit on running requests",
     options="`max_requests`",
     of=Engine,
-    used=lambda engine: engine.max_requests < Engine.max_requests,
+    used=lambda engine: engine.max_requests < REQUESTS_MAX,
     draw=lambda settings: settings.on_engines(max_requests=settings.choose((1, 2))),
 )

@@ -91,14 +91,14 @@ def look_up(
     """
     if not cfg.prefix_caching and hit:
         raise NotAllowed("there is a hit although prefix caching is off")
+    if hit % cfg.hit_unit or hit > _longest(cfg, tokens, rules):
+        raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
     brought = external > 0 and rules.connector_brings_states(cfg)
     whole = hit == 0 or rules.hit_holds(
         groups.resident(cfg, engine, index, tokens, hit, rules) for index in range(len(cfg.groups))
     )
     if not whole and not (brought and hit <= longest_full(cfg, engine, tokens, rules)):
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
-    if hit % cfg.hit_unit or hit > _longest(cfg, tokens, rules):
-        raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
     if cfg.partial_block_hits and hit and not capacity.has_room_for_hit(cfg, hit, len(tokens)):
         raise NotAllowed(f"a hit of {hit} tokens has no room, copies included")
     own = tuple(

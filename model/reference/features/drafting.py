@@ -12,16 +12,14 @@ Sources: `Scheduler.update_from_output` and `update_draft_token_ids` of vLLM V1;
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import NONE_ACCEPTED, Accepted
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import DRAFT, NULL, SAMPLED, VOID, Engine, Request
-
-Accepted = tuple[tuple[str, int], ...]
-"""The number of accepted drafts of each request that has some, in the order of the step."""
 
 
 def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
@@ -37,14 +35,17 @@ def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
 def verdicts(engine: Engine) -> Iterator[Accepted]:
     """All possible acceptances of the oldest step in flight; the first accepts nothing."""
     open_to = [(name, drafts) for name, drafts in _verified(engine) if drafts]
+    if not open_to:
+        yield NONE_ACCEPTED
+        return
     for accepted in itertools.product(*(range(drafts + 1) for _, drafts in open_to)):
-        yield tuple((n, a) for (n, _), a in zip(open_to, accepted, strict=True) if a)
+        yield Accepted((n, a) for (n, _), a in zip(open_to, accepted, strict=True) if a)
 
 
-def check(engine: Engine, accepted: Accepted) -> None:
+def check(engine: Engine, accepted: Mapping[str, int]) -> None:
     """Raises NotAllowed where the oldest step in flight verifies fewer drafts than are accepted."""
     verified = dict(_verified(engine))
-    for name, count in accepted:
+    for name, count in accepted.items():
         if not 0 < count <= verified.get(name, 0):
             raise NotAllowed(f"{count} drafts of {name} are accepted of {verified.get(name, 0)}")
 

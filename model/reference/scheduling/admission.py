@@ -5,6 +5,8 @@ Each choice has its guard: it raises NotAllowed where the reference would not ma
 Sources: `Scheduler.schedule` and `_update_waiting_for_remote_kv` of vLLM V1.
 """
 
+from msgspec.structs import replace
+
 from kvproof.model import block_lists
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
@@ -49,11 +51,11 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
         )
     )
     work.engine = work.engine.with_request(request)
-    recorded = choice._replace(hit=(), taken=())
+    recorded = replace(choice, hit=(), taken=())
     if choice.external and not work.cfg.store:
         grown = work.rules.begin_load(work, request, hit, choice.taken)
         if grown is not None:
-            recorded = recorded._replace(hit=grown.hit, taken=grown.from_queue)
+            recorded = replace(recorded, hit=grown.hit, taken=grown.from_queue)
     else:
         work.pending, work.to_bring = (request.id, hit), choice.taken
     work.chose.append(recorded)
@@ -129,4 +131,4 @@ def finish_load(work: SchedulerStep, choice: FinishLoad) -> None:
         work.die(work.engine.dead)
         return
     dropped = block_lists.freed(tables, request.tables)
-    work.chose.append(choice._replace(freed=dropped))
+    work.chose.append(replace(choice, freed=dropped))

@@ -3,6 +3,8 @@
 Sources: `Scheduler.schedule` and `KVCacheManager.allocate_slots` of vLLM V1.
 """
 
+from msgspec.structs import replace
+
 from kvproof.model import block_lists
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Compute, bare_choice
@@ -51,7 +53,7 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
     work.pending = None
     if work.engine.dead:
         if doomed:  # the engine died in a load, and the scheduler continued
-            _record(work, choice._replace(taken=grown.taken, freed=freed), grown, admitted)
+            _record(work, replace(choice, taken=grown.taken, freed=freed), grown, admitted)
         return
     if hit and request.external:
         work.brought.append(request.id)
@@ -68,7 +70,7 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
     work.engine = work.engine.with_request(request)._replace(running=running)
     work.budget -= choice.tokens
     work.scheduled.append((request.id, choice.tokens))
-    _record(work, choice._replace(taken=grown.taken, freed=freed), grown, admitted)
+    _record(work, replace(choice, taken=grown.taken, freed=freed), grown, admitted)
 
 
 def _record(work: SchedulerStep, computed: Compute, grown: Grown, admitted: bool) -> None:
@@ -77,5 +79,5 @@ def _record(work: SchedulerStep, computed: Compute, grown: Grown, admitted: bool
     for place in reversed(range(len(work.chose) if admitted else 0)):
         choice = work.chose[place]
         if isinstance(choice, Admit) and choice.request == computed.request:
-            work.chose[place] = choice._replace(hit=grown.hit, taken=grown.brought)
+            work.chose[place] = replace(choice, hit=grown.hit, taken=grown.brought)
             break

@@ -3,8 +3,11 @@
 Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with_output`.
 """
 
+from collections.abc import Mapping
+
 from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import NONE_ACCEPTED
 from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.features import drafting, in_flight
 from kvproof.model.reference.rules import Rules
@@ -20,7 +23,7 @@ def complete(
     name: str,
     rules: Rules,
     *,
-    accepted: drafting.Accepted = (),
+    accepted: Mapping[str, int] = NONE_ACCEPTED,
 ) -> State:
     """Process the output of the oldest step in flight. Each sampled token replaces its placeholder;
     full blocks of known tokens are cached; a request may end. The output of an ended request is
@@ -34,7 +37,7 @@ def complete(
     state = state.with_engine(engine)
     for flight in step:
         if flight.fate != VOID:
-            state = _taken(cluster, state, flight, name, dict(accepted), rules)
+            state = _taken(cluster, state, flight, name, accepted, rules)
     return state
 
 
@@ -70,7 +73,7 @@ def _taken(
     state: State,
     flight: Flight,
     name: str,
-    accepted: dict[str, int],
+    accepted: Mapping[str, int],
     rules: Rules,
 ) -> State:
     cfg, drafts = cluster.engine(name), accepted.get(flight.request, 0)

@@ -4,6 +4,8 @@ longer needs.
 Source: `Scheduler._preempt_request` of vLLM V1.
 """
 
+from msgspec.structs import replace
+
 from kvproof.model import block_lists
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Preempt, Release
@@ -47,7 +49,7 @@ def preempt(work: SchedulerStep, choice: Preempt) -> None:
     victim = victim._replace(status=PREEMPTED, preemptions=1)
     running = tuple(r for r in engine.running if r != victim.id)
     work.engine = engine.with_request(victim)._replace(running=running)
-    work.chose.append(choice._replace(freed=freed))
+    work.chose.append(replace(choice, freed=freed))
 
 
 def release(work: SchedulerStep, choice: Release) -> None:
@@ -57,7 +59,7 @@ def release(work: SchedulerStep, choice: Release) -> None:
         raise NotAllowed(f"{request.id} is {request.status} and cannot free blocks")
     work.engine, kept = work.without_skipped(request)
     freed = block_lists.freed(request.tables, kept.tables)
-    work.chose.append(choice._replace(freed=freed))
+    work.chose.append(replace(choice, freed=freed))
 
 
 def _unschedule(work: SchedulerStep, victim: Request) -> None:

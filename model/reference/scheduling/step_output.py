@@ -3,8 +3,11 @@
 Source: `Scheduler.update_from_output` of vLLM V1.
 """
 
+from collections.abc import Mapping
+
 from kvproof.model import config
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import NONE_ACCEPTED
 from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.features import drafting, store
 from kvproof.model.reference.rules import Rules
@@ -19,7 +22,7 @@ def complete(
     name: str,
     rules: Rules,
     *,
-    accepted: drafting.Accepted = (),
+    accepted: Mapping[str, int] = NONE_ACCEPTED,
 ) -> State:
     """Process a step's output: each request that has computed all known tokens gets its accepted
     drafts and one sampled token, and may end."""
@@ -29,7 +32,6 @@ def complete(
         raise NotAllowed(f"engine {name} has no step in flight")
     scheduled = engine.step
     drafting.check(engine, accepted)
-    right = dict(accepted)
     state = state.with_engine(engine._replace(step=None))
     for request_id, _ in scheduled:
         engine = state.engine(name)
@@ -38,7 +40,7 @@ def complete(
         engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
         state = state.with_engine(engine)
         samples = request.computed >= len(request.tokens)
-        drafts = right.get(request_id, 0)
+        drafts = accepted.get(request_id, 0)
         if cfg.drafts:
             engine, request = drafting.settled(cfg, engine, request, drafts, rules)
             state = state.with_engine(engine)

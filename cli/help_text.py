@@ -1,0 +1,161 @@
+"""The text of `--help`: the options in groups, the default of each, and examples at the end."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+
+from kvproof.reports.screen import columns, folded
+
+PROGRAM = "kvproof"
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "what is checked": (
+        *("config", "fault", "invariant", "obligation", "discover", "size"),
+        *("machine", "release", "releases", "without_live", "fail_on"),
+    ),
+    "how much, and for how long": (
+        *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
+        *("symmetry", "cross", "lines"),
+    ),
+    "files": (
+        *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
+        *("witness", "picture", "cache"),
+    ),
+    "output": ("help", "version", "show", "json", "print_completion"),
+}
+"""The options by group; those that have no group come after all groups."""
+
+START = (
+    ("kvproof explore", "every state of two requests on P and D, without vLLM"),
+    ("kvproof explore --fault front_trim", "a historical mistake, and the shortest run to it"),
+    ("kvproof doctor", "what of the installed vLLM can be driven"),
+    ("kvproof sample --machine live", "random episodes on real vLLM, each step checked"),
+    ("kvproof COMMAND --help", "the options of a command, and examples"),
+)
+"""Where to start: commands, and what each shows."""
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "search for violations": ("explore", "sample", "prove", "gate"),
+    "look at a trace": ("report", "replay"),
+    "look at real vLLM": ("doctor", "coverage", "releases"),
+    "list what there is": ("configs", "invariants", "faults"),
+    "compare": ("matrix", "remedies"),
+}
+"""The commands by group; those that have no group come after all groups."""
+
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "explore": (
+        "kvproof explore --fault truncation_without_guard",
+        "kvproof explore --config full --graph full.svg",
+    ),
+    "sample": (
+        "kvproof sample --config pd --examples 1000 --seed 1",
+        "kvproof sample --machine live --config random:7",
+    ),
+    "prove": (
+        "kvproof prove --obligation trim_equal_counts",
+        "kvproof prove --fault front_trim --witness",
+    ),
+    "replay": (
+        "kvproof replay findings/copied_before_filled/trace.jsonl",
+        "kvproof replay findings/copied_before_filled/trace.jsonl --machine live",
+    ),
+    "invariants": ("kvproof invariants", "kvproof invariants --json"),
+    "faults": ("kvproof faults", "kvproof faults --json"),
+    "configs": ("kvproof configs", "kvproof configs --json"),
+    "matrix": (
+        "kvproof matrix --fault front_trim --fault double_free",
+        "kvproof matrix --config pd --examples 50",
+    ),
+    "report": (
+        "kvproof report findings/copied_before_filled/trace.jsonl",
+        "kvproof report findings/copied_before_filled/trace.jsonl --json",
+    ),
+    "releases": (
+        "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
+        "kvproof releases --trace findings/copied_before_filled/trace.jsonl",
+    ),
+    "remedies": ("kvproof remedies", "kvproof remedies --json"),
+    "coverage": (
+        "kvproof coverage --config pd --examples 5",
+        "kvproof coverage --config full --lines",
+    ),
+    "gate": (
+        "kvproof gate --config pd --junit kvproof.xml",
+        "kvproof gate --without-live --fail-on hang",
+    ),
+    "doctor": ("kvproof doctor", "kvproof doctor --json"),
+}
+"""Examples of each command. They run in a copy of kvproof, some only where vLLM is installed."""
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Lines that fit the terminal and break between words, and the default of each option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=columns())
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        """The help of an option, with its default if that is not empty or in the text already."""
+        text = action.help or ""
+        default = action.default
+        none = default is None or default is False or default in ([], argparse.SUPPRESS)
+        if "default" in text or none or not action.option_strings:
+            return text
+        shown = " ".join(map(str, default)) if isinstance(default, list) else str(default)
+        return f"{text} (default: {shown})".replace("%", "%%")
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return "N" if isinstance(action.default, int | float) else action.dest.upper()
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return folded(" ".join(text.split()), width, hang=0)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in folded(text, width - len(indent), hang=0))
+
+
+def help_text(parser: argparse.ArgumentParser) -> str:
+    """The whole text of `--help`."""
+    text = _Formatter(parser.prog)
+    text.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)
+    text.add_text(parser.description)
+    for title, actions in _grouped(parser) if parser.prog != PROGRAM else _commands(parser):
+        text.start_section(title)
+        text.add_arguments(actions)
+        text.end_section()
+    text.add_text(parser.epilog)
+    return f"{text.format_help()}\n{_ending(parser.prog)}\n"
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
+    """The titles of the groups of the program, and the commands or options of each."""
+    actions = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    commands = {each.dest: each for action in actions for each in action._get_subactions()}
+    for title, names in COMMANDS.items():
+        yield title, [commands.pop(name) for name in names if name in commands]
+    yield "more commands", list(commands.values())
+    yield from _options(parser)
+
+
+def _grouped(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
+    """The titles of the groups of a command, and the arguments of each."""
+    yield "arguments", [action for action in parser._actions if not action.option_strings]
+    yield from _options(parser)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
+    options = [action for action in parser._actions if action.option_strings]
+    for title, names in GROUPS.items():
+        chosen = [action for action in options if action.dest in names]
+        yield title, sorted(chosen, key=lambda action: names.index(action.dest))
+    known = {name for names in GROUPS.values() for name in names}
+    yield "options", [action for action in options if action.dest not in known]
+
+
+def _ending(prog: str) -> str:
+    """The examples of a command; for the program, where to start."""
+    if prog == PROGRAM:
+        lines = [line for command, what in START for line in (f"  {command}", f"      {what}")]
+        return "\n".join(["where to start:", *lines])
+    examples = EXAMPLES.get(prog.removeprefix(f"{PROGRAM} "), ())
+    return "\n".join(["examples:", *(f"  {example}" for example in examples)])

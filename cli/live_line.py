@@ -1,0 +1,37 @@
+"""One live line on standard error: what the program is doing. Elsewhere than on a terminal, nothing
+is shown."""
+
+import os
+import sys
+
+CLEAR = "\r\x1b[K"
+
+_shown = False
+
+
+def show(text: str) -> None:
+    """Show this instead of the line before. Where the terminal is too narrow, the end is left
+    out."""
+    global _shown
+    if wanted():
+        try:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        except OSError:
+            width = 80
+        sys.stderr.write(f"{CLEAR}{text[: width - 1]}")
+        sys.stderr.flush()
+        _shown = True
+
+
+def clear() -> None:
+    """Remove the line. Called before anything else is written to a terminal."""
+    global _shown
+    if _shown:
+        _shown = False
+        sys.stderr.write(CLEAR)
+        sys.stderr.flush()
+
+
+def wanted() -> bool:
+    """Whether standard error is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()

@@ -1,0 +1,93 @@
+"""Makes folders, and checks before long work that a folder can be made and written to."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
+from kvproof.model.files.writing import unused, write_new
+
+
+def check_folder(folder: Path) -> Path:
+    """The folder, which is there or can be made; nothing of it is left. Raises UsageError where it
+    cannot be made or written to."""
+    made: list[Path] = []
+    with _errors(folder):
+        try:
+            for part in (*reversed(folder.parents), folder):
+                if not part.exists():
+                    part.mkdir()
+                    made.append(part)
+            tempfile.TemporaryFile(dir=folder).close()
+        finally:
+            for part in reversed(made):
+                with suppress(OSError):  # another process uses it already
+                    part.rmdir()
+    return folder
+
+
+def made_folder(folder: Path) -> Path:
+    """The folder, made where it is missing. Raises UsageError where it cannot be made."""
+    with _errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def check_empty(folder: Path) -> Path:
+    """The folder, for files that are to be written later: it is empty, or it can be made. Raises
+    UsageError where it is not empty or cannot be written to."""
+    check_folder(folder)
+    with _errors(folder):
+        if folder.exists() and any(folder.iterdir()):
+            raise UsageError(
+                f"The folder {shown(folder)} is not empty, and nothing in it is overwritten. "
+                "Use the name of a new folder."
+            )
+    return folder
+
+
+def write_folder(folder: Path, files: Mapping[str, str]) -> None:
+    """Write text files to an empty folder. A new folder appears with all its files, or not at all.
+    Raises UsageError as `check_empty`, and where a file cannot be written."""
+    check_empty(folder)
+    if folder.exists():
+        _write(folder, files)
+        return
+    made_folder(folder.parent)
+    with part_of(folder) as part:
+        _write(part, files)
+        with _errors(folder):
+            part.replace(folder)
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        write_new(folder / name, text)
+
+
+@contextmanager
+def part_of(folder: Path) -> Iterator[Path]:
+    """A new folder beside the final one, which is to get its name when it is complete. It is
+    removed if it still has its own name at the end."""
+    with _errors(folder):
+        part = unused(folder.parent)
+        part.mkdir()
+    try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def _errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"The folder {shown(folder)} cannot be made or written to ({why}). "
+            "Use a folder that you may write to."
+        ) from error

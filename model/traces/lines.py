@@ -1,0 +1,78 @@
+"""The lines of a trace file as declared types.
+
+The first line is a `Header`. Then each event has an `EventLine`. A `FindingLine` may follow. The
+last line is an `EndLine`.
+"""
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from kvproof.model.because import About
+from kvproof.model.events import Count, Event
+
+SCHEMA: Final = 3
+KIND: Final = "kvproof-trace"
+
+
+class Line(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line, or a part of one. An unknown field is an error."""
+
+
+class Versions(Line, frozen=True):
+    """The releases that a trace was recorded with. `vllm` is null for the model."""
+
+    kvproof: str
+    vllm: str | None = None
+
+
+class Header(Line, frozen=True):
+    """The first line: what the events happened to. `config` is a cluster, as in cluster files."""
+
+    schema: Literal[3]
+    kind: Literal["kvproof-trace"]
+    config: dict[str, Any]
+    faults: tuple[str, ...]
+    machine: Literal["model", "live"]
+    versions: Versions
+    seed: int
+
+
+class EventLine(Line, frozen=True):
+    """One event. `step` counts from 1. `changed` has the new values of the state by JSON Pointer,
+    and `removed` the pointers that no longer exist (see `state_diff`). Both are left out where the
+    states could not be recorded."""
+
+    step: Count
+    event: Event
+    changed: dict[str, Any] | UnsetType = UNSET
+    removed: tuple[str, ...] | UnsetType = UNSET
+
+
+class Found(Line, frozen=True):
+    """A check that does not hold after the last event. Older traces do not have `about`."""
+
+    invariant: str
+    reasons: Annotated[tuple[str, ...], Meta(min_length=1)]
+    about: About = About()
+
+
+class FindingLine(Line, frozen=True):
+    """The finding of a trace."""
+
+    finding: Found
+
+
+class End(Line, frozen=True):
+    """The number of events, so that a file that was cut off is recognised."""
+
+    steps: Count
+
+
+class EndLine(Line, frozen=True):
+    """The last line."""
+
+    end: End
+
+
+AnyLine: TypeAlias = Header | EventLine | FindingLine | EndLine

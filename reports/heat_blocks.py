@@ -1,0 +1,40 @@
+"""The heat map for a narrow terminal: a block for each row, in place of a column for each
+release."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.heat_map import Release, Row, fault_rows, invariant_rows, story_rows, undriven
+from kvproof.reports.heat_table import LEGEND, MARKS
+
+
+def lines(releases: Sequence[Release]) -> Iterator[str]:
+    """The same rows as in the table: each with its history, and the marks of its releases."""
+    versions = [release.version for release in releases]
+    yield LEGEND.replace("`", "")
+    for title, rows in (
+        ("Seed stories", story_rows(releases)),
+        ("Invariants", invariant_rows(releases)),
+        ("Faults", fault_rows(releases, FAULTS)),
+    ):
+        yield ""
+        yield title
+        for row in rows:
+            yield f"  {row.name}: {row.history(versions)}"
+            yield f"      {marks(row, versions)}"
+    yield ""
+    yield "Not driven"
+    yield from (f"  {line}" for line in undriven(releases) or ["nothing"])
+
+
+def marks(row: Row, versions: Sequence[str]) -> str:
+    """The marks of a row: neighbours with the same mark are named together."""
+    cells = zip(versions, (MARKS[cell.verdict] for cell in row.cells), strict=True)
+    runs = [(mark, [v for v, _ in run]) for mark, run in groupby(cells, key=lambda cell: cell[1])]
+    return ", ".join(f"{mark} {_span(run)}" for mark, run in runs)
+
+
+def _span(run: Sequence[str]) -> str:
+    """Consecutive releases, in words."""
+    return run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}"

@@ -1,0 +1,45 @@
+"""The JSON Schemas of the files that kvproof reads and writes, derived from the declared types.
+
+`python -m kvproof.reports.schemas` rewrites docs/schemas/ in the current folder.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from kvproof.model.files.writing import replace
+from kvproof.model.traces.lines import AnyLine
+
+FOLDER = Path("docs/schemas")
+
+TYPES: dict[str, tuple[Any, ...]] = {
+    "trace.json": get_args(AnyLine),
+}
+"""The types in each file. Where there are several, each line of the described file is one of
+them."""
+
+
+def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:
+    """The JSON Schema of a value of one of these types."""
+    found, parts = msgspec.json.schema_components(kinds)
+    for part in parts.values():
+        if "description" in part:
+            part["description"] = " ".join(part["description"].split())
+    either = found[0] if len(found) == 1 else {"anyOf": list(found)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **either,
+        "$defs": dict(sorted(parts.items())),
+    }
+
+
+def text(name: str) -> str:
+    """The content of a schema file."""
+    return json.dumps(schema(TYPES[name]), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    for file in TYPES:
+        replace(FOLDER / file, text(file).encode())

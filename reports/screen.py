@@ -1,0 +1,149 @@
+"""What a terminal shows: its width, text that is taken literally, and lines that break between
+words.
+
+This is the only place that makes a console of rich. Markup, emoji codes and highlighting are off,
+because a name of the user is never markup.
+"""
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from kvproof.model.files.reading import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+WIDTH = 80
+"""The columns where there is no terminal; every output is made for this width."""
+
+WIDTH_MIN, WIDTH_MAX = 20, 1000
+"""The narrowest and the widest terminal whose width is used, in columns."""
+
+HANG = 4
+"""The column in which the further lines of a text begin, counted from 0."""
+
+
+def columns(file: TextIO | None = None) -> int:
+    """The width of an output (by default standard output) in columns: that of the environment
+    variable COLUMNS, else that of its terminal, else 80."""
+    width = _wanted() or _of_terminal(sys.stdout if file is None else file) or WIDTH
+    return min(max(width, WIDTH_MIN), WIDTH_MAX)
+
+
+def folds(file: TextIO | None = None) -> bool:
+    """Whether `say` breaks lines: on a terminal, and where COLUMNS is set. Elsewhere a program may
+    read the lines, and they stay whole."""
+    file = sys.stdout if file is None else file
+    return _wanted() > 0 or file.isatty()
+
+
+def _wanted() -> int:
+    """The number in COLUMNS; 0 if it is unset or no number of columns."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else 0
+
+
+def _of_terminal(file: TextIO) -> int:
+    """The columns of the terminal that a file is; 0 if it is none, or if its size is unknown."""
+    try:
+        return os.get_terminal_size(file.fileno()).columns if file.isatty() else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def cells(text: str) -> int:
+    """The columns that a text takes; an East Asian character may take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def folded(text: str, width: int, hang: int = HANG) -> list[str]:
+    """The lines of a text, each at most `width` columns; the further ones begin in column `hang`.
+    Lines break between words alone: a longer word, such as a path, stays whole."""
+    words = text.split(" ")
+    # The spaces before the first word stay.
+    first = next((i for i, word in enumerate(words) if word), len(words) - 1)
+    margin = " " * min(hang, width // 2)
+    lines, line, space = [], " " * first + words[first], ""
+    for word in words[first + 1 :]:
+        space += " "
+        if not word:
+            continue
+        if cells(line) + len(space) + cells(word) <= width:
+            line += space + word
+        else:
+            lines.append(line)
+            line = margin + word
+        space = ""
+    return [*lines, line]
+
+
+def one_line(text: str, width: int) -> str:
+    """The text in at most `width` columns, cut at the end if it is longer."""
+    text = printable(text)
+    if cells(text) <= width:
+        return text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, max(width - 1, 0)) + "…"
+
+
+class Line(NamedTuple):
+    """One text of a print: its style, the column in which its further lines begin (0 if it is not
+    folded), and the parts of it, from and to a character, that are bold."""
+
+    text: str = ""
+    style: str = ""
+    hang: int = HANG
+    bold: tuple[tuple[int, int], ...] = ()
+
+    def folded(self, width: int) -> "list[Line]":
+        """The lines that are printed, taken literally."""
+        text = printable(self.text)
+        if not self.hang:
+            return [self._replace(text=text)]
+        return [Line(part, self.style) for part in folded(text, width, self.hang)]
+
+    @property
+    def styled(self) -> "Text":
+        """The line for a console."""
+        from rich.text import Text
+
+        text = Text(self.text, style=self.style)
+        for begin, end in self.bold:
+            text.stylize("bold", begin, end)
+        return text
+
+
+def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
+    """Print one text, taken literally: in one line, or folded where `folds`; with a `hang` of 0 it
+    is never folded, because it is to be copied."""
+    file = sys.stdout if file is None else file
+    text = printable(text)
+    for line in folded(text, columns(file), hang) if hang and folds(file) else [text]:
+        print(line, file=file)
+
+
+def console(file: TextIO | None = None) -> "Console":
+    """A console of rich on this output (by default standard output), with its width. There are no
+    colours where there is no terminal."""
+    from rich.console import Console
+
+    file = sys.stdout if file is None else file
+    terminal = file.isatty()
+    return Console(
+        file=file,
+        width=columns(file),
+        force_terminal=terminal,
+        color_system="auto" if terminal else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=True,
+    )
