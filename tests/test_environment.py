@@ -96,7 +96,7 @@ def refused(ran: Ran, code: int = 2) -> str:
 
 def users(*options: str) -> tuple[str, ...]:
     """The command that runs another with these options of setpriv; skips where root may not."""
-    command = ("setpriv", "--inh-caps=-all", *options)
+    command = ("setpriv", *options)
     if subprocess.run([*command, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this root may not give up its rights (setpriv)")
     return command
@@ -105,7 +105,7 @@ def users(*options: str) -> tuple[str, ...]:
 @pytest.fixture
 def bound() -> tuple[str, ...]:
     """The command that runs another as a user whom permissions bind."""
-    return users("--bounding-set=-all") if os.getuid() == 0 else ()
+    return users("--inh-caps=-all", "--bounding-set=-all") if os.getuid() == 0 else ()
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 Maker = Callable[[Path], None]
 """Makes something at a path that is no plain file."""
 
-MAIN = "main"
+MAIN = "kvproof"
 """The program `kvproof`."""
 
 HOLDS, VIOLATED, REFUSED, UNKNOWN, NOT_PRINTED = 0, 1, 2, 3, 4
 """The exit codes."""
 
-LIVE_SUMMARY = "live_summary"
+LIVE_SUMMARY = "kvproof.cli.live_summary"
 """The program `python -m kvproof.cli.live_summary`."""
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import pkgutil
 import resource
+import runpy
 import select
 import shutil
 import signal
@@ -13,14 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from tests.fuzz import folders, users
-from tests.fuzz.case import LIVE_SUMMARY, Case
+from tests.fuzz.case import Case
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,18 +186,8 @@ def environment(root: Path, case: Case) -> dict[str, str]:
     }
 
 
-def entry(program: str) -> Any:
-    """The function that a program calls."""
-    if program == LIVE_SUMMARY:
-        return importlib.import_module("kvproof.cli.live_summary").main
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        script = tomllib.load(file)["project"]["scripts"]["kvproof"]
-    module, _, name = script.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def _called(root: Path, case: Case) -> int:
-    """Call the program as its script does, and end as the interpreter would."""
+    """Run the program as `python -m` does, and end as the interpreter would."""
     if case.vllm is None:
         sys.modules["vllm"] = None  # type: ignore[assignment]
     else:
@@ -205,9 +195,9 @@ def _called(root: Path, case: Case) -> int:
     importlib.invalidate_caches()
     sys.executable = "/bin/false"  # no case starts pip, or a survey of a real vLLM
     sys.argv = ["kvproof", *case.argv]
-    function = entry(case.program)
+    sys.modules.pop(case.program, None)  # else runpy warns
     try:
-        result = function()
+        result = runpy.run_module(case.program, run_name="__main__") and 0
     except SystemExit as exit_:
         result = exit_.code
     except BaseException:

@@ -13,7 +13,7 @@ from tests.fuzz.mutations import ODD_TEXTS
 from tests.fuzz.run_case import run
 
 OPTION = re.compile(r"^  (--[a-z-]+)(?:[ =]([A-Z{|][^\s]*))?", re.MULTILINE)
-COMMAND = re.compile(r"^    ([a-z]+)\s", re.MULTILINE)
+COMMAND = re.compile(r"^ {2,4}([a-z]+)  ", re.MULTILINE)
 
 NUMBERS = (
     "0",
