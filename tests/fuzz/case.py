@@ -54,7 +54,7 @@ class Case:
     def as_json(self) -> bool:
         """Whether standard output must be one JSON object."""
         asks = {"--help", "-h", "--version"} & set(self.argv)
-        return "--json" in self.argv and not asks and self.program == MAIN
+        return "--json" in self.argv and not asks and self.program != LIVE_SUMMARY
 
     def more(self, **fields: Any) -> "Case":
         """The case with other fields."""

@@ -45,7 +45,7 @@ FAULTS = (
     "double_free",
     "abort_frees_under_load",
     "drafts_are_cached",
-    "deeper_state_gives_up_hit",
+    "chunk_rounds_up",
 )
 """Faults of which a trace is made."""
 
