@@ -1,43 +1,43 @@
-"""The end of a search: write the trace, print the result, return the exit code."""
+"""The end of a search: its verdict, its trace, and what is known about vLLM."""
 
 import argparse
 import dataclasses
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
+from kvproof.cli.finish import File, finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
+from kvproof.model import interruption
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.terminal import show
-from kvproof.reports.verdict_json import verdict_object
+from kvproof.reports.terminal import replay_line, show
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 
 
-class Kept(NamedTuple):
-    """A trace and its file."""
-
-    path: Path
-    trace: Trace
-
-
-def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) -> Kept | None:
-    """Write the trace of a violation to a new file. None if there are no events (a refuted
-    obligation has numbers instead)."""
+def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | None:
+    """The trace of a violation. None if there are no events (a refuted obligation has numbers
+    instead). It is without states where the machine cannot be driven through them again."""
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
-    with running(cluster, maker.make) as machine:
+    changes = None
+    with (
+        suppress(AdapterDrift),
+        interruption.stoppable(),
+        running(cluster, maker.make) as machine,
+    ):
         changes = record(machine, outcome.events)
-    trace = Trace(
+    return Trace(
         cluster=cluster,
         events=outcome.events,
         changes=changes,
@@ -47,9 +47,18 @@ def keep(setup: Setup, maker: Maker, outcome: Outcome, seed: int, folder: Path) 
         seed=seed,
         vllm=maker.vllm,
     )
-    path = fresh_path(folder, outcome.finding.invariant if outcome.finding else "violation")
-    write(path, trace)
-    return Kept(path, trace)
+
+
+def trace_file(trace: Trace, folder: Path, line: Callable[[Path], str] | None = None) -> File:
+    """The new file of a trace, to be written after the verdict. Its line is the command that
+    replays it, unless another is given."""
+
+    def written() -> Path:
+        path = fresh_path(folder, trace.finding.invariant if trace.finding else "violation")
+        write(path, trace)
+        return path
+
+    return File(written, line or (lambda path: f"\n{replay_line(trace, path)}"))
 
 
 def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
@@ -58,34 +67,55 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":
         return outcome
-    with running(outcome.cluster or setup.cluster, maker.search) as machine:
-        return dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
+    cluster = outcome.cluster or setup.cluster
+    with (
+        suppress(AdapterDrift),
+        interruption.stoppable(),
+        running(cluster, maker.search) as machine,
+    ):
+        outcome = dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
+    return outcome
 
 
-def answer(args: argparse.Namespace, setup: Setup, maker: Maker, outcome: Outcome) -> int:
-    """Print an outcome, and its trace if it has one. Returns the exit code."""
+def answer(
+    args: argparse.Namespace,
+    setup: Setup,
+    maker: Maker,
+    outcome: Outcome,
+    kind: type[VerdictOutput],
+    *,
+    details: Iterable[str] = (),
+    files: Sequence[File] = (),
+) -> int:
+    """Print an outcome, as this kind of output or as text, with its trace if it has one and more
+    `details`. Then write the trace and
+    the other files. Returns the exit code."""
     outcome = followed(setup, maker, outcome)
-    kept = keep(setup, maker, outcome, args.seed, args.traces)
-    if args.json:
-        print_json(
-            verdict_object(
-                args.command,
-                outcome,
-                cluster=setup.cluster,
-                faults=setup.fault_names,
-                machine=maker.name,
-                seed=args.seed,
-                trace=kept.path if kept else None,
-                fail_on=args.fail_on,
-            )
+    trace = traced(setup, maker, outcome, args.seed)
+    kept = trace_file(trace, args.traces) if trace else None
+
+    def output(code: int) -> VerdictOutput:
+        return verdict_output(
+            kind,
+            outcome,
+            code=code,
+            cluster=setup.cluster,
+            faults=setup.fault_names,
+            machine=maker.name,
+            seed=args.seed,
+            trace=kept.path if kept else None,
         )
-        return outcome.exit_code(args.fail_on)
-    if kept is not None:
-        show(sys.stdout, kept.trace, kept.path, outcome.leads_to)
-        say()
-    for line in (summary(outcome, setup), *tolerated_lines(outcome, args.fail_on), *known(outcome)):
-        say(line)
-    return outcome.exit_code(args.fail_on)
+
+    def text() -> None:
+        if trace is not None:
+            show(sys.stdout, trace, leads_to=outcome.leads_to)
+            say()
+        known_lines = (*tolerated_lines(outcome, args.fail_on), *known(outcome))
+        for line in (summary(outcome, setup), *known_lines, *details):
+            say(line)
+
+    code = outcome.exit_code(args.fail_on)
+    return finish(args, code, output, text, [kept, *files] if kept else files)
 
 
 def known(outcome: Outcome) -> list[str]:
@@ -106,17 +136,12 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def print_json(record: Mapping[str, Any]) -> None:
-    """Print one JSON object on standard output."""
-    print(json.dumps(record, indent=2))
-
-
 def summary(outcome: Outcome, setup: Setup) -> str:
     """The verdict in one line, with the coverage and, for UNKNOWN, the reason."""
     covered = ", ".join(
         f"{name} {value}"
         for name, value in outcome.coverage.items()
-        if not isinstance(value, Mapping | list)
+        if isinstance(value, int | float | str)
     )
     faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
     why = f": {outcome.reason}" if outcome.reason else ""

@@ -2,8 +2,9 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.presets import CLUSTERS
+from kvproof.reports.output.lists import ConfigRow, Configs
 from kvproof.reports.screen import say
 
 
@@ -14,11 +15,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
     files = map(CLUSTERS.file, CLUSTERS)
-    rows = [{"name": f.name, "about": f.about, "distinct_states": f.distinct_states} for f in files]
-    if args.json:
-        print_json({"command": "configs", "exit_code": 0, "configs": rows})
-        return 0
-    for row in rows:
-        say(f"{row['name']} ({row['distinct_states']:,} distinct states)")
-        say(f"    {row['about']}")
-    return 0
+    rows = tuple(
+        ConfigRow(name=f.name, about=f.about, distinct_states=f.distinct_states or 0) for f in files
+    )
+
+    def text() -> None:
+        for row in rows:
+            say(f"{row.name} ({row.distinct_states:,} distinct states)")
+            say(f"    {row.about}")
+
+    return finish(args, 0, lambda code: Configs(exit_code=code, configs=rows), text)

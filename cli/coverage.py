@@ -9,19 +9,20 @@ invariant.
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.cli.machines import Make, maker, undriven
 from kvproof.cli.progress import progress
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.reports.screen import columns, say
+from kvproof.reports.output.many import AbstractStep, Coverage, ExecutedLines
+from kvproof.reports.screen import say
 from kvproof.reports.tables import Table
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.exercised import (
@@ -71,15 +72,16 @@ def run(args: argparse.Namespace) -> int:
                 show(number, len(clusters))
                 search.at_random(cluster)
             search.aim()
-        executed = [line._asdict() for line in lines()]
+        executed = tuple(ExecutedLines(**line._asdict()) for line in lines())
     outcomes = search.outcomes
     rows = table(search.known, search.exercised)
     answer = verdict(rows, outcomes)
-    if args.json:
-        print_json(_object(rows, outcomes, executed, answer, args.seed))
-    else:
-        _print(rows, outcomes, executed)
-    return answer.exit_code
+    return finish(
+        args,
+        answer.exit_code,
+        lambda code: _output(rows, outcomes, executed, answer, args.seed, code),
+        lambda: _print(rows, outcomes, executed),
+    )
 
 
 class _Search:
@@ -134,23 +136,23 @@ def _lines(wanted: bool) -> Iterator[Any]:
         yield lines
 
 
-def _object(
+def _output(
     rows: list[Exercised],
     outcomes: list[Outcome],
-    executed: list[dict[str, Any]],
+    executed: tuple[ExecutedLines, ...],
     answer: Verdict,
     seed: int,
-) -> dict[str, Any]:
-    return {
-        "command": "coverage",
-        "verdict": answer.value,
-        "exit_code": answer.exit_code,
-        "seed": seed,
-        "episodes": sum(o.coverage.get("examples", 0) for o in outcomes),
-        "unknown": _undriven(outcomes),
-        "steps": [row._asdict() for row in rows],
-        "lines": executed,
-    }
+    code: int,
+) -> Coverage:
+    return Coverage(
+        exit_code=code,
+        verdict=answer.value,
+        seed=seed,
+        episodes=sum(o.coverage.get("examples", 0) for o in outcomes),
+        unknown=tuple(_undriven(outcomes)),
+        steps=tuple(AbstractStep(**row._asdict()) for row in rows),
+        lines=executed,
+    )
 
 
 def _undriven(outcomes: list[Outcome]) -> list[str]:
@@ -158,15 +160,18 @@ def _undriven(outcomes: list[Outcome]) -> list[str]:
     return list(dict.fromkeys(o.reason for o in outcomes if o.verdict is Verdict.UNKNOWN))
 
 
-def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[str, Any]]) -> None:
+def _print(
+    rows: list[Exercised], outcomes: list[Outcome], executed: Sequence[ExecutedLines]
+) -> None:
     shown = tuple(
         (row.step, str(row.model), str(row.machine), "UNKNOWN" if row.missed else "")
         for row in rows
     )
     table = Table(("abstract step", "model", "live", "verdict"), shown)
-    print("\n".join(table.lines(columns())))
+    table.show()
     if executed:
-        print("\n" + "\n".join(_line_table(executed).lines(columns())))
+        say()
+        _line_table(executed).show()
     for outcome in outcomes:
         if outcome.finding is not None:
             say(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")
@@ -181,9 +186,9 @@ def _print(rows: list[Exercised], outcomes: list[Outcome], executed: list[dict[s
     )
 
 
-def _line_table(executed: list[dict[str, Any]]) -> Table:
+def _line_table(executed: Sequence[ExecutedLines]) -> Table:
     rows = []
     for line in executed:
-        share = f"{100 * line['executed'] / max(line['statements'], 1):.0f} %"
-        rows.append((line["module"], str(line["statements"]), str(line["executed"]), share))
+        share = f"{100 * line.executed / max(line.statements, 1):.0f} %"
+        rows.append((line.module, str(line.statements), str(line.executed), share))
     return Table(("module", "statements", "executed", "share"), tuple(rows))

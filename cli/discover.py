@@ -2,12 +2,14 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.finding import Finding
 from kvproof.model.reference.rules import Rules
+from kvproof.reports.output.proof import Discovered as DiscoveredOutput
+from kvproof.reports.output.proof import DiscoveredClaim
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.spacer import Discovered, discover
 from kvproof.strategies.verdict import Outcome
@@ -64,17 +66,31 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         reason=found.reason,
         seconds=found.seconds,
     )
-    if args.json:
-        record = verdict_object("prove", outcome, faults=args.fault, machine="none", seed=args.seed)
-        found_object = {"claim": about.id, "sizes": dict(args.size)} | {
-            name: getattr(found, name) for name in ("invariant", "run", "walked")
-        }
-        print_json(record | {"discovered": found_object})
-        return found.verdict.exit_code
-    for line in (*found.invariant, *found.run):
-        say(line)
-    say(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
-    return found.verdict.exit_code
+
+    def output(code: int) -> DiscoveredOutput:
+        claim = DiscoveredClaim(
+            claim=about.id,
+            sizes=dict(args.size),
+            invariant=found.invariant,
+            run=found.run,
+            walked=found.walked,
+        )
+        return verdict_output(
+            DiscoveredOutput,
+            outcome,
+            code=code,
+            faults=args.fault,
+            machine="none",
+            seed=args.seed,
+            more={"discovered": claim},
+        )
+
+    def text() -> None:
+        for line in (*found.invariant, *found.run):
+            say(line)
+        say(f"{found.verdict.value} - {_summary(found)} ({found.seconds:.1f} s)")
+
+    return finish(args, found.verdict.exit_code, output, text)
 
 
 def _summary(found: Discovered) -> str:

@@ -5,16 +5,17 @@ engine needs.
 """
 
 import argparse
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow
 from kvproof.live import availability
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.model.errors import UsageError
+from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, Vllm
 from kvproof.reports.screen import say
 
 CANNOT = 3
@@ -47,11 +48,12 @@ def run(args: argparse.Namespace) -> int:
     """Look everything up, and print the result."""
     borrow(args.release, args.cache, live=True)
     found = _found()
-    if args.json:
-        print_json(_object(found))
-    else:
-        _print(found)
-    return found.exit_code
+    return finish(
+        args,
+        found.exit_code,
+        lambda code: _output(found, code),
+        lambda: _print(found),
+    )
 
 
 def _found() -> Found:
@@ -67,34 +69,35 @@ def _found() -> Found:
     return Found(version, path, contract, failure)
 
 
-def _object(found: Found) -> dict[str, Any]:
-    return {
-        "command": "doctor",
-        "exit_code": found.exit_code,
-        "vllm": {"version": found.version or None, "path": found.path or None},
-        "failure": found.failure or None,
-        "features": [
-            {
-                "name": name,
-                "what": feature.what,
-                "needs": list(feature.needs),
-                "drivable": not found.failure and not found.contract.missing(name),
-                "missing": [look.entry.name for look in found.contract.missing(name)],
-            }
-            for name, feature in FEATURES.items()
-        ],
-        "entries": [
-            {
-                "name": look.entry.name,
-                "feature": look.entry.feature,
-                "used_for": look.entry.used_for,
-                "looked_at": (look.place or look.entry.places[0]).how,
-                "found": look.place and _where(look.place),
-                "why": look.why or None,
-            }
-            for look in found.contract.looks
-        ],
-    }
+def _output(found: Found, code: int) -> Doctor:
+    features = (
+        FeatureRow(
+            name=name,
+            what=feature.what,
+            needs=feature.needs,
+            drivable=not found.failure and not found.contract.missing(name),
+            missing=tuple(look.entry.name for look in found.contract.missing(name)),
+        )
+        for name, feature in FEATURES.items()
+    )
+    entries = (
+        EntryRow(
+            name=look.entry.name,
+            feature=look.entry.feature,
+            used_for=look.entry.used_for,
+            looked_at=(look.place or look.entry.places[0]).how,
+            found=look.place and _where(look.place),
+            why=look.why or None,
+        )
+        for look in found.contract.looks
+    )
+    return Doctor(
+        exit_code=code,
+        vllm=Vllm(version=found.version or None, path=found.path or None),
+        failure=found.failure or None,
+        features=tuple(features),
+        entries=tuple(entries),
+    )
 
 
 def _where(place: Place) -> str:

@@ -23,12 +23,12 @@ def program(module: str) -> int:
     except streams.OutputLost as lost:
         code = _report(str(lost), streams.EXIT_CODE)
     except BaseException as error:  # an import may turn a KeyboardInterrupt into any other error
-        if not interruption.asked() and not isinstance(error, KeyboardInterrupt):
+        if not interruption.requested() and not isinstance(error, KeyboardInterrupt):
             raise
-        interruption.notice()
+        interruption.caught()
         code = _report("Interrupted.", DEFECT)
     interruption.ignore()
-    if interruption.asked():  # threads that have not ended do not keep the process
+    if interruption.requested():  # threads that have not ended do not keep the process
         sys.stderr.flush()
         os._exit(interruption.exit_code(code))
     return code
@@ -37,7 +37,7 @@ def program(module: str) -> int:
 def _unraisable(about: "sys.UnraisableHookArgs", /) -> None:
     """An error where none can be raised, as in a finalizer. A KeyboardInterrupt that is lost there
     is raised again."""
-    if not (interruption.asked() and isinstance(about.exc_value, KeyboardInterrupt)):
+    if not (interruption.requested() and isinstance(about.exc_value, KeyboardInterrupt)):
         sys.__unraisablehook__(about)
 
 
@@ -56,7 +56,7 @@ def _ended(module: str) -> int:
     except SystemExit as end:  # argparse, after --help and --version
         return end.code if isinstance(end.code, int) else 0
     except Exception:
-        if interruption.asked():
+        if interruption.requested():
             raise
         live_line.clear()
         sys.excepthook(*sys.exc_info())

@@ -6,15 +6,18 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
+from kvproof.cli.finish import fixed
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.model.files.folders import check_folder
 from kvproof.model.files.reading import shown
+from kvproof.model.files.writing import check_new
 from kvproof.reports import graph_file
-from kvproof.reports.screen import say
+from kvproof.reports.output.search import Explored, PointOfNoReturn
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
@@ -69,19 +72,17 @@ def run(args: argparse.Namespace) -> int:
         **_no_return(setup, outcome),
     }
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
-    code = answer(args, setup, maker("model", setup.rules), outcome)
-    if not args.json:
-        for line in _details(outcome):
-            say(line)
-        if outcome.verdict is Verdict.UNKNOWN and args.checkpoint is not None:
-            say(
-                f"To continue, run the same command with --resume (checkpoint: "
-                f"{shown(args.checkpoint)})."
-            )
-    # Last, so that the result is not lost if the graph cannot be written.
-    if args.graph is not None:
-        graph_file.write(args.graph, reached)
-    return code
+    return answer(
+        args,
+        setup,
+        maker("model", setup.rules),
+        outcome,
+        Explored,
+        details=_details(outcome, args.checkpoint),
+        files=[fixed(args.graph, lambda: graph_file.write(args.graph, reached))]
+        if args.graph is not None
+        else [],
+    )
 
 
 def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
@@ -110,8 +111,10 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
                 "--resume needs a checkpoint. Use --checkpoint FILE together with --resume."
             )
         return None
-    if not args.resume:
-        options.new_file(str(path))
+    if args.resume:
+        check_folder(path.parent)
+    else:
+        check_new(path)
     return Checkpoint(path, args.resume)
 
 
@@ -131,13 +134,14 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
         )
     if stopped:
         return {}
-    return {"point_of_no_return": {**found._asdict(), "sentence": found.sentence}}
+    point = PointOfNoReturn(**found._asdict(), sentence=found.sentence)
+    return {"point_of_no_return": point}
 
 
-def _details(outcome: Outcome) -> list[str]:
+def _details(outcome: Outcome, checkpoint: Path | None) -> list[str]:
     """The lines about a search after its verdict."""
     covered = outcome.coverage
-    lines = [covered["point_of_no_return"]["sentence"]] if "point_of_no_return" in covered else []
+    lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
     if "renamings" in covered:
         lines.append(
             "symmetry: merged states that are equal up to renaming blocks, and under "
@@ -155,4 +159,8 @@ def _details(outcome: Outcome) -> list[str]:
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
         lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
+    if outcome.verdict is Verdict.UNKNOWN and checkpoint is not None:
+        lines.append(
+            f"To continue, run the same command with --resume (checkpoint: {shown(checkpoint)})."
+        )
     return lines

@@ -2,8 +2,9 @@
 
 import argparse
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.output.lists import FaultRow, Faults
 from kvproof.reports.screen import say
 from kvproof.strategies.witnesses import broken_by
 
@@ -14,23 +15,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
-    rows = [
-        {
-            "name": each.name,
-            "origin": each.origin,
-            "mistake": each.mistake,
-            "rule": each.replaces[0],
-            "breaks": list(broken_by(each)),
-            "config": each.cluster,
-        }
+    rows = tuple(
+        FaultRow(
+            name=each.name,
+            origin=each.origin,
+            mistake=each.mistake,
+            rule=each.replaces[0],
+            breaks=tuple(broken_by(each)),
+            config=each.cluster,
+        )
         for each in FAULTS.values()
-    ]
-    if args.json:
-        print_json({"command": "faults", "exit_code": 0, "faults": rows})
-        return 0
-    for fault in FAULTS.values():
-        say(f"{fault.name} ({fault.origin})")
-        say(f"    {fault.mistake}", hang=6)
-        say(f"    violates {', '.join(broken_by(fault))}", hang=6)
-        say(f"    preset {fault.cluster}; overrides {fault.replaces[0]}", hang=6)
-    return 0
+    )
+
+    def text() -> None:
+        for row in rows:
+            say(f"{row.name} ({row.origin})")
+            say(f"    {row.mistake}", hang=6)
+            say(f"    violates {', '.join(row.breaks)}", hang=6)
+            say(f"    preset {row.config}; overrides {row.rule}", hang=6)
+
+    return finish(args, 0, lambda code: Faults(exit_code=code, faults=rows), text)

@@ -6,12 +6,12 @@ given.
 
 import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import followed, keep, known, print_json
+from kvproof.cli.answer import followed, known, trace_file, traced
 from kvproof.cli.explore import exhausted
+from kvproof.cli.finish import File, finish, fixed
 from kvproof.cli.graver import tolerated_lines, with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
@@ -21,8 +21,11 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.reports import junit
+from kvproof.reports.output.many import Gate
+from kvproof.reports.output.proof import ProvedPart
+from kvproof.reports.output.search import Explored, SampledLive
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import Line, say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -32,6 +35,17 @@ IN = 13
 """The column in which the text about a part begins."""
 
 NOT_RUN = "not run: interrupted before"
+
+
+KINDS: dict[str, type[Explored | ProvedPart | SampledLive]] = {
+    "explore": Explored,
+    "prove": ProvedPart,
+    "sample live": SampledLive,
+}
+"""The output of each part."""
+
+INDENT = " " * 13
+"""In front of what is printed below the line of a part."""
 
 
 class Part(NamedTuple):
@@ -62,45 +76,57 @@ def run(args: argparse.Namespace) -> int:
     setup = options.setup(args)
     borrow(args.release, args.cache, live=not args.without_live)
     parts = _parts(setup, args)
-    records = []
-    for part in parts:
-        kept = keep(setup, part.maker, part.outcome, args.seed, args.traces)
-        records.append(
-            verdict_object(
-                part.name,
-                part.outcome,
-                cluster=setup.cluster,
-                faults=setup.fault_names,
-                machine=part.maker.name,
-                seed=args.seed,
-                trace=kept.path if kept else None,
-                fail_on=args.fail_on,
-            )
-        )
-        if not args.json:
-            for line in _lines(part, kept.path if kept else None, args.fail_on):
-                say(line.text, line.hang)
+    traces = {part.name: file for part in parts if (file := _trace_file(setup, part, args))}
+    files = list(traces.values())
     if args.junit is not None:
         cases = [junit.Case(part.name, part.outcome, args.fail_on) for part in parts]
-        junit.write(args.junit, "kvproof gate", cases)
+        files.append(
+            fixed(args.junit, lambda: junit.write(args.junit, "kvproof gate", cases), whole=False)
+        )
     verdict = _worst([part.outcome for part in parts])
     code = _exit_code([part.outcome.exit_code(args.fail_on) for part in parts])
-    if args.json:
-        print_json(
-            {
-                "command": "gate",
-                "verdict": verdict.value,
-                "exit_code": code,
-                "seed": args.seed,
-                "seconds": round(sum(part.outcome.seconds for part in parts), 3),
-                "parts": records,
-            }
+
+    def output(end: int) -> Gate:
+        return Gate(
+            exit_code=end,
+            verdict=verdict.value,
+            seed=args.seed,
+            seconds=round(sum(part.outcome.seconds for part in parts), 3),
+            parts=tuple(_output(setup, part, traces.get(part.name), args) for part in parts),
         )
-    else:
+
+    def text() -> None:
+        for part in parts:
+            for line in _lines(part, args.fail_on):
+                say(line.text, line.hang)
         say(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
         if verdict.exit_code and not code:
             say(f"No violation is as severe as {args.fail_on.words}, so the exit code is 0.")
-    return code
+
+    return finish(args, code, output, text, files)
+
+
+def _trace_file(setup: options.Setup, part: Part, args: argparse.Namespace) -> File | None:
+    """The file of a part's trace, if it has one."""
+    trace = traced(setup, part.maker, part.outcome, args.seed)
+    if trace is None:
+        return None
+    return trace_file(trace, args.traces, lambda path: f"{part.name:12} trace {shown(path)}")
+
+
+def _output(
+    setup: options.Setup, part: Part, trace: File | None, args: argparse.Namespace
+) -> Explored | ProvedPart | SampledLive:
+    return verdict_output(
+        KINDS[part.name],
+        part.outcome,
+        cluster=setup.cluster,
+        faults=setup.fault_names,
+        machine=part.maker.name,
+        seed=args.seed,
+        trace=trace.path if trace else None,
+        fail_on=args.fail_on,
+    )
 
 
 def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
@@ -163,7 +189,7 @@ def _exit_code(codes: list[int]) -> int:
     return violated if violated in codes else max(codes)
 
 
-def _lines(part: Part, trace: Path | None, fail_on: Severity) -> Iterator[Line]:
+def _lines(part: Part, fail_on: Severity) -> Iterator[Line]:
     outcome, margin = part.outcome, " " * IN
     text = f"{part.name:12} {outcome.verdict.value:10} ({outcome.seconds:.1f} s)"
     if outcome.finding is not None:
@@ -173,7 +199,5 @@ def _lines(part: Part, trace: Path | None, fail_on: Severity) -> Iterator[Line]:
         yield Line(text, hang=IN)
         text = margin + outcome.leads_to.sentence
     yield Line(f"{text} {outcome.reason}" if outcome.reason else text, hang=IN)
-    if trace:
-        yield Line(f"{margin}trace {shown(trace)}", hang=0)
     for line in (*tolerated_lines(outcome, fail_on), *known(outcome)):
         yield Line(margin + line, hang=IN)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from kvproof.cli.parser import Setup
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.severity import Severity
+from kvproof.reports.output.search import OtherwiseExplored, OtherwiseSampled, Tolerated
 from kvproof.strategies.verdict import Outcome, Verdict
 
 TOLERATED = "tolerated"
@@ -37,9 +38,10 @@ def with_graver(
         return found
     second = search(setup._replace(invariants=grave))
     if second.verdict in (Verdict.VIOLATED, Verdict.UNKNOWN):
-        beside = {"invariant": found.finding.invariant, "reasons": list(found.finding.reasons)}
+        beside = Tolerated(invariant=found.finding.invariant, reasons=found.finding.reasons)
         return dataclasses.replace(second, coverage={**second.coverage, TOLERATED: beside})
-    otherwise = {"verdict": second.verdict.value, "seconds": second.seconds, **second.coverage}
+    kind = OtherwiseExplored if "states_distinct" in second.coverage else OtherwiseSampled
+    otherwise = kind(verdict=second.verdict.value, seconds=second.seconds, **second.coverage)
     return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: otherwise})
 
 
@@ -47,10 +49,10 @@ def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
     """The line about a violation that does not fail the run; none if there is no such violation."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
         graver = outcome.coverage.get(OTHERWISE)
-        rest = f" The search for more severe violations: {graver['verdict']}." if graver else ""
+        rest = f" The search for more severe violations: {graver.verdict}." if graver else ""
         return [
             f"The severity of this violation is {outcome.severity.words}, which does not "
             f"fail the run (--fail-on {fail_on.option}).{rest}"
         ]
     beside = outcome.coverage.get(TOLERATED)
-    return [f"also found: {beside['invariant']}, {beside['reasons'][-1]}"] if beside else []
+    return [f"also found: {beside.invariant}, {beside.reasons[-1]}"] if beside else []

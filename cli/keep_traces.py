@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.model.errors import UsageError
 from kvproof.model.traces.state_diff import diff, flat
 from kvproof.model.traces.trace import Trace, fresh_path, write
 from kvproof.strategies.run import Violated
@@ -24,12 +25,20 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and call.excinfo is not None and isinstance(call.excinfo.value, Violated):
         live = item.get_closest_marker("live") is not None
-        trace = trace_of(call.excinfo.value, live)
-        path = fresh_path(FOLDER, call.excinfo.value.finding.invariant)
-        write(path, trace)
-        command = f"kvproof replay {path} --machine {trace.machine}"
-        report.sections.append(("Trace; replay it with", command))
+        report.sections.append(_section(call.excinfo.value, live))
     return report
+
+
+def _section(violated: Violated, live: bool) -> tuple[str, str]:
+    """Write the trace. Returns a section of the report, by its title: the command that replays the
+    trace, or why there is none."""
+    try:
+        trace = trace_of(violated, live)
+        path = fresh_path(FOLDER, violated.finding.invariant)
+        write(path, trace)
+    except UsageError as error:
+        return "The trace was not written", str(error)
+    return "Trace; replay it with", f"kvproof replay {path} --machine {trace.machine}"
 
 
 def trace_of(violated: Violated, live: bool) -> Trace:

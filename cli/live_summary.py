@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from kvproof.live import availability
 from kvproof.model.errors import UsageError
+from kvproof.reports.screen import say
 
 REQUIRED = 20
 """Minimum number of live tests that must pass if live vLLM is required. None may be skipped."""
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         said, enough = summary(args.report)
     except UsageError as error:
-        print(error, file=sys.stderr)
+        say(str(error), file=sys.stderr)
         return 2
     if os.environ.get("KVPROOF_REQUIRE_LIVE") and not enough:
         print(f"{said}; required are {REQUIRED} passed and none skipped")

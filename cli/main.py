@@ -6,7 +6,6 @@ of --fail-on gives 0. See `ending` for the exit codes of an interruption and of 
 
 import argparse
 import importlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -99,8 +98,9 @@ def _unknown(args: argparse.Namespace, reason: str) -> int:
     """Print the end of a command that no command handled itself. Returns the exit code."""
     code = interrupt.exit_code(UNKNOWN)
     if args.json:
-        record = {"command": args.command, "verdict": "UNKNOWN", "exit_code": code}
-        print(json.dumps(record | {"reason": reason}, indent=2))
+        from kvproof.reports.output.base import Stopped, encoded
+
+        print(encoded(Stopped(command=args.command, exit_code=code, reason=reason)))
     else:
         say(f"UNKNOWN: {reason}")
     return code

@@ -8,13 +8,17 @@ import argparse
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
 from kvproof.cli.explore import exhausted
+from kvproof.cli.finish import finish
 from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
+from kvproof.model import interruption
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.output.many import EngineResult, Matrix, MatrixRow
 from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -58,32 +62,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the table and print it."""
-    rows = []
-    try:
+    rows: list[Row] = []
+    with interruption.stoppable() as interrupted:
         for row in _rows(args):
             rows.append(row)
-    except KeyboardInterrupt:
-        if not args.json:
-            print_rows(rows)
-        raise
-    verdicts = [row.verdict for row in rows]
+    verdicts = [row.verdict for row in rows] + ([Verdict.UNKNOWN] if interrupted else [])
     worst = next((v for v in (Verdict.VIOLATED, Verdict.UNKNOWN) if v in verdicts), Verdict.SAMPLED)
-    if args.json:
-        print_json(
-            {
-                "command": "matrix",
-                "verdict": worst.value,
-                "exit_code": worst.exit_code,
-                "seed": args.seed,
-                "seconds": round(sum(o.seconds for row in rows for o in row.outcomes), 3),
-                "faults": [_object(row) for row in rows],
-            }
+
+    def output(code: int) -> Matrix:
+        return Matrix(
+            exit_code=code,
+            verdict=worst.value,
+            seed=args.seed,
+            seconds=round(sum(o.seconds for row in rows for o in row.outcomes), 3),
+            faults=tuple(map(_row, rows)),
+            reason=INTERRUPTED if interrupted else UNSET,
         )
-    else:
+
+    def text() -> None:
         print_rows(rows)
         wrong = [row.name for row in rows if row.verdict is not Verdict.SAMPLED]
         say(f"Found by no engine, or found without a fault: {', '.join(wrong) or 'none'}.")
-    return worst.exit_code
+        if interrupted:
+            say("UNKNOWN: interrupted")
+
+    return finish(args, worst.exit_code, output, text)
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
@@ -117,14 +120,14 @@ def _cell(outcome: Outcome) -> str:
     return f"{length}{outcome.finding.invariant}"
 
 
-def _object(row: Row) -> dict[str, object]:
-    found: dict[str, object] = {
-        engine: {
-            "verdict": outcome.verdict.value,
-            "invariant": outcome.finding.invariant if outcome.finding else None,
-            "trace_length": len(outcome.events),
-            "seconds": round(outcome.seconds, 3),
-        }
-        for engine, outcome in zip(ENGINES, row.outcomes, strict=True)
-    }
-    return {"name": row.name, "config": row.cluster, **found}
+def _row(row: Row) -> MatrixRow:
+    explore, sample, prove = (
+        EngineResult(
+            verdict=outcome.verdict.value,
+            invariant=outcome.finding.invariant if outcome.finding else None,
+            trace_length=len(outcome.events),
+            seconds=round(outcome.seconds, 3),
+        )
+        for outcome in row.outcomes
+    )
+    return MatrixRow(name=row.name, config=row.cluster, explore=explore, sample=sample, prove=prove)

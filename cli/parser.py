@@ -1,7 +1,6 @@
 """The options that several commands share, and what they select together."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +10,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.folders import check_folder
+from kvproof.model.files.writing import check_new
 from kvproof.model.presets import cluster_named
 from kvproof.model.reference.rules import Rules
 from kvproof.model.severity import FAIL_ON, Severity
@@ -56,31 +57,14 @@ def _cluster(config: str | None, faults: tuple[Fault, ...]) -> Cluster:
 
 
 def folder(text: str) -> Path:
-    """A folder that exists or can be created. It is checked before a search, so that no trace is
+    """A folder that files can be written into. It is tried before a search, so that no trace is
     lost."""
-    path = Path(text)
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise UsageError(
-            f"The folder {text} cannot be created or written to. Use a folder that you may "
-            "write to."
-        )
-    return path
+    return check_folder(Path(text))
 
 
 def new_file(text: str) -> Path:
-    """A file that does not exist, in a folder that exists."""
-    path = Path(text)
-    if path.exists():
-        raise UsageError(
-            f"The file {path} exists and is not overwritten. Use the name of a new file."
-        )
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UsageError(
-            f"The file {path} is in a folder that is missing or read-only. Use a file in a "
-            "folder that you may write to."
-        )
-    return path
+    """A file that does not exist, in a folder in which files can be made."""
+    return check_new(Path(text))
 
 
 def at_least_one(text: str) -> int:

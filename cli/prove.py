@@ -2,11 +2,14 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from msgspec import UNSET
 
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish, fixed
+from kvproof.cli.second_opinion import Certificates
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
@@ -14,8 +17,9 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.reference.rules import Rules
 from kvproof.reports.obligations import table
+from kvproof.reports.output.proof import Counterexample, Obligation, Proved
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
@@ -69,24 +73,42 @@ def run(args: argparse.Namespace) -> int:
     witness.prepare(args)
     if args.discover is not None or args.size:
         return discover.run(args, rules)
-    written = second_opinion.prepare(args, rules)
+    second_opinion.prepare(args)
     found, proofs = proved(args.obligation or None, args.timeout_s, rules)
     found, opinions = second_opinion.opinions(args, found, proofs, rules)
-    if args.table is not None:
-        write_new(args.table, table(proofs))
     runs = witness.run(args, proofs)
-    if args.json:
-        record = _object(args, found, proofs, opinions)
-        record |= {"witnesses": witness.as_objects(runs)} if args.witness else {}
-        print_json(record | second_opinion.totals(args, written, opinions))
-        return found.verdict.exit_code
-    for proof in proofs:
-        also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
-        say(line(proof) + also, hang=9)
-    for text in (*second_opinion.lines(args, written, found, opinions), *witness.lines(runs)):
-        say(text)
-    say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
-    return found.verdict.exit_code
+    files, certificates = [attempt.file for attempt in runs if attempt.file], None
+    if args.table is not None:
+        files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
+    if args.certificates is not None:
+        certificates = Certificates(args.certificates, args.obligation or None, rules)
+        files.append(certificates)
+
+    def output(code: int) -> Proved:
+        return verdict_output(
+            Proved,
+            found,
+            code=code,
+            faults=args.fault,
+            machine="none",
+            seed=args.seed,
+            more={
+                "obligations": tuple(_obligation(p, opinions.get(p.id)) for p in proofs),
+                "witnesses": witness.outputs(runs) if args.witness else UNSET,
+                "certificates": certificates.count if certificates else UNSET,
+                "second_opinion": second_opinion.totals(opinions) if args.cross else UNSET,
+            },
+        )
+
+    def text() -> None:
+        for proof in proofs:
+            also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
+            say(line(proof) + also, hang=9)
+        for more in (*second_opinion.lines(args, found, opinions), *witness.lines(runs)):
+            say(more)
+        say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
+
+    return finish(args, found.verdict.exit_code, output, text, files)
 
 
 def proved(
@@ -122,24 +144,18 @@ def covered(found: Outcome) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
-def _object(
-    args: argparse.Namespace, found: Outcome, proofs: list[Proof], opinions: Mapping[str, Checked]
-) -> dict[str, object]:
-    record = verdict_object("prove", found, faults=args.fault, machine="none", seed=args.seed)
-    record["obligations"] = [
-        {
-            "name": proof.id,
-            "sentence": proof.name,
-            "method": proof.method,
-            "verdict": proof.verdict.value,
-            "numbers": proof.numbers,
-            "counterexample": proof.counterexample and proof.counterexample._asdict(),
-            "cases": proof.cases,
-            "seconds": round(proof.seconds, 3),
-            "slowest_s": round(proof.slowest_s, 3),
-            "reason": proof.reason,
-            "second_opinion": second_opinion.as_object(opinions.get(proof.id)),
-        }
-        for proof in proofs
-    ]
-    return record
+def _obligation(proof: Proof, checked: Checked | None) -> Obligation:
+    against = proof.counterexample
+    return Obligation(
+        name=proof.id,
+        sentence=proof.name,
+        method=proof.method,
+        verdict=proof.verdict.value,
+        numbers=proof.numbers,
+        counterexample=Counterexample(**against._asdict()) if against else None,
+        cases=proof.cases,
+        seconds=round(proof.seconds, 3),
+        slowest_s=round(proof.slowest_s, 3),
+        reason=proof.reason,
+        second_opinion=second_opinion.output(checked),
+    )

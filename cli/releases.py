@@ -14,14 +14,28 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish, fixed
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError, unknown
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import write_new
+from kvproof.model.finding import Finding
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import heat_blocks, heat_table
-from kvproof.reports.heat_map import Release, Row, first_bad_and_good, to_json, trace_row
+from kvproof.reports.heat_map import (
+    Release,
+    Row,
+    fault_rows,
+    first_bad_and_good,
+    invariant_rows,
+    output_rows,
+    story_rows,
+    trace_row,
+    undriven,
+)
+from kvproof.reports.output.releases import Releases, ReleasesOfTrace, TraceCell
 from kvproof.reports.screen import cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
 
@@ -71,17 +85,32 @@ def run(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     releases = _each(versions, lambda v: surveys.survey(v, args.seed, args.episodes))
     verdict = Verdict.UNKNOWN if heat_table.unknown(releases) else Verdict.SAMPLED
-    if draw is not None:
-        write_new(args.picture, draw(releases, args.picture.suffix))
-    if args.json:
-        head = {"command": "releases", "verdict": verdict.value, "exit_code": verdict.exit_code}
-        seconds = round(time.monotonic() - begin, 1)
-        spent = {"seed": args.seed, "episodes": args.episodes, "seconds": seconds}
-        print_json(head | spent | to_json(releases))
-    else:
+    seconds = round(time.monotonic() - begin, 1)
+
+    def output(code: int) -> Releases:
+        return Releases(
+            exit_code=code,
+            verdict=verdict.value,
+            seed=args.seed,
+            episodes=args.episodes,
+            seconds=seconds,
+            releases=tuple(versions),
+            invariants=output_rows(invariant_rows(releases), versions),
+            stories=output_rows(story_rows(releases), versions),
+            faults=output_rows(fault_rows(releases, FAULTS), versions),
+            not_driven=tuple(undriven(releases)),
+        )
+
+    def text() -> None:
         for line in _map(releases):
             say(line, hang=6)
-    return verdict.exit_code
+
+    def picture() -> None:
+        assert draw is not None
+        write_new(args.picture, draw(releases, args.picture.suffix))
+
+    files = [fixed(args.picture, picture)] if draw is not None else []
+    return finish(args, verdict.exit_code, output, text, files)
 
 
 def _map(releases: Sequence[Release]) -> list[str]:
@@ -131,7 +160,7 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
             ended = release.reason or f"{len(release.records)} records"
             spent = f"{time.monotonic() - begin:.0f} s"
             done = f"{len(found)} of {len(versions)}"
-            print(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
+            say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
     finally:
         pool.shutdown(cancel_futures=True)
     return [found[version] for version in versions]
@@ -142,30 +171,37 @@ def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) 
     seconds."""
     trace = read(args.trace)
     if trace.finding is None:
-        raise UsageError(f"{args.trace} has no finding. Use a trace with a finding.")
-    row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), str(args.trace))
+        raise UsageError(f"{shown(args.trace)} has no finding. Use a trace with a finding.")
+    row = trace_row(_each(versions, lambda v: surveys.follow(v, args.trace)), shown(args.trace))
     unsure = any(cell.verdict is Verdict.UNKNOWN for cell in row.cells)
     verdict = Verdict.UNKNOWN if unsure else Verdict.SAMPLED
-    if args.json:
-        print_json(_trace_object(row, versions, verdict))
-    else:
-        for version, cell in zip(versions, row.cells, strict=True):
-            say(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}", hang=14)
-        say(f"{trace.finding.invariant}: {row.history(versions)}")
-    return verdict.exit_code
+    return finish(
+        args,
+        verdict.exit_code,
+        lambda code: _trace_output(row, versions, verdict, code),
+        lambda: _print_trace(row, versions, trace.finding),
+    )
 
 
-def _trace_object(row: Row, versions: Sequence[str], verdict: Verdict) -> dict[str, object]:
+def _print_trace(row: Row, versions: Sequence[str], finding: Finding | None) -> None:
+    for version, cell in zip(versions, row.cells, strict=True):
+        say(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}", hang=14)
+    assert finding is not None
+    say(f"{finding.invariant}: {row.history(versions)}")
+
+
+def _trace_output(
+    row: Row, versions: Sequence[str], verdict: Verdict, code: int
+) -> ReleasesOfTrace:
     bad, good = first_bad_and_good(row, versions)
-    return {
-        "command": "releases",
-        "verdict": verdict.value,
-        "exit_code": verdict.exit_code,
-        "trace": row.name,
-        "first_bad": bad,
-        "first_good": good,
-        "releases": {
-            version: {"verdict": cell.verdict.value, "why": cell.why}
+    return ReleasesOfTrace(
+        exit_code=code,
+        verdict=verdict.value,
+        trace=row.name,
+        first_bad=bad,
+        first_good=good,
+        releases={
+            version: TraceCell(verdict=cell.verdict.value, why=cell.why)
             for version, cell in zip(versions, row.cells, strict=True)
         },
-    }
+    )

@@ -1,11 +1,16 @@
 """`kvproof remedies`: the effect of each remedy that was proposed."""
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.reports.changes import value
-from kvproof.reports.screen import columns
+from kvproof.reports.output.lists import Remedies, RemedyRow
 from kvproof.reports.tables import Table
+
+if TYPE_CHECKING:
+    from kvproof.strategies.remedies import Remedy
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +22,16 @@ def run(args: argparse.Namespace) -> int:
     from kvproof.strategies.remedies import table
 
     rows = list(table())
-    if args.json:
-        remedies = [row._asdict() for row in rows]
-        print_json({"command": "remedies", "exit_code": 0, "remedies": remedies})
-        return 0
+    remedies = tuple(RemedyRow(**row._asdict()) for row in rows)
+    return finish(
+        args,
+        0,
+        lambda code: Remedies(exit_code=code, remedies=remedies),
+        lambda: _print(rows),
+    )
+
+
+def _print(rows: "Sequence[Remedy]") -> None:
     headings = tuple(name.replace("_", " ") for name in rows[0]._fields)
     shown = Table(headings, tuple(tuple(map(value, row)) for row in rows))
-    print("\n".join(shown.lines(columns())))
-    return 0
+    shown.show()

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model.errors import AdapterDrift
@@ -12,8 +12,10 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.search import Difference
+from kvproof.reports.output.search import Replayed as ReplayedOutput
+from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.verdict_json import verdict_object
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import Verdict
 
@@ -41,13 +43,20 @@ def run(args: argparse.Namespace) -> int:
             replayed = replay(machine, trace)
     except AdapterDrift as drift:
         replayed = Replayed(undriven(drift))
-    if args.json:
-        print_json(_object(args, trace, replayed))
-    else:
-        say(_sentence(args, trace, replayed))
-        for line in tolerated_lines(replayed.outcome, args.fail_on):
-            say(line)
-    return replayed.exit_code(args.fail_on)
+    return finish(
+        args,
+        replayed.exit_code(args.fail_on),
+        lambda code: _output(args, trace, replayed, code),
+        lambda: _print(args, trace, replayed),
+    )
+
+
+def _print(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> None:
+    for line in (
+        _sentence(args, trace, replayed),
+        *tolerated_lines(replayed.outcome, args.fail_on),
+    ):
+        say(line)
 
 
 def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str:
@@ -68,20 +77,23 @@ def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str
     return f"SAMPLED: {events} events {on} are equal, and no invariant is violated"
 
 
-def _object(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> dict[str, object]:
-    record = verdict_object(
-        "replay",
+def _output(
+    args: argparse.Namespace, trace: Trace, replayed: Replayed, code: int
+) -> ReplayedOutput:
+    differs = replayed.differs
+    more: dict[str, object] = {}
+    if differs is not None:
+        more["differs"] = Difference(**differs._asdict())
+        if trace.finding is None:
+            more["verdict"] = DIFFERS
+    return verdict_output(
+        ReplayedOutput,
         replayed.outcome,
+        code=code,
         cluster=trace.cluster,
         faults=trace.faults,
         machine=args.machine,
         seed=trace.seed,
         trace=args.trace,
-        fail_on=args.fail_on,
+        more=more,
     )
-    if replayed.differs is not None:
-        differs = replayed.differs._asdict()
-        record |= {"exit_code": replayed.exit_code(args.fail_on), "differs": differs}
-        if trace.finding is None:
-            record["verdict"] = DIFFERS
-    return record

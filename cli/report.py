@@ -4,9 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from kvproof.cli.answer import print_json
+from kvproof.cli.finish import finish
 from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.lists import Report
 from kvproof.reports.terminal import show
 
 
@@ -18,8 +19,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the trace. The exit code is 0, because nothing is checked."""
     trace = read(args.trace)
-    if args.json:
-        print_json({"command": "report", "exit_code": 0, "trace": records(trace)})
-        return 0
-    show(sys.stdout, trace, args.trace)
-    return 0
+    return finish(
+        args,
+        0,
+        lambda code: Report(exit_code=code, trace=tuple(records(trace))),
+        lambda: show(sys.stdout, trace, args.trace),
+    )

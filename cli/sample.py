@@ -15,6 +15,7 @@ from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
+from kvproof.reports.output.search import Sampled
 from kvproof.strategies.verdict import Outcome
 
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         lambda graver: sampled(graver, machine, args),
         CHECKS.values(),
     )
-    return answer(args, setup, machine, outcome)
+    return answer(args, setup, machine, outcome, Sampled)
 
 
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:

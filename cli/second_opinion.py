@@ -5,10 +5,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvproof.cli.finish import File
 from kvproof.model import interruption
+from kvproof.model.files.folders import check_empty
 from kvproof.model.files.reading import shown
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.symbolic.certificate import write_certificates
+from kvproof.reports.output.proof import OpinionCounts, SecondOpinion
+from kvproof.strategies.symbolic.certificate import questions, write_certificates
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN, solver_library
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.second_opinion import (
@@ -36,14 +39,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prepare(args: argparse.Namespace, rules: Rules) -> int:
-    """Write the requested certificates, and return their number. Raises UsageError before any proof
-    if this, or the second opinion, is not possible."""
+def prepare(args: argparse.Namespace) -> None:
+    """Raises UsageError if the certificates or the second opinion are not possible."""
     if args.cross:
         solver_library()
-    if args.certificates is None:
-        return 0
-    return write_certificates(args.certificates, rules, names=args.obligation or None)
+    if args.certificates is not None:
+        list(questions(args.obligation or None))  # raises for an unknown id
+        check_empty(args.certificates)
+
+
+class Certificates(File):
+    """The folder of certificates; `count` is the number of files, None if they were not written."""
+
+    def __init__(self, folder: Path, names: Sequence[str] | None, rules: Rules) -> None:
+        super().__init__(self._made, self._reported, whole=True)
+        self.folder, self.rules, self.names = folder, rules, names
+        self.count: int | None = None
+
+    def _reported(self, path: Path) -> str:
+        return f"{self.count} certificates are in {shown(path)}"
+
+    def _made(self) -> Path:
+        self.count = write_certificates(self.folder, self.rules, names=self.names)
+        return self.folder
 
 
 def opinions(
@@ -62,11 +80,9 @@ def opinions(
 
 
 def lines(
-    args: argparse.Namespace, written: int, found: Outcome, checked: Mapping[str, Checked]
+    args: argparse.Namespace, found: Outcome, checked: Mapping[str, Checked]
 ) -> Iterator[str]:
     """The lines after the obligations."""
-    if args.certificates is not None:
-        yield f"{written} certificates are in {shown(args.certificates)}"
     if args.cross:
         yield summary(checked)
     if found.finding is not None and found.finding.invariant == FINDING:
@@ -83,25 +99,20 @@ def summary(checked: Mapping[str, Checked]) -> str:
     )
 
 
-def totals(
-    args: argparse.Namespace, written: int, checked: Mapping[str, Checked]
-) -> dict[str, object]:
-    """The results as plain data: the number of files written, and the queries by cvc5's answer."""
-    files = {} if args.certificates is None else {"certificates": written}
-    return files | (
-        {"second_opinion": counts_by_answer(list(checked.values()))} if args.cross else {}
-    )
+def totals(checked: Mapping[str, Checked]) -> OpinionCounts:
+    """The number of queries by cvc5's answer."""
+    return OpinionCounts(**counts_by_answer(list(checked.values())))
 
 
-def as_object(checked: Checked | None) -> dict[str, object] | None:
-    """The result of cvc5 for one proof as plain data; null if it was not asked."""
+def output(checked: Checked | None) -> SecondOpinion | None:
+    """The result of cvc5 for one proof; None if it was not asked."""
     if checked is None:
         return None
-    return {
-        "solver": "cvc5",
-        "answer": checked.answer,
-        "questions": len(checked.opinions),
-        UNKNOWN: checked.names(UNKNOWN),
-        DISAGREES: checked.names(DISAGREES),
-        "seconds": round(sum(o.seconds for o in checked.opinions.values()), 3),
-    }
+    return SecondOpinion(
+        solver="cvc5",
+        answer=checked.answer,
+        questions=len(checked.opinions),
+        unknown=tuple(checked.names(UNKNOWN)),
+        disagrees=tuple(checked.names(DISAGREES)),
+        seconds=round(sum(o.seconds for o in checked.opinions.values()), 3),
+    )

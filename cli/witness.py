@@ -6,23 +6,26 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import Kept, keep
+from kvproof.cli.answer import trace_file, traced
+from kvproof.cli.finish import File
 from kvproof.cli.machines import maker
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
+from kvproof.reports.output.proof import WitnessRun
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.witness import Witness, witness
 from kvproof.strategies.verdict import Verdict
 
 
 class Attempt(NamedTuple):
-    """The result for one refuted obligation: its run, and the trace file if there is one."""
+    """The result for one refuted obligation: its run, and the file of its trace if there is one."""
 
     proof: Proof
     witness: Witness
-    kept: Kept | None
+    file: File | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,52 +51,57 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Attempt]:
-    """The refuted obligations up to the first one with a run. Its trace is written."""
+    """The refuted obligations up to the first one with a run. If the user interrupts this search,
+    those so far."""
     faults = [fault_named(name) for name in args.fault]
     attempts = []
     for proof in proofs if args.witness else ():
         if proof.verdict is not Verdict.VIOLATED:
             continue
-        found = witness(proof, faults)
-        attempts.append(Attempt(proof, found, _kept(args, found, faults)))
+        with interruption.stoppable() as stopped:
+            interruption.check()
+            found = witness(proof, faults)
+        if stopped:
+            break
+        attempts.append(Attempt(proof, found, _file(args, found, faults)))
         if found.finding is not None:
             break
     return attempts
 
 
-def _kept(args: argparse.Namespace, found: Witness, faults: Sequence[Fault]) -> Kept | None:
+def _file(args: argparse.Namespace, found: Witness, faults: Sequence[Fault]) -> File | None:
     if found.cluster is None:
         return None
     rules = rules_with(faults)
     setup = options.Setup(found.cluster, tuple(faults), rules, None)
-    return keep(setup, maker("model", rules), found.outcome, args.seed, args.traces)
+    trace = traced(setup, maker("model", rules), found.outcome, args.seed)
+    return trace_file(trace, args.traces) if trace else None
 
 
 def lines(attempts: Sequence[Attempt]) -> Iterator[str]:
     """One line for each run, or the reason why there is none."""
-    for proof, found, kept in attempts:
+    for proof, found, _ in attempts:
         if found.finding is None:
             yield f"no run for {proof.id}: {found.reason}"
             continue
-        where = f", in {shown(kept.path)}" if kept else ""
         changed = f" ({'; '.join(found.changes)})" if found.changes else ""
         yield (
             f"the numbers of {proof.id}{changed} as a run of {len(found.events)} "
-            f"events{where}: {found.finding.invariant}, {found.finding.sentence}"
+            f"events: {found.finding.invariant}, {found.finding.sentence}"
         )
 
 
-def as_objects(attempts: Sequence[Attempt]) -> list[dict[str, object]]:
-    """The same as plain data."""
-    return [
-        {
-            "obligation": proof.id,
-            "invariant": found.finding.invariant if found.finding else None,
-            "reasons": list(found.finding.reasons) if found.finding else [],
-            "changes": list(found.changes),
-            "impossible": found.impossible,
-            "reason": found.reason,
-            "trace": str(kept.path) if kept else None,
-        }
-        for proof, found, kept in attempts
-    ]
+def outputs(attempts: Sequence[Attempt]) -> tuple[WitnessRun, ...]:
+    """The same for `--json`, after the traces were written."""
+    return tuple(
+        WitnessRun(
+            obligation=proof.id,
+            invariant=found.finding.invariant if found.finding else None,
+            reasons=found.finding.reasons if found.finding else (),
+            changes=found.changes,
+            impossible=found.impossible,
+            reason=found.reason,
+            trace=shown(file.path) if file and file.path else None,
+        )
+        for proof, found, file in attempts
+    )

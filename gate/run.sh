@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs kvproof's stateful and live tests against the vLLM that PYTHON imports.
-# The exit code is that of pytest, or 3 if pytest passes and too few live tests ran.
+# README.md lists the exit codes.
 #
 #   PYTHON                 the interpreter that has vLLM              (python3)
 #   KVPROOF_PROFILE        dev, ci or nightly: number of examples     (ci)
@@ -17,6 +17,13 @@ export KVPROOF_PROFILE=${KVPROOF_PROFILE:-ci}
 export KVPROOF_REQUIRE_LIVE=${KVPROOF_REQUIRE_LIVE-1}
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+case $KVPROOF_PROFILE in
+    dev | ci | nightly) ;;
+    *)
+        echo "KVPROOF_PROFILE is '$KVPROOF_PROFILE', which is no profile. Use dev, ci or nightly." >&2
+        exit 2
+        ;;
+esac
 if [ -e "$report" ]; then
     echo "The file $report exists and is not overwritten. Use KVPROOF_JUNIT=another-file.xml." >&2
     exit 2
@@ -30,6 +37,8 @@ fi
 "$python" -m pytest -q -c pyproject.toml -m "stateful or live" -p kvproof.cli.keep_traces \
     --junitxml="$report" ${KVPROOF_PYTEST_ARGS:-}
 tests=$?
+# Without a report, pytest has not begun, and has printed why.
+[ -e "$report" ] || exit "$tests"
 "$python" -m kvproof.cli.live_summary "$report"
 summary=$?
 exit $((tests ? tests : summary))

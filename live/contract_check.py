@@ -1,18 +1,25 @@
 """The contract checked against the installed vLLM: what was found, and what can be driven."""
 
 import functools
-import importlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvproof.live import contract_samples as samples
-from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
 from kvproof.live.contract.entry import Entry, Place
 from kvproof.live.contract.features import CORE, used_by, with_needs
-from kvproof.live.contract.lookup import Missing, find, last_line
+from kvproof.live.contract.lookup import Missing, find
 from kvproof.live.contract.table import TABLE
+from kvproof.live.importing import Hidden, imported
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
+
+CORE_MODULES = dict.fromkeys(
+    place.module
+    for entry in TABLE
+    if entry.feature == CORE
+    for place in entry.places
+    if place.module and not place.absent
+)
 
 
 class Look(NamedTuple):
@@ -27,10 +34,12 @@ class Look(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """All results, and the reason if vLLM could not be imported."""
+    """All results. `failure` is the reason if vLLM could not be imported; `hidden` are the packages
+    that were hidden from it because they do not load."""
 
     looks: tuple[Look, ...]
     failure: str = ""
+    hidden: tuple[Hidden, ...] = ()
 
     def missing(self, feature: str) -> list[Look]:
         """What a feature and the features it needs lack; entries that were looked up come first."""
@@ -60,13 +69,13 @@ def _sentence(feature: str, lacking: list[Look]) -> str:
 @functools.cache
 def check() -> Contract:
     """The contract, checked once against the vLLM that this process imports."""
-    try:
-        importlib.import_module("vllm")
-    except Exception as error:  # an installed vLLM may raise anything when it is imported
-        return Contract((), last_line(error))
+    made = imported(tuple(CORE_MODULES))
+    if made.failure:
+        return Contract((), made.failure, made.hidden)
     built = {entry: _look(entry, None) for entry in TABLE if not _on_objects(entry)}
     buildable = all(look.place for look in built.values() if look.entry.feature == CORE)
-    return Contract(tuple(built.get(entry) or _look(entry, buildable) for entry in TABLE))
+    looks = tuple(built.get(entry) or _look(entry, buildable) for entry in TABLE)
+    return Contract(looks, hidden=made.hidden)
 
 
 def _on_objects(entry: Entry) -> bool:

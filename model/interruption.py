@@ -2,7 +2,7 @@
 
 The first signal raises KeyboardInterrupt in the main thread. Code that keeps what was done runs its
 work in `stoppable()`. Code that must not be cut in the middle runs in `held()`, and looks at
-`asked()` itself. A thread watches all this, because Python runs no handler while C code runs:
+`requested()` itself. A thread watches all this, because Python runs no handler while C code runs:
 
 - it calls the functions registered with `stopping()`, so that C code returns;
 - it raises KeyboardInterrupt again if other code (vLLM has a bare `except:`) swallows it;
@@ -18,7 +18,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -41,6 +41,7 @@ _received: signal.Signals | None = None
 _first_at: float | None = None
 """When the thread saw the first signal, by `time.monotonic`."""
 _noticed = False
+_installed = False
 _held = 0
 _stops: list[Callable[[], object]] = []
 _lock = threading.Lock()
@@ -53,22 +54,24 @@ def received() -> signal.Signals | None:
     return _received
 
 
-def asked() -> bool:
+def requested() -> bool:
     """Whether the user has asked this process to end. Work does not begin any more then."""
     return _received is not None
 
 
 def check() -> None:
     """Raise KeyboardInterrupt if the user has asked this process to end."""
-    if asked():
+    if requested():
         raise KeyboardInterrupt
 
 
 def install() -> None:
     """Set the handlers for the rest of the process, as the first thing that a program does. A
     signal that is ignored stays ignored; in another thread than the main one, nothing happens."""
+    global _installed
     if threading.current_thread() is not threading.main_thread():
         return
+    _installed = True
     _watch()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -79,19 +82,25 @@ def install() -> None:
 def handled() -> Iterator[None]:
     """Handlers for one command inside another program, such as a test. Where `install` was called,
     they are already there and stay."""
-    global _received, _first_at, _noticed
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    if _handle in before.values() or threading.current_thread() is not threading.main_thread():
+    global _installed, _received, _first_at, _noticed
+    if _installed:
         yield
         return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    _received, _first_at, _noticed = None, None, False
     install()
     try:
         yield
     finally:
-        for number, handler in before.items():
+        _restore(before)
+        _installed, _received, _first_at, _noticed = False, None, None, False
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    if _installed:
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
-        _received, _first_at, _noticed = None, None, False
 
 
 class Stopped:
@@ -113,16 +122,16 @@ def stoppable() -> Iterator[Stopped]:
     try:
         yield stopped
     except KeyboardInterrupt:
-        notice()
+        caught()
         stopped.early = True
 
 
-def notice() -> None:
+def caught() -> None:
     """Called by code that has caught a KeyboardInterrupt and ends now: nothing is raised any
     more."""
     global _received, _noticed
     _noticed = True
-    if _received is None:  # raised by something else than a signal
+    if _received is None and _installed:  # raised by something else than a signal
         _received = signal.SIGINT
 
 
@@ -134,12 +143,12 @@ def ignore() -> None:
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
-    """Code that a signal does not cut. It may look at `asked`, which is the value here, and call
-    `notice` where it ends early; otherwise KeyboardInterrupt is raised when it ends."""
+    """Code that a signal does not cut. It may look at `requested`, which is the value here, and
+    call `caught` where it ends early; otherwise KeyboardInterrupt is raised when it ends."""
     global _held
     _held += 1
     try:
-        yield asked
+        yield requested
     finally:
         _held -= 1
     if not _noticed:

@@ -2,19 +2,17 @@
 graphs."""
 
 import importlib.util
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import networkx as nx
 
 from kvproof.model.errors import UsageError
-from kvproof.model.files.writing import write_new
+from kvproof.model.files.reading import shown
+from kvproof.model.files.writing import check_new, write_new
 from kvproof.reports.graph import Graph, graph_of
+from kvproof.reports.xml_text import xml_text
 from kvproof.strategies.explorer.exhaustive import StateGraph
-
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML does not allow; the names in a cluster may contain them."""
 
 RED = ", color=red, fontcolor=red, penwidth=2"
 """The DOT attributes of the violation."""
@@ -24,10 +22,10 @@ def graphml(graph: Graph) -> str:
     """The graph as GraphML. Nodes carry label, depth, initial, over and broken, edges the event."""
     made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
     for number, node in enumerate(graph.nodes):
-        made.add_node(number, **node._replace(label=_xml(node.label))._asdict())
+        made.add_node(number, **node._replace(label=xml_text(node.label))._asdict())
     for number, edge in enumerate(graph.edges):
         # The key becomes the id of the edge, which must be unique in the file.
-        made.add_edge(edge.origin, edge.target, key=f"e{number}", event=_xml(edge.event))
+        made.add_edge(edge.origin, edge.target, key=f"e{number}", event=xml_text(edge.event))
     return "\n".join(nx.generate_graphml(made, named_key_ids=True)) + "\n"
 
 
@@ -86,26 +84,23 @@ def check(path: Path) -> None:
     if path.suffix not in FORMATS:
         *most, last = FORMATS
         raise UsageError(
-            f"The file {path} is no known kind of graph. "
+            f"The file {shown(path)} is no known kind of graph. "
             f"Use a name that ends in {', '.join(most)} or {last}."
         )
     if path.suffix in PICTURES and importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
-            f"The picture {path} needs matplotlib, which is not installed. "
+            f"The picture {shown(path)} needs matplotlib, which is not installed. "
             f"Use pip install 'kvproof[picture]', or a name that ends in {TEXT_FORMATS}."
         )
-    if path.exists():
-        raise UsageError(
-            f"The file {path} exists and is not overwritten. Use the name of a new file."
-        )
+    check_new(path)
 
 
 def check_size(path: Path, states: int) -> None:
     """Raise UsageError if the path is a picture and the graph has too many states for one."""
     if path.suffix in PICTURES and states > PICTURE_STATES_MAX:
         raise UsageError(
-            f"The picture {path} may have {PICTURE_STATES_MAX} states, and the graph has more. "
-            f"Use a smaller --config, or a name that ends in {TEXT_FORMATS}."
+            f"The picture {shown(path)} may have {PICTURE_STATES_MAX} states, and the graph has "
+            f"more. Use a smaller --config, or a name that ends in {TEXT_FORMATS}."
         )
 
 
@@ -123,7 +118,3 @@ def quoted(text: str) -> str:
     """A text as a DOT string that shows it unchanged."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def _xml(text: str) -> str:
-    return NOT_XML.sub("\ufffd", text)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.output.releases import Cell as OutputCell
+from kvproof.reports.output.releases import HeatRow
 from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import broken_by
@@ -197,28 +199,21 @@ def undriven(releases: Sequence[Release]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
 
 
-def to_json(releases: Sequence[Release]) -> dict[str, Any]:
-    """The whole heat map as plain data."""
-    versions = [release.version for release in releases]
-
-    def row(one: Row) -> dict[str, Any]:
-        bad, good = first_bad_and_good(one, versions)
-        cells = {
-            version: {"verdict": cell.verdict.value, "why": cell.why, "trace": cell.trace or None}
-            for version, cell in zip(versions, one.cells, strict=True)
-        }
-        return {
-            "name": one.name,
-            "about": one.about,
-            "first_bad": bad,
-            "first_good": good,
-            "releases": cells,
-        }
-
-    return {
-        "releases": versions,
-        "invariants": [row(r) for r in invariant_rows(releases)],
-        "stories": [row(r) for r in story_rows(releases)],
-        "faults": [row(r) for r in fault_rows(releases, FAULTS)],
-        "not_driven": undriven(releases),
-    }
+def output_rows(rows: Iterable[Row], versions: Sequence[str]) -> tuple[HeatRow, ...]:
+    """The rows for `--json`."""
+    return tuple(
+        HeatRow(
+            name=row.name,
+            about=row.about,
+            first_bad=bad,
+            first_good=good,
+            releases={
+                version: OutputCell(
+                    verdict=cell.verdict.value, why=cell.why, trace=cell.trace or None
+                )
+                for version, cell in zip(versions, row.cells, strict=True)
+            },
+        )
+        for row in rows
+        for bad, good in [first_bad_and_good(row, versions)]
+    )

@@ -11,7 +11,10 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
 from kvproof.model.files.writing import write_new
 from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.reports.xml_text import xml_text
 from kvproof.strategies.verdict import Outcome, Verdict
+
+DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
 
 
 class Case(NamedTuple):
@@ -42,7 +45,7 @@ def document(suite: str, cases: Sequence[Case]) -> str:
     for case in cases:
         _add(root, suite, case)
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return f"{DECLARATION}\n{xml_text(ET.tostring(root, encoding='unicode'))}\n"
 
 
 def write(path: Path, suite: str, cases: Sequence[Case]) -> None:

@@ -11,14 +11,16 @@ import msgspec
 
 from kvproof.model.files.writing import replace
 from kvproof.model.traces.lines import AnyLine
+from kvproof.reports.output.registry import OUTPUTS
 
 FOLDER = Path("docs/schemas")
 
 TYPES: dict[str, tuple[Any, ...]] = {
+    "output.json": OUTPUTS,
     "trace.json": get_args(AnyLine),
 }
-"""The types in each file. Where there are several, each line of the described file is one of
-them."""
+"""The types in each file. Where there are several, each output, or each line of a trace file, is of
+one of them."""
 
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:

@@ -22,6 +22,9 @@ WIDTH = 80
 WIDTH_MIN, WIDTH_MAX = 20, 1000
 """The narrowest and the widest terminal whose width is used, in columns."""
 
+HEIGHT = 25
+"""The lines of a console. Nothing depends on it, but without it rich reads COLUMNS and LINES."""
+
 HANG = 4
 """The column in which the further lines of a text begin, counted from 0."""
 
@@ -140,6 +143,7 @@ def console(file: TextIO | None = None) -> "Console":
     return Console(
         file=file,
         width=columns(file),
+        height=HEIGHT,
         force_terminal=terminal,
         color_system="auto" if terminal else None,
         markup=False,

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from kvproof.model.files.reading import printable
-from kvproof.reports.screen import cells, folded
+from kvproof.reports.screen import cells, columns, folded, say
 
 GAP = 2
 """The columns between two columns of a table."""
@@ -23,6 +23,11 @@ class Table(NamedTuple):
         """The lines of the headings and of all rows."""
         head, *rows = self.row_lines(width)
         return [*head, *(line for row in rows for line in row)]
+
+    def show(self) -> None:
+        """Print the table on standard output, in its width."""
+        for line in self.lines(columns()):
+            say(line, hang=0)
 
     def row_lines(self, width: int) -> list[list[str]]:
         """The lines of the headings (none where each row is a block), then those of each row."""

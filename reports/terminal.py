@@ -1,14 +1,15 @@
 """A trace as text for a terminal: the changes by each event, the step that breaks the invariant,
 the blocks of all engines side by side, the reasons, and the command that replays the trace."""
 
+import os
 import shlex
+import string
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
-from kvproof.model.files.reading import shown
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
@@ -65,8 +66,7 @@ def _lines(
         yield Line(f"  {leads_to.sentence}")
     if path is not None:
         yield Line()
-        command = f"kvproof replay {shlex.quote(shown(path))} --machine {trace.machine}"
-        yield Line(f"Replay it: {command}", hang=0)
+        yield Line(replay_line(trace, path), hang=0)
 
 
 def _headline(trace: Trace) -> str:
@@ -94,3 +94,19 @@ def _finding(trace: Trace) -> Iterator[Line]:
     for reason in trace.finding.reasons[:-1]:
         yield Line(f"  because  {reason}", hang=11)
     yield Line(f"  yet      {trace.finding.reasons[-1]}", hang=11)
+
+
+def replay_line(trace: Trace, path: Path) -> str:
+    """The line with the command that replays a trace from its file."""
+    return f"Replay it: kvproof replay {shell_word(path)} --machine {trace.machine}"
+
+
+def shell_word(path: Path) -> str:
+    """A path as a word that a shell reads back, also where its name is not printable."""
+    text = os.fsencode(path)
+    name = text.decode("utf-8", "replace")
+    if name.isprintable() and name.encode() == text:
+        return shlex.quote(name)
+    plain = frozenset(b"/._-" + string.ascii_letters.encode() + string.digits.encode())
+    quoted = "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in text)
+    return f"$'{quoted}'"

@@ -3,10 +3,10 @@
 `KVPROOF_PROFILE` or `--hypothesis-profile` chooses dev (the default), ci or nightly.
 """
 
-import importlib.util
 import json
 import os
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kvproof.cli.main import main
-from kvproof.model.errors import AdapterDrift
+from tests.outputs import decoded
 from tests.sentences import two_sentences
+from tests.undriven import Undriven
 
 TESTDATA = Path(__file__).parent / "testdata"
 CAREFUL = "only commit the changes if you understand them"
@@ -32,11 +33,14 @@ for name, (examples, steps) in PROFILES.items():
         suppress_health_check=[HealthCheck.too_slow],
     )
 
-chosen = os.environ.get("KVPROOF_PROFILE", "dev")
+chosen = os.environ.get("KVPROOF_PROFILE") or "dev"
 if chosen not in PROFILES:
-    raise pytest.UsageError(
-        f"KVPROOF_PROFILE is {chosen!r}, which is no profile. Use one of {', '.join(PROFILES)}."
+    # pytest would show an exception as an error of this import, and end with 4.
+    print(
+        f"KVPROOF_PROFILE is {chosen!r}, which is no profile. Use one of {', '.join(PROFILES)}.",
+        file=sys.stderr,
     )
+    raise SystemExit(2)
 settings.load_profile(chosen)
 
 # Programs that tests start in other folders find the package where the tests do.
@@ -45,10 +49,6 @@ if os.environ.get("PYTHONPATH"):
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
 
 rewritten = pytest.StashKey[list[str]]()
-drifted = pytest.StashKey[list[str]]()
-
-UNKNOWN = 3
-"""The exit code where a test could not be run, and none failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,38 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests of live vLLM are skipped where it cannot be imported, unless it is required."""
-    if "live" not in item.keywords or importlib.util.find_spec("vllm"):
-        return
-    if os.environ.get("KVPROOF_REQUIRE_LIVE"):
-        pytest.fail("vLLM cannot be imported and KVPROOF_REQUIRE_LIVE is set: run make live")
-    pytest.skip("vLLM cannot be imported: run make live")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where the adapter does not fit the vLLM that is there, a test says nothing about it."""
-    report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, AdapterDrift):
-        item.config.stash[drifted].append(item.nodeid)
-        place = item.location[0], (item.location[1] or 0) + 1
-        report.outcome = "skipped"
-        report.longrepr = (str(place[0]), place[1], f"UNKNOWN: {call.excinfo.value}")
-    return report
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Tests that could not be run are not passed: the exit code is that of an unknown verdict."""
-    if session.config.stash[drifted] and exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = UNKNOWN
-
-
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[rewritten] = []
-    config.stash[drifted] = []
+    config.pluginmanager.register(Undriven())
 
 
 def pytest_terminal_summary(
@@ -132,11 +103,12 @@ def run(
 
 @pytest.fixture
 def as_json(run: Callable[..., Any]) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Run a command line with `--json`: exit code and the object it printed."""
+    """Run a command line with `--json`: exit code and the object it printed, which is valid."""
 
     def call(*argv: str) -> tuple[int, dict[str, Any]]:
         code, out, err = run(*argv, "--json")
         assert err == ""
+        decoded(out)
         record = json.loads(out)
         assert record["exit_code"] == code
         assert record["command"] == argv[0]

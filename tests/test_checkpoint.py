@@ -1,7 +1,6 @@
 """A search that was stopped anywhere goes on to the same verdict and the same states."""
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -113,30 +112,6 @@ def test_a_checkpoint_of_another_search_is_refused(name: str, rules, tmp_path: P
     explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
     with pytest.raises(UsageError, match="of another search"):
         explore(CLUSTERS[name], rules=rules, kept=Checkpoint(tmp_path / "c", resume=True))
-
-
-class Mischief:
-    """What a checkpoint must not be able to do."""
-
-    def __reduce__(self):
-        return os.system, ("true",)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"not a checkpoint", pickle.dumps(Mischief()), pickle.dumps(about())]
-)
-def test_a_broken_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(content)
-    with pytest.raises(UsageError, match=r"Leave --resume out|Write the options"):
-        explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c", resume=True))
-
-
-def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c"
-    explore(CLUSTERS[NAME], kept=Checkpoint(path))
-    path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(UsageError, match="is broken"):
-        explore(CLUSTERS[NAME], kept=Checkpoint(path, resume=True))
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:

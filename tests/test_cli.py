@@ -108,7 +108,8 @@ def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None
     _, shown, _ = run("explore", *BROKEN)
     code, out, _ = run("report", str(traces()[0]))
     assert code == 0
-    assert shown.startswith(out)
+    assert shown.startswith(out.split("\nReplay it: ")[0])
+    assert out.splitlines()[-1] == shown.splitlines()[-1]
     code, record = as_json("report", str(traces()[0]))
     assert record["trace"][0]["kind"] == "kvproof-trace"
 
@@ -188,7 +189,9 @@ def test_gate_with_a_fault_keeps_the_trace(run: Any) -> None:
     code, out, _ = run("gate", *BROKEN, "--without-live")
     assert code == 1
     assert [str(path) for path in traces()] == [out.split("trace ")[1].split()[0]]
-    assert out.splitlines()[-1] == "gate: VIOLATED"
+    verdict, trace = out.splitlines()[-2:]
+    assert verdict == "gate: VIOLATED"
+    assert trace.startswith("explore      trace ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

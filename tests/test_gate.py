@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROFILES
+from tests.sentences import two_sentences
+
 ROOT = Path(__file__).parent.parent
 RECIPES = ("github-workflow.yml", "buildkite-step.yml")
 REPORT = "kvproof/kvproof-junit.xml"
@@ -164,3 +167,52 @@ def test_its_own_tests_are_chosen_without_a_file(gate: Gate) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     [case] = ET.parse(gate.report).iter("testcase")
     assert case.get("classname") == "tests.test_stateful_model"
+
+
+NO_VLLM = {"sitecustomize.py": "import sys\nsys.modules['vllm'] = None\n"}
+RAISES = {"vllm/__init__.py": "raise RuntimeError('torchvision::nms does not exist')\n"}
+ENDS = {"vllm/__init__.py": "raise SystemExit('no driver')\n"}
+EMPTY = {"vllm/__init__.py": ""}
+
+
+@pytest.mark.parametrize(
+    ("files", "why", "required", "code"),
+    [
+        (NO_VLLM, "vLLM cannot be imported", "1", 3),
+        (NO_VLLM, "vLLM cannot be imported", "", 0),
+        (RAISES, "torchvision::nms does not exist", "", 3),
+        (ENDS, "no driver", "1", 3),
+        (EMPTY, "This vLLM has no ", "1", 3),
+    ],
+    ids=["none", "none, and none is required", "raises", "ends", "empty"],
+)
+def test_a_vllm_that_cannot_be_driven_is_not_run(
+    gate: Gate, files: dict[str, str], why: str, required: str, code: int
+) -> None:
+    place = gate.folder / "first"
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text, encoding="utf-8")
+    done = gate.run(
+        PASSING,
+        live=required,
+        PYTHONPATH=os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")]),
+        KVPROOF_PYTEST_ARGS="-p no:cacheprovider tests/test_live_drafts.py",
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert why in done.stdout
+    assert gate.counts()[1] == 0
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_unknown_profile_is_bad_usage(gate: Gate) -> None:
+    done = gate.run(PASSING, KVPROOF_PROFILE="nonsense")
+    assert done.returncode == 2
+    assert two_sentences(done.stderr), done.stderr
+    assert done.stdout == ""
+    assert not gate.report.exists()
+
+
+def test_the_script_knows_the_profiles() -> None:
+    script = (ROOT / "gate" / "run.sh").read_text(encoding="utf-8")
+    assert f"    {' | '.join(PROFILES)}) ;;\n" in script

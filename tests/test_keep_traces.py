@@ -30,19 +30,25 @@ def test_passes():
 """
 
 
-def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
-    (tmp_path / "test_given.py").write_text(TESTS, encoding="utf-8")
+def report_of(folder: Path) -> str:
+    """What pytest prints about the tests."""
+    (folder / "test_given.py").write_text(TESTS, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "kvproof.cli.keep_traces"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 1 passed" in done.stdout
+    return done.stdout
+
+
+def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
+    said = report_of(tmp_path)
     [kept] = (tmp_path / "kvproof-traces").iterdir()
     command = f"kvproof replay {kept.relative_to(tmp_path)} --machine model"
-    assert done.stdout.count(command) == 1
+    assert said.count(command) == 1
 
     trace = read(kept)
     faulty = ModelMachine(trace.cluster, rules_with([FAULTS["double_free"]]))
@@ -50,3 +56,11 @@ def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
     assert again.differs is None
     assert again.outcome.verdict is Verdict.VIOLATED
     assert again.outcome.finding == trace.finding
+
+
+def test_a_trace_that_cannot_be_written_is_told_in_the_report(tmp_path: Path) -> None:
+    (tmp_path / "kvproof-traces").write_text("mine", encoding="utf-8")
+    said = report_of(tmp_path)
+    assert said.count("The trace was not written") == 1
+    assert "kvproof-traces" in said.split("The trace was not written")[1]
+    assert (tmp_path / "kvproof-traces").read_text(encoding="utf-8") == "mine"

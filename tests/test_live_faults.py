@@ -1,7 +1,6 @@
 """Historical mistakes, put back into real vLLM: each is found by its invariant, is told in a
 sentence about requests and blocks, and is kept as a trace that shows it again."""
 
-import io
 import json
 import re
 import shlex
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli.answer import Kept, keep
+from kvproof.cli.answer import trace_file, traced
 from kvproof.cli.machines import maker
 from kvproof.cli.main import main
 from kvproof.cli.parser import Setup
@@ -18,7 +17,6 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.reports.terminal import show
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests import mistakes, mistakes_of_drafts
@@ -81,12 +79,10 @@ def test_the_invariant_finds_the_mistake_in_vllm(
     assert outcome.finding.invariant == MISTAKES[name].finds
 
 
-def printed_command(kept: Kept) -> list[str]:
-    """The arguments of the command that is printed with a kept trace."""
-    out = io.StringIO()
-    show(out, kept.trace, kept.path)
-    [line] = [line for line in out.getvalue().splitlines() if line.startswith("Replay it: ")]
-    program, *arguments = shlex.split(line.removeprefix("Replay it: "))
+def printed_command(said: str | None) -> list[str]:
+    """The arguments of the command that is printed after a trace was written."""
+    assert said is not None
+    program, *arguments = shlex.split(said.strip().removeprefix("Replay it: "))
     assert program == "kvproof"
     return arguments
 
@@ -112,9 +108,11 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         assert NAMED.search(said)
         assert not RAW.search(said)
         setup = Setup(CLUSTERS[FAULTS[name].cluster], (), REFERENCE, None)
-        kept = keep(setup, maker("live"), outcome, 0, tmp_path)
-        assert kept is not None
-        command = printed_command(kept)
+        trace = traced(setup, maker("live"), outcome, 0)
+        assert trace is not None
+        kept = trace_file(trace, tmp_path)
+        kept.write()
+        command = printed_command(kept.line)
         assert replayed(command, capsys) == (1, "VIOLATED")
     assert replayed(command, capsys) == (0, "SAMPLED")
     on_the_model = [*command[: command.index("live")], "model"]

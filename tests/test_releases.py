@@ -17,7 +17,7 @@ from kvproof.live.releases import Cache, Failed
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports import heat_table
-from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, story_rows, to_json
+from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, output_rows, story_rows
 from kvproof.reports.stories import STORIES
 from kvproof.strategies.sampling.survey import followed, sampled, shows
 from kvproof.strategies.verdict import Verdict
@@ -123,10 +123,11 @@ def test_first_bad_and_first_good() -> None:
     ]
     releases = [Release("0.1.0", tuple(good())), Release("0.2.0", tuple(bad))]
     releases += [Release("0.3.0", reason="no"), Release("0.4.0", tuple(good()))]
-    told = {row["name"]: row for row in to_json(releases)["stories"]}
-    assert (told[story]["first_bad"], told[story]["first_good"]) == ("0.2.0", "0.4.0")
     row = next(r for r in story_rows(releases) if r.name == story)
     versions = [r.version for r in releases]
+    (told,) = output_rows([row], versions)
+    assert (told.first_bad, told.first_good) == ("0.2.0", "0.4.0")
+    assert [cell.verdict for cell in told.releases.values()] == [c.verdict.value for c in row.cells]
     assert row.history(versions) == "bad from 0.2.0, good from 0.4.0"
     assert row._replace(cells=row.cells[1:]).history(versions[1:]).startswith("bad from 0.2.0 or ")
     assert "not good since" in row._replace(cells=row.cells[:3]).history(versions[:3])

@@ -4,6 +4,8 @@ the changes if you understand them."""
 import dataclasses
 import io
 import json
+import os
+import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +22,10 @@ from kvproof.model.presets import cluster_named
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import junit
-from kvproof.reports.terminal import render, show
-from kvproof.reports.verdict_json import verdict_object
+from kvproof.reports.output.base import encoded
+from kvproof.reports.output.search import Explored, Sampled
+from kvproof.reports.output.verdict import verdict_output
+from kvproof.reports.terminal import render, shell_word, show
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -85,13 +89,27 @@ def test_no_line_is_wider_than_the_page(width: int) -> None:
     *lines, command = text.splitlines()
     assert command == "Replay it: kvproof replay t.jsonl --machine model"
     assert max(map(len, lines)) <= width
-    assert max(map(len, lines)) > width - 10
+    assert max(map(len, lines)) > min(width, 130) - 10
 
 
 def test_the_words_are_the_same_at_every_width() -> None:
     trace = trace_of("removal_of_one_copy_reported")
     words = [render(trace, width=width).split() for width in (80, 200)]
     assert words[0] == words[1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *[b"a b.jsonl", b"it's.jsonl", b"a\x1b[31m\n.jsonl", b"\xff\xfe'9", b"\\x41.", b"x" * 250],
+        "é漢 .jsonl".encode(),
+    ],
+)
+def test_a_shell_reads_the_path_of_the_command_back(name: bytes) -> None:
+    word = shell_word(Path(os.fsdecode(name)))
+    assert word.isprintable()
+    shell = ["bash", "-c", f"printf %s {word}"]
+    assert subprocess.run(shell, capture_output=True, check=True).stdout == name
 
 
 def test_no_colour_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,16 +133,16 @@ EXHAUSTED = Outcome(Verdict.EXHAUSTED, {"states_distinct": 9, "depth": 3})
 
 def test_the_json_object_of_a_violation() -> None:
     cluster = cluster_named("pd")
-    record = verdict_object(
-        "explore",
+    output = verdict_output(
+        Explored,
         VIOLATED,
         cluster=cluster,
         faults=["front_trim"],
         seed=3,
         trace=Path("t.jsonl"),
     )
-    assert json.loads(json.dumps(record))["config"]["name"] == "pd"
-    del record["config"]
+    record = json.loads(encoded(output))
+    assert record.pop("config")["name"] == "pd"
     assert record == {
         "command": "explore",
         "verdict": "VIOLATED",
@@ -147,9 +165,9 @@ def test_the_json_object_of_a_violation() -> None:
 
 
 def test_the_json_object_says_why_it_is_unknown() -> None:
-    record = verdict_object("sample", UNKNOWN)
-    assert (record["exit_code"], record["reason"]) == (3, "not run: <no vLLM>")
-    assert "trace" not in record
+    output = verdict_output(Sampled, UNKNOWN)
+    assert (output.exit_code, output.reason) == (3, "not run: <no vLLM>")
+    assert "trace" not in json.loads(encoded(output))
 
 
 def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:

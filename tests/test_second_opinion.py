@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.strategies.symbolic import cross, second_opinion
+from kvproof.strategies.symbolic import cross, cross_process, second_opinion
 from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN
 
 pytestmark = pytest.mark.proof
@@ -58,7 +58,7 @@ def test_an_unknown_opinion_is_told_and_changes_no_verdict(
 ) -> None:
     pytest.importorskip("cvc5")
     gave_up = cross.Opinion(UNKNOWN, "cvc5 gave up: timeout", {}, 0.0)
-    monkeypatch.setattr(second_opinion, "second_opinion", lambda *_: gave_up)
+    monkeypatch.setattr(cross_process.Other, "second_opinion", lambda *_: gave_up)
     code, out, _ = run("prove", "--obligation", "pool.pool_adds_up", "--cross")
     assert code == 0
     assert "PROVED   pool.pool_adds_up" in out
@@ -75,3 +75,14 @@ def test_without_cvc5_nothing_is_proved_or_written(
     assert (code, out) == (2, "")
     assert "pip install 'kvproof[cross]'" in err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_crash_of_cvc5_is_an_unknown_opinion_and_the_next_question_is_answered() -> None:
+    pytest.importorskip("cvc5")
+    with cross_process.other() as cvc5:
+        assert cvc5.second_opinion(NOTHING_WRONG, 10.0).answer == DISAGREES
+        assert cvc5.process is not None
+        cvc5.process.kill()
+        crashed = cvc5.second_opinion(NOTHING_WRONG, 10.0)
+        assert (crashed.answer, crashed.reason) == (UNKNOWN, "cvc5 crashed (-9)")
+        assert cvc5.second_opinion(NOTHING_WRONG, 10.0).numbers == {"n": 7}

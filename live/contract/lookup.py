@@ -52,10 +52,10 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # a module may raise anything when it is imported
-        raise Missing("" if _not_there(error, name) else last_line(error)) from error
+        raise Missing("" if not_there(error, name) else last_line(error)) from error
 
 
-def _not_there(error: Exception, name: str) -> bool:
+def not_there(error: BaseException, name: str) -> bool:
     """Whether the module itself, or a package that contains it, does not exist."""
     missing = getattr(error, "name", None) or ""
     return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{missing}.")

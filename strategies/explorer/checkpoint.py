@@ -7,9 +7,9 @@ Each write replaces the whole file, so the file is never incomplete.
 A file with an error of the disk or of a transfer is refused: the checksum shows it. A file that
 somebody made on purpose is checked as well (`saved_graph`, `resumed`). It cannot run code. Its
 memory is limited by its size: up to about 100 bytes for each byte of the file. A VIOLATED is always
-real, because its run is taken again. But an EXHAUSTED can be forged: of the states that the file
-calls expanded, a sample is expanded again, and a step that is missing elsewhere is not noticed. So
-do not resume from a file that you would not trust for its verdict.
+real, because its run is taken again. But the EXHAUSTED of a large search can be forged: of the
+states that the file calls expanded, up to 1,000 are expanded again, and a step that is missing
+elsewhere is not noticed. So do not resume from a file whose verdict you would not trust.
 """
 
 import hashlib
@@ -116,7 +116,8 @@ def believed(path: Path) -> Iterator[None]:
     except (UsageError, OSError):
         raise
     except Exception as error:
-        why = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+        known = isinstance(error, Broken | msgspec.MsgspecError)
+        why = str(error) if known else f"a step from one of its states ends in {error!r:.100}"
         raise UsageError(
             f"The checkpoint {shown(path)} is broken ({shown(why)}). "
             "Use the name of a new checkpoint, and leave --resume out to start again."

@@ -147,13 +147,13 @@ def _run(
     string."""
     reached = search.reached
     saved_at = time.monotonic()
-    with interruption.held() as asked:
+    with interruption.held() as requested:
         reason = ""
         while not search.over and not reason:
             search.expand()
             if len(reached.packed) > limits.states:
                 reason = f"the search was cut at {limits.states} states"
-            if asked() and not search.over:
+            if requested() and not search.over:
                 reason = INTERRUPTED
             if reached.expanded % LOOK_STATES and not reason:
                 continue
@@ -166,8 +166,8 @@ def _run(
                 saved_at = time.monotonic()
         if kept is not None and not reason:
             checkpoint.save(kept.path, about, saved(reached))
-        if asked():
-            interruption.notice()
+        if requested():
+            interruption.caught()
     return "" if search.over else reason
 
 

@@ -13,18 +13,16 @@ from kvproof.strategies.explorer.packed import PackedSearch, StepFrom
 from kvproof.strategies.explorer.saved_graph import Broken, SavedGraph, restored
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
-SAMPLE = 100
+SAMPLE = 1000
 """The number of states that are expanded again, about 1 ms each, beside one state for each event,
-margin and coverage goal."""
+margin and coverage goal. In a smaller search these are all states, so nothing can be forged."""
 
 
 def resumed(fresh: PackedSearch, data: SavedGraph) -> PackedSearch:
     """The search of the same scope as `fresh` that goes on from saved data. Raises Broken if the
     data is not that of such a search; a forged state can raise any other exception."""
     reached = restored(fresh.cluster, data, fresh.renamings)
-    goals, reached.goals = reached.goals, {}
-    checked = _on(fresh, reached)  # with every coverage goal still open
-    reached.goals = goals
+    checked = _checker(fresh, reached)
     known = {name for name, _ in fresh.margins}
     if not reached.margins.keys() <= known:
         raise Broken("a margin is that of no invariant")
@@ -47,7 +45,8 @@ def confirm(search: PackedSearch, *, without_end: bool) -> None:
     while number:
         number = reached.parent(number)
         path.append(number)
-    expand_again(search, range(reached.expanded) if without_end else path)
+    again = range(reached.expanded) if without_end else path
+    expand_again(_checker(search, reached), again)
 
 
 def expand_again(search: PackedSearch, states: Iterable[int]) -> None:
@@ -58,6 +57,14 @@ def expand_again(search: PackedSearch, states: Iterable[int]) -> None:
         if any(step.breaks for step in steps):
             raise Broken(f"the expanded state {origin} breaks an invariant")
         _compare(search, origin, steps)
+
+
+def _checker(search: PackedSearch, reached: SearchGraph) -> PackedSearch:
+    """A search to expand states again, in which every coverage goal is open."""
+    goals, reached.goals = reached.goals, {}
+    checker = _on(search, reached)
+    reached.goals = goals
+    return checker
 
 
 def _on(fresh: PackedSearch, reached: SearchGraph) -> PackedSearch:

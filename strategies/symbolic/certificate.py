@@ -16,7 +16,7 @@ import z3
 import kvproof
 from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
-from kvproof.model.files.writing import write_new
+from kvproof.model.files.folders import write_folder
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Claimed, Step, steps
 from kvproof.strategies.symbolic.obligation import Obligation
@@ -108,29 +108,9 @@ def _denied(truth: Truth, context: z3.Context) -> str:
 
 
 def write_certificates(folder: Path, rules: Rules, *, names: Sequence[str] | None = None) -> int:
-    """Write one file for each question into a new or empty folder. Returns the number of files.
-
-    Raises UsageError for an unknown id, and, before any file is written, for a folder that is not
-    empty or cannot be written.
-    """
-    asked = list(questions(names))
-    _make_empty(folder)
-    for question in asked:
-        write_new(folder / f"{question.name}.smt2", certificate(question, rules))
-    return len(asked)
-
-
-def _make_empty(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        empty = not any(folder.iterdir())
-    except OSError as error:
-        raise UsageError(
-            f"The folder {folder} cannot be made ({error.strerror}). "
-            "Use the name of a new folder where you may write."
-        ) from error
-    if not empty:
-        raise UsageError(
-            f"The folder {folder} is not empty, and nothing in it is overwritten. "
-            "Use the name of a new folder."
-        )
+    """Write one file for each question into a new or empty folder, all or none. Returns the number
+    of files. Raises UsageError for an unknown id, or if the folder has files or cannot be
+    written."""
+    texts = {f"{asked.name}.smt2": certificate(asked, rules) for asked in questions(names)}
+    write_folder(folder, texts)
+    return len(texts)

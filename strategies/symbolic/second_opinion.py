@@ -15,9 +15,9 @@ from kvproof.strategies.symbolic.cross import (
     DISAGREES,
     UNKNOWN,
     Opinion,
-    second_opinion,
     solver_library,
 )
+from kvproof.strategies.symbolic.cross_process import other
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -64,15 +64,17 @@ def cross_check(
     UsageError if cvc5 is missing."""
     solver_library()
     found = []
-    for proof in proofs:
-        if proof.verdict is not Verdict.PROVED:
-            continue
-        opinions = {
-            q.name: second_opinion(certificate(q, rules), timeout_s) for q in questions([proof.id])
-        }
-        found.append(Checked(proof.id, opinions))
-        if progress is not None:
-            progress(found[-1])
+    with other() as cvc5:
+        for proof in proofs:
+            if proof.verdict is not Verdict.PROVED:
+                continue
+            opinions = {
+                q.name: cvc5.second_opinion(certificate(q, rules), timeout_s)
+                for q in questions([proof.id])
+            }
+            found.append(Checked(proof.id, opinions))
+            if progress is not None:
+                progress(found[-1])
     return found
 
 

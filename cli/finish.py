@@ -1,0 +1,113 @@
+"""The end of every command: the verdict is printed first, then its files are written.
+
+A file that cannot be written takes nothing away from the verdict. Its error is printed after the
+verdict, and the exit code changes only where it would be 0. With `--json` the files come first,
+because the object says which of them were written.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kvproof.cli import interrupt
+from kvproof.model import interruption
+from kvproof.model.errors import UsageError
+from kvproof.reports.output.base import Part, encoded
+from kvproof.reports.screen import say
+
+NOT_WRITTEN = 2
+"""The exit code where all holds and a file cannot be written."""
+
+NOT_FINISHED = (
+    "A file was not written, because the command was interrupted. Use the same command again."
+)
+
+
+class File:
+    """A file (or a folder) that is written after the verdict. `path` is set as soon as it exists.
+
+    `write` writes it, returns its path, and raises UsageError where that fails. `line` is the text
+    that is printed about the written file. A file about the `whole` work, which may also take long,
+    is not written after an interruption.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[], Path],
+        line: Callable[[Path], str] | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        self._write = write
+        self._line = line
+        self._whole = whole
+        self.path: Path | None = None
+        self.error = ""
+
+    def write(self) -> None:
+        """Write the file. Prints its error on standard error, and remembers it."""
+        with interruption.stoppable() as stopped:
+            if self._whole:
+                interruption.check()
+            try:
+                self.path = self._write()
+            except UsageError as error:
+                self.error = str(error)
+        if stopped:
+            self.error = NOT_FINISHED
+        if self.error:
+            say(self.error, file=sys.stderr)
+
+    @property
+    def line(self) -> str | None:
+        """The line about the file; None where it was not written or nothing is printed about it."""
+        return self._line(self.path) if self._line and self.path else None
+
+
+def fixed(path: Path, write: Callable[[], None], *, whole: bool = True) -> File:
+    """A file whose path the user has chosen."""
+
+    def written() -> Path:
+        write()
+        return path
+
+    return File(written, whole=whole)
+
+
+def finish(
+    args: argparse.Namespace,
+    code: int,
+    output: Callable[[int], Part],
+    text: Callable[[], None],
+    files: Sequence[File] = (),
+) -> int:
+    """Print an answer and write its files. Returns the exit code of the process.
+
+    `code` is the exit code of the verdict. `output` makes the object of `--json` from the final
+    exit code, after the files were written. `text` prints the answer for a person.
+    """
+    if args.json:
+        _write(files)
+        code = _final(code, files)
+        print(encoded(output(code)))
+        return code
+    try:
+        text()
+        sys.stdout.flush()
+    finally:
+        _write(files)  # also where standard output is closed
+    for file in files:
+        if file.line is not None:
+            print(file.line)
+    return _final(code, files)
+
+
+def _write(files: Sequence[File]) -> None:
+    for file in files:
+        file.write()
+
+
+def _final(code: int, files: Sequence[File]) -> int:
+    failed = any(file.error for file in files)
+    return interrupt.exit_code(code or (NOT_WRITTEN if failed else 0))

@@ -1,0 +1,109 @@
+"""Imports vLLM: the one guarded place.
+
+An installed vLLM may fail at import with any error, print to standard output, or try to end the
+process. vLLM also brings packages that kvproof does not need. Where pip takes them from another
+build than torch (a CUDA build beside a CPU torch), they do not load, and vLLM fails because of
+them. Those are hidden from it, as if they were not installed.
+"""
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
+from kvproof.live.contract.lookup import last_line, not_there
+from kvproof.model import interruption
+
+BESIDE = ("torchvision", "torchaudio", "torchcodec")
+"""Packages that vLLM requires beside torch. vLLM can be imported without them."""
+
+
+OUT, ERR = 1, 2
+
+
+class Hidden(NamedTuple):
+    """A package that does not load. `why` is the last line of its error."""
+
+    name: str
+    version: str
+    why: str
+
+
+class Imported(NamedTuple):
+    """The import of vLLM: the last line of its error, or an empty text; what was hidden from it;
+    and its wall time in seconds."""
+
+    failure: str
+    hidden: tuple[Hidden, ...]
+    seconds: float
+
+
+@functools.cache
+def imported(modules: tuple[str, ...] = ()) -> Imported:
+    """Import vLLM, once. `modules` are those that nothing works without: an error in one of them is
+    an error of vLLM, as its own package imports nearly nothing. Raises KeyboardInterrupt."""
+    began = time.monotonic()
+    with _quiet():
+        hidden = () if "vllm" in sys.modules else tuple(_hidden())
+        failures = (_failure(name) for name in ("vllm", *modules))
+        failure = next(filter(None, failures), "")
+    return Imported(failure, hidden, time.monotonic() - began)
+
+
+def _hidden() -> Iterator[Hidden]:
+    """Hide the packages that do not load."""
+    for name in BESIDE:
+        if importlib.util.find_spec(name) is not None and (why := _failure(name)):
+            sys.modules[name] = None  # type: ignore[assignment]  # "there is no such package"
+            yield Hidden(name, version(name), why)
+
+
+def version(name: str) -> str:
+    """The version of an installed package; "unknown" where its metadata is missing."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _failure(name: str) -> str:
+    """Import a module. Returns the last line of its error; empty if there was none, or if the
+    module does not exist."""
+    try:
+        importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, or a panic of a library in Rust
+        interruption.check()  # what was a KeyboardInterrupt may arrive as another error
+        return "" if name != "vllm" and not_there(error, name) else last_line(error)
+    interruption.check()  # or not arrive at all
+    return ""
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What is printed on standard output goes to standard error: there, --json prints one object
+    and nothing else."""
+    with contextlib.redirect_stdout(sys.stderr):
+        _flush()
+        kept = os.dup(OUT)
+        os.dup2(ERR, OUT)
+        try:
+            yield
+        finally:
+            _flush()
+            os.dup2(kept, OUT)
+            os.close(kept)
+
+
+def _flush() -> None:
+    """Write what Python keeps of its own standard output."""
+    if sys.__stdout__ is not None:
+        sys.__stdout__.flush()

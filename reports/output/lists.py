@@ -1,0 +1,84 @@
+"""The outputs of the commands that list what there is."""
+
+from kvproof.reports.output.base import Output, Part, TraceLine
+
+
+class InvariantRow(Part, frozen=True, kw_only=True):
+    """An invariant. `killed_by` is a fault that breaks it."""
+
+    id: str
+    name: str
+    kind: str
+    severity: str | None
+    origin: str
+    killed_by: str
+
+
+class GuardRow(Part, frozen=True, kw_only=True):
+    """A guard of the spec. `part` says which steps it is about."""
+
+    id: str
+    name: str
+    part: str
+    severity: str
+
+
+class Invariants(Output, frozen=True, kw_only=True, tag="invariants"):
+    """The invariants and the guards."""
+
+    invariants: tuple[InvariantRow, ...]
+    guards: tuple[GuardRow, ...]
+
+
+class FaultRow(Part, frozen=True, kw_only=True):
+    """A fault: the rule that it replaces, the invariants that it breaks, and its preset."""
+
+    name: str
+    origin: str
+    mistake: str
+    rule: str
+    breaks: tuple[str, ...]
+    config: str
+
+
+class Faults(Output, frozen=True, kw_only=True, tag="faults"):
+    """The faults."""
+
+    faults: tuple[FaultRow, ...]
+
+
+class ConfigRow(Part, frozen=True, kw_only=True):
+    """A preset cluster, and the number of its distinct states."""
+
+    name: str
+    about: str
+    distinct_states: int
+
+
+class Configs(Output, frozen=True, kw_only=True, tag="configs"):
+    """The preset clusters."""
+
+    configs: tuple[ConfigRow, ...]
+
+
+class RemedyRow(Part, frozen=True, kw_only=True):
+    """The costs and benefits of a remedy. Tokens and blocks are sums over the requests."""
+
+    name: str
+    origin: str
+    cached_tokens: int
+    scheduling_rounds: int
+    blocks_held: int
+    states_cached: int
+
+
+class Remedies(Output, frozen=True, kw_only=True, tag="remedies"):
+    """The remedies that were proposed for the open problems."""
+
+    remedies: tuple[RemedyRow, ...]
+
+
+class Report(Output, frozen=True, kw_only=True, tag="report"):
+    """A trace: the lines of its file."""
+
+    trace: tuple[TraceLine, ...]

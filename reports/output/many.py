@@ -1,0 +1,74 @@
+"""The outputs of the commands that run many searches: `matrix`, `gate` and `coverage`."""
+
+from msgspec import UNSET
+
+from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
+from kvproof.reports.output.proof import ProvedPart
+from kvproof.reports.output.search import Explored, SampledLive
+
+
+class EngineResult(Part, frozen=True, kw_only=True):
+    """What one engine found about a fault."""
+
+    verdict: VerdictName
+    invariant: str | None
+    trace_length: int
+    seconds: float
+
+
+class MatrixRow(Part, frozen=True, kw_only=True):
+    """A fault (or "(no fault)"), the cluster in which it was searched, and the engines."""
+
+    name: str
+    config: str
+    explore: EngineResult
+    sample: EngineResult
+    prove: EngineResult
+
+
+class Matrix(Output, frozen=True, kw_only=True, tag="matrix"):
+    """Which engine finds which fault. `reason` is there if the command was interrupted."""
+
+    verdict: VerdictName
+    seed: int
+    seconds: float
+    faults: tuple[MatrixRow, ...]
+    reason: Maybe[str] = UNSET
+
+
+class Gate(Output, frozen=True, kw_only=True, tag="gate"):
+    """The check for a pull request: one verdict for each part. The exit code of a part is that of
+    its verdict."""
+
+    verdict: VerdictName
+    seed: int
+    seconds: float
+    parts: tuple[Explored | ProvedPart | SampledLive, ...]
+
+
+class AbstractStep(Part, frozen=True, kw_only=True):
+    """An abstract step, and the number of times the model and the machine took it."""
+
+    step: str
+    model: int
+    machine: int
+
+
+class ExecutedLines(Part, frozen=True, kw_only=True):
+    """The statements of a module of vLLM, and how many of them were executed."""
+
+    module: str
+    statements: int
+    executed: int
+
+
+class Coverage(Output, frozen=True, kw_only=True, tag="coverage"):
+    """The abstract steps that real vLLM took. `unknown` has the reasons why episodes could not be
+    run. `lines` is empty without --lines."""
+
+    verdict: VerdictName
+    seed: int
+    episodes: int
+    unknown: tuple[str, ...]
+    steps: tuple[AbstractStep, ...]
+    lines: tuple[ExecutedLines, ...]

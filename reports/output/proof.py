@@ -1,0 +1,115 @@
+"""The outputs of `prove`: of obligations, as a part of `gate`, and with --discover."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta
+
+from kvproof.reports.output.base import Maybe, Part, VerdictName
+from kvproof.reports.output.verdict import VerdictOutput
+
+Answer = Annotated[str, Meta(pattern="^(agrees|unknown|disagrees)$")]
+
+
+class Counterexample(Part, frozen=True, kw_only=True):
+    """Sizes and counts before and after a step that breaks a claim, in words. `run` leads there
+    from the start; it is empty if none was found among `looked_at` states."""
+
+    sizes: str
+    before: str
+    step: str
+    after: str
+    run: tuple[str, ...]
+    looked_at: int
+
+
+class SecondOpinion(Part, frozen=True, kw_only=True):
+    """The answer of another solver, and the questions on which it does not agree."""
+
+    solver: str
+    answer: Answer
+    questions: int
+    unknown: tuple[str, ...]
+    disagrees: tuple[str, ...]
+    seconds: float
+
+
+class Obligation(Part, frozen=True, kw_only=True):
+    """An obligation and its verdict. If it is VIOLATED, `numbers` break it, or `counterexample` is
+    the step that refutes an induction. `cases` counts the queries, and `slowest_s` is the CPU time
+    of the slowest one. `second_opinion` is null if no other solver was asked."""
+
+    name: str
+    sentence: str
+    method: str
+    verdict: VerdictName
+    numbers: dict[str, int]
+    counterexample: Counterexample | None
+    cases: int
+    seconds: float
+    slowest_s: float
+    reason: str
+    second_opinion: SecondOpinion | None
+
+
+class WitnessRun(Part, frozen=True, kw_only=True):
+    """The numbers of a refuted obligation as a run of the model, or the `reason` why there is none.
+    `changes` says where the run differs from the numbers, and `impossible` why no cluster fits
+    them. `trace` is null if there is no run, or if its file could not be written."""
+
+    obligation: str
+    invariant: str | None
+    reasons: tuple[str, ...]
+    changes: tuple[str, ...]
+    impossible: str
+    reason: str
+    trace: str | None
+
+
+class OpinionCounts(Part, frozen=True, kw_only=True):
+    """The number of questions by the answer of the other solver."""
+
+    questions: int
+    agrees: int
+    unknown: int
+    disagrees: int
+
+
+class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
+    """The proofs of obligations, and their number by verdict. `witnesses` is there with --witness,
+    `second_opinion` with --cross, and `certificates` with --certificates: the number of files, or
+    null if they could not be written."""
+
+    obligations: tuple[Obligation, ...]
+    proved: int
+    violated: int
+    unknown: int
+    witnesses: Maybe[tuple[WitnessRun, ...]] = UNSET
+    certificates: Maybe[int | None] = UNSET
+    second_opinion: Maybe[OpinionCounts] = UNSET
+
+
+class ProvedPart(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
+    """The proofs as a part of `gate`: the number of obligations, and of each verdict."""
+
+    obligations: Maybe[int] = UNSET
+    proved: Maybe[int] = UNSET
+    violated: Maybe[int] = UNSET
+    unknown: Maybe[int] = UNSET
+
+
+class DiscoveredClaim(Part, frozen=True, kw_only=True):
+    """A claim and the sizes that were fixed. `invariant` has one line for each part, or `run` the
+    states that lead to one that breaks the claim. `walked` counts the states of random walks on
+    which the invariant was evaluated."""
+
+    claim: str
+    sizes: dict[str, int]
+    invariant: tuple[str, ...]
+    run: tuple[str, ...]
+    walked: int
+
+
+class Discovered(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
+    """The search for an inductive invariant, with --discover."""
+
+    discovered: DiscoveredClaim

@@ -1,0 +1,29 @@
+"""All outputs of `--json`."""
+
+from kvproof.reports.output.base import Part, Stopped
+from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report
+from kvproof.reports.output.many import Coverage, Gate, Matrix
+from kvproof.reports.output.proof import Discovered, Proved
+from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
+from kvproof.reports.output.search import Explored, Replayed, Sampled
+
+OUTPUTS: tuple[type[Part], ...] = (
+    Explored,
+    Sampled,
+    Proved,
+    Discovered,
+    Replayed,
+    Invariants,
+    Faults,
+    Configs,
+    Matrix,
+    Report,
+    Releases,
+    ReleasesOfTrace,
+    Remedies,
+    Coverage,
+    Gate,
+    Doctor,
+    Stopped,
+)
+"""The type of each object; `prove` and `releases` have two each, and any command may be stopped."""

@@ -1,0 +1,91 @@
+"""The outputs about releases of vLLM: `releases`, also with --trace, and `doctor`."""
+
+from kvproof.reports.output.base import Output, Part, VerdictName
+
+
+class Cell(Part, frozen=True, kw_only=True):
+    """A verdict about a release, and its reason. `trace` is the file that shows it, among those of
+    the release."""
+
+    verdict: VerdictName
+    why: str
+    trace: str | None
+
+
+class HeatRow(Part, frozen=True, kw_only=True):
+    """An invariant, a story or a fault over the releases. The first bad release and the first good
+    one after it are null if there is none."""
+
+    name: str
+    about: str
+    first_bad: str | None
+    first_good: str | None
+    releases: dict[str, Cell]
+
+
+class Releases(Output, frozen=True, kw_only=True, tag="releases"):
+    """The heat map. `not_driven` says what could not be run on which releases."""
+
+    verdict: VerdictName
+    seed: int
+    episodes: int
+    seconds: float
+    releases: tuple[str, ...]
+    invariants: tuple[HeatRow, ...]
+    stories: tuple[HeatRow, ...]
+    faults: tuple[HeatRow, ...]
+    not_driven: tuple[str, ...]
+
+
+class TraceCell(Part, frozen=True, kw_only=True):
+    """Whether a release shows the finding of a trace, and why that is so."""
+
+    verdict: VerdictName
+    why: str
+
+
+class ReleasesOfTrace(Output, frozen=True, kw_only=True, tag="releases"):
+    """The releases that show the finding of one trace, with --trace."""
+
+    verdict: VerdictName
+    trace: str
+    first_bad: str | None
+    first_good: str | None
+    releases: dict[str, TraceCell]
+
+
+class Vllm(Part, frozen=True, kw_only=True):
+    """The vLLM that is driven; null if there is none."""
+
+    version: str | None
+    path: str | None
+
+
+class FeatureRow(Part, frozen=True, kw_only=True):
+    """A feature, the features that it needs, and the entries that this vLLM does not have."""
+
+    name: str
+    what: str
+    needs: tuple[str, ...]
+    drivable: bool
+    missing: tuple[str, ...]
+
+
+class EntryRow(Part, frozen=True, kw_only=True):
+    """A symbol of vLLM that kvproof uses. `found` is its place, or null, and `why` the reason."""
+
+    name: str
+    feature: str
+    used_for: str
+    looked_at: str
+    found: str | None
+    why: str | None
+
+
+class Doctor(Output, frozen=True, kw_only=True, tag="doctor"):
+    """What of the installed vLLM can be driven. `failure` says why nothing can be looked up."""
+
+    vllm: Vllm
+    failure: str | None
+    features: tuple[FeatureRow, ...]
+    entries: tuple[EntryRow, ...]

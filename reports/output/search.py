@@ -1,0 +1,125 @@
+"""The outputs of `explore`, `sample` and `replay`."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from kvproof.reports.output.base import Maybe, Part, VerdictName
+from kvproof.reports.output.verdict import VerdictOutput
+
+
+class Margin(Part, frozen=True, kw_only=True):
+    """The smallest margin of an invariant, and the events after which it occurred."""
+
+    smallest: int
+    after_events: int
+    trace: tuple[str, ...]
+
+
+class PointOfNoReturn(Part, frozen=True, kw_only=True):
+    """The event after which the violation could no longer be avoided; null if it is not known, and
+    `unknown` gives the reason. `irrelevant` events do not matter to the violation."""
+
+    event: int | None
+    unknown: str
+    irrelevant: tuple[int, ...]
+    length: int
+    sentence: str
+
+
+class Tolerated(Part, frozen=True, kw_only=True):
+    """A less severe violation that was found beside the one of this output."""
+
+    invariant: str
+    reasons: tuple[str, ...]
+
+
+class OtherwiseExplored(Part, frozen=True, kw_only=True):
+    """The search for more severe violations than the tolerated one of this output."""
+
+    verdict: VerdictName
+    seconds: float
+    states_distinct: int
+    states_generated: int
+    depth: int
+    events: dict[str, int]
+    events_new: dict[str, int]
+    margins: dict[str, Margin]
+    goals: dict[str, int]
+    goals_not_reached: tuple[str, ...]
+    renamings: Maybe[int] = UNSET
+
+
+class OtherwiseSampled(Part, frozen=True, kw_only=True):
+    """The episodes that looked for more severe violations than the tolerated one of this output."""
+
+    verdict: VerdictName
+    seconds: float
+    examples: int
+    steps: int
+    events: dict[str, int]
+    unseen_at_most: float
+    known: Maybe[dict[str, int]] = UNSET
+    policy: Maybe[dict[str, int]] = UNSET
+
+
+class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
+    """An exhaustive search. `events` counts each kind of event, and `events_new` the states that it
+    was first to reach. `margins` are the smallest ones of each invariant. `goals` has the number of
+    events after which each coverage goal was first reached. `renamings` is the number of
+    permutations of equal jobs, with --symmetry."""
+
+    states_distinct: Maybe[int] = UNSET
+    states_generated: Maybe[int] = UNSET
+    depth: Maybe[int] = UNSET
+    events: Maybe[dict[str, int]] = UNSET
+    events_new: Maybe[dict[str, int]] = UNSET
+    margins: Maybe[dict[str, Margin]] = UNSET
+    goals: Maybe[dict[str, int]] = UNSET
+    goals_not_reached: Maybe[tuple[str, ...]] = UNSET
+    renamings: Maybe[int] = UNSET
+    states_per_s: Maybe[int] = UNSET
+    memory_mib: Maybe[int] = UNSET
+    point_of_no_return: Maybe[PointOfNoReturn] = UNSET
+    tolerated: Maybe[Tolerated] = UNSET
+    otherwise: Maybe[OtherwiseExplored] = UNSET
+
+
+class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
+    """Random episodes. With 95 % confidence, at most the share `unseen_at_most` of them would show
+    a violation. `known` counts the known deviations of vLLM, and `policy` the steps in which it
+    made another permitted choice than the reference, by kind."""
+
+    examples: Maybe[int] = UNSET
+    steps: Maybe[int] = UNSET
+    events: Maybe[dict[str, int]] = UNSET
+    unseen_at_most: Maybe[float] = UNSET
+    known: Maybe[dict[str, int]] = UNSET
+    policy: Maybe[dict[str, int]] = UNSET
+    tolerated: Maybe[Tolerated] = UNSET
+    otherwise: Maybe[OtherwiseSampled] = UNSET
+
+
+class SampledLive(Sampled, frozen=True, kw_only=True, tag="sample live"):
+    """Random episodes of real vLLM, as a part of `gate`."""
+
+
+class Difference(Part, frozen=True, kw_only=True):
+    """The first difference between a replay and its trace: the step (from 1), and one field with
+    both values."""
+
+    step: int
+    event: str
+    field: str
+    recorded: Any
+    replayed: Any
+
+
+class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
+    """A replay. The verdict is DIFFERS if a trace without a finding differs. `steps` is the number
+    of events that were taken."""
+
+    verdict: Literal[VerdictName, "DIFFERS"]  # type: ignore[assignment]
+    examples: Maybe[int] = UNSET
+    steps: Maybe[int] = UNSET
+    differs: Maybe[Difference] = UNSET

@@ -1,0 +1,198 @@
+"""A file that cannot be written takes nothing away from the verdict: it is printed first, then the
+error, and the exit code changes only where it would be 0."""
+
+import json
+import signal
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli import answer, finish
+from kvproof.model.errors import UsageError
+from kvproof.model.files import writing
+from kvproof.reports import junit
+from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.verdict import Outcome, Verdict
+from tests.sentences import two_sentences
+
+SMALL = ["--config", "pd-full"]
+BROKEN = ["--fault", "front_trim"]
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it, and no file can be made any more: the disk is full."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    return lambda: monkeypatch.setattr(writing, "_make", full)
+
+
+VIOLATED = [
+    (["explore", *BROKEN], "VIOLATED - cluster pd-full"),
+    (["sample", *BROKEN, "--examples", "20"], "VIOLATED - cluster pd-full"),
+    (["gate", *BROKEN, "--without-live", "--junit", "j.xml"], "gate: VIOLATED"),
+]
+
+
+@pytest.mark.parametrize(("argv", "verdict"), VIOLATED, ids=lambda v: v[0])
+def test_a_violation_without_its_trace_is_printed(
+    run: Any, lost: Any, argv: list[str], verdict: str
+) -> None:
+    lost()
+    code, out, err = run(*argv)
+    assert code == 1
+    assert verdict in out
+    assert "Replay it" not in out
+    assert " trace " not in out
+    assert all(two_sentences(line) for line in err.splitlines()), err
+    assert "(No space left on device)" in err
+    assert not list(Path().rglob("*.*"))
+
+
+def test_the_object_is_printed_though_there_is_no_trace(run: Any, lost: Any) -> None:
+    lost()
+    code, out, err = run("explore", *BROKEN, "--json")
+    record = json.loads(out)
+    assert (code, record["exit_code"], record["verdict"]) == (1, 1, "VIOLATED")
+    assert record["trace"] is None
+    assert two_sentences(err), err
+    code, out, err = run("gate", *BROKEN, "--without-live", "--json")
+    record = json.loads(out)
+    assert (code, record["exit_code"]) == (1, 1)
+    assert record["parts"][0]["trace"] is None
+
+
+def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
+    lost()
+    some = ["--obligation", "truncated_once"]
+    for argv, verdict in (
+        (["explore", *SMALL, "--graph", "g.dot"], "EXHAUSTED"),
+        (["prove", *some, "--table", "t.md"], "PROVED"),
+        (["prove", *some, "--certificates", "c"], "PROVED"),
+    ):
+        code, out, err = run(*argv)
+        assert code == 2
+        assert verdict in out
+        assert two_sentences(err), err
+        code, out, _ = run(*argv, "--json")
+        assert (code, json.loads(out)["exit_code"], json.loads(out)["verdict"]) == (2, 2, verdict)
+    assert list(Path().iterdir()) == []
+
+
+def test_a_file_that_is_lost_does_not_hide_what_is_unknown(run: Any, lost: Any) -> None:
+    lost()
+    code, out, err = run("explore", *SMALL, "--states-max", "5", "--graph", "g.dot")
+    assert code == 3
+    assert out.startswith("UNKNOWN")
+    assert two_sentences(err), err
+
+
+def test_the_verdict_is_out_before_a_file_is_written(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+
+    def look(*_: Any) -> None:
+        printed.append(capsys.readouterr().out)
+        raise UsageError("The file x cannot be written. Use another.")
+
+    monkeypatch.setattr(answer, "write", look)
+    code, rest, _ = run("explore", *BROKEN)
+    assert code == 1
+    assert "VIOLATED - cluster pd-full" in printed[0]
+    assert rest == ""
+
+
+def test_files_are_written_though_nobody_reads_the_verdict(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: Any) -> None:
+        raise RuntimeError("the output is closed")
+
+    monkeypatch.setattr(answer, "summary", closed)
+    with pytest.raises(RuntimeError, match="the output is closed"):
+        run("explore", *BROKEN, "--graph", "g.dot")
+    assert len(list(Path("kvproof-traces").iterdir())) == 1
+    assert Path("g.dot").exists()
+
+
+def test_a_violation_is_printed_though_its_states_cannot_be_recorded(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(answer, "record", interrupted)
+    code, out, _ = run("explore", *BROKEN)
+    assert code in (1, 130)
+    assert "The states were not recorded." in out
+    assert "VIOLATED - cluster pd-full" in out
+    assert "Replay it" in out
+
+
+def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write anywhere, but nobody to a folder of the kernel.
+    monkeypatch.setattr("kvproof.cli.prove.prove", lambda *_: pytest.fail("it proved"))
+    monkeypatch.setattr("kvproof.cli.explore.explored", lambda *_: pytest.fail("it explored"))
+    for argv in (
+        ["explore", "--traces", "/proc/none"],
+        ["explore", "--traces", "/proc"],
+        ["explore", "--graph", "/proc/g.dot"],
+        ["explore", "--checkpoint", "/proc/kept"],
+        ["explore", "--checkpoint", "/proc/kept", "--resume"],
+        ["sample", "--traces", "/proc/none"],
+        ["prove", "--table", "/proc/t.md"],
+        ["prove", "--certificates", "/proc/c"],
+        ["prove", *BROKEN, "--witness", "--traces", "/proc/none"],
+        ["gate", "--without-live", "--junit", "/proc/j.xml"],
+        ["releases", "--picture", "/proc/p.svg"],
+    ):
+        assert "/proc" in refused(*argv)
+
+
+def test_an_interruption_while_a_file_is_written_keeps_the_verdict(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(answer, "write", interrupted)
+    code, out, err = run("explore", *BROKEN)
+    assert code in (1, 130)
+    assert "VIOLATED - cluster pd-full" in out
+    assert err == f"{finish.NOT_FINISHED}\n"
+    assert two_sentences(err)
+
+
+def test_a_report_is_xml_whatever_a_reason_says() -> None:
+    outcome = Outcome(Verdict.UNKNOWN, {"a\x07": 1}, reason="vLLM says \x1b[31m\ud800 <&>")
+    text = junit.document("s", [junit.Case("n\x00", outcome)])
+    [case] = ET.fromstring(text.encode()).iter("testcase")
+    assert case.get("name") == "n\ufffd"
+    [error] = case.iter("error")
+    assert error.get("message") == "vLLM says \ufffd[31m\ufffd <&>"
+
+
+def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expand = PackedSearch.expand
+
+    def interrupted(search: PackedSearch) -> None:
+        if search.reached.expanded == 10:
+            signal.raise_signal(signal.SIGINT)
+        expand(search)
+
+    monkeypatch.setattr(PackedSearch, "expand", interrupted)
+    code, out, err = run("explore", *SMALL, "--graph", "g.dot")
+    assert (code, out.split(" - ")[0]) == (130, "UNKNOWN: interrupted")
+    assert err == f"{finish.NOT_FINISHED}\n"
+    assert list(Path().iterdir()) == []
+    code, _, _ = run("gate", *SMALL, "--without-live", "--junit", "j.xml")
+    assert code == 130
+    assert 'errors="2"' in Path("j.xml").read_text(encoding="utf-8")

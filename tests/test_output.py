@@ -1,0 +1,144 @@
+"""What `--json` prints is of its declared type, and valid by the JSON Schema in docs/."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli import coverage, explore, sample
+from kvproof.cli.release_surveys import Surveys
+from kvproof.live.releases import Failed
+from kvproof.model.errors import AdapterDrift
+from kvproof.reports import schemas
+from kvproof.reports.output import lists, many, proof, releases, search
+from kvproof.reports.output.base import Part, Stopped, encoded
+from kvproof.reports.output.registry import OUTPUTS
+from kvproof.strategies.sampling.exercised import Exercised
+from kvproof.strategies.verdict import Outcome, Verdict
+from tests.outputs import decoded
+
+ROOT = Path(__file__).parent.parent
+ONE = ["--obligation", "truncated_once"]
+WITNESS = ["--fault", "front_trim", "--obligation", "trim_equal_positions", "--witness"]
+
+COMMANDS: list[tuple[list[str], type[Part]]] = [
+    (["explore", "--config", "pd-full"], search.Explored),
+    (["explore", "--config", "pd-full", "--symmetry"], search.Explored),
+    (["explore", "--config", "pd-full", "--states-max", "5"], search.Explored),
+    (["explore", "--fault", "front_trim"], search.Explored),
+    (["sample", "--config", "full", "--examples", "3"], search.Sampled),
+    (["sample", "--fault", "front_trim", "--examples", "20"], search.Sampled),
+    (["prove", *ONE], proof.Proved),
+    (["prove", *ONE, "--certificates", "made"], proof.Proved),
+    (["prove", *WITNESS], proof.Proved),
+    (["prove", "--discover", "pool.held_is_referenced"], proof.Discovered),
+    (["invariants"], lists.Invariants),
+    (["faults"], lists.Faults),
+    (["configs"], lists.Configs),
+    (["remedies"], lists.Remedies),
+    (["doctor"], releases.Doctor),
+]
+
+
+@pytest.mark.parametrize(("argv", "kind"), COMMANDS, ids=str)
+def test_an_output_is_of_its_type(as_json: Any, argv: list[str], kind: type[Part]) -> None:
+    _, record = as_json(*argv)
+    assert type(decoded(json.dumps(record))) is kind
+
+
+def test_the_output_about_a_trace(as_json: Any) -> None:
+    _, found = as_json("explore", "--fault", "front_trim")
+    for argv, kind in ((["replay"], search.Replayed), (["report"], lists.Report)):
+        _, record = as_json(*argv, found["trace"])
+        assert type(decoded(json.dumps(record))) is kind
+
+
+def test_the_output_of_a_command_that_cannot_work(
+    as_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drifted(*_: Any) -> None:
+        raise AdapterDrift("This vLLM has no Request.id")
+
+    monkeypatch.setattr(explore, "exhausted", drifted)
+    code, record = as_json("explore")
+    assert code == 3
+    stopped = decoded(json.dumps(record))
+    assert isinstance(stopped, Stopped)
+    assert stopped.reason.startswith("This vLLM has no Request.id.")
+    monkeypatch.setattr(sample, "sampled", lambda *_: Outcome(Verdict.UNKNOWN, reason="no"))
+    code, record = as_json("sample")
+    assert code == 3
+    assert type(decoded(json.dumps(record))) is search.Sampled
+
+
+def test_the_output_of_coverage() -> None:
+    outcomes = [Outcome(Verdict.SAMPLED, {"examples": 3}), Outcome(Verdict.UNKNOWN, reason="why")]
+    lines = (many.ExecutedLines(module="m", statements=2, executed=1),)
+    rows = [Exercised("a step", 2, 0)]
+    output = coverage._output(rows, outcomes, lines, Verdict.UNKNOWN, 0, 3)
+    assert decoded(encoded(output)) == output
+    assert output.unknown == ("why",)
+
+
+def test_the_heat_map_that_is_kept_is_an_output() -> None:
+    kept = (ROOT / "reports" / "releases.json").read_text(encoding="utf-8")
+    assert isinstance(decoded(kept), releases.Releases)
+
+
+def test_the_outputs_about_releases(
+    as_json: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def failed(*_: Any) -> None:
+        raise Failed("no")
+
+    monkeypatch.setattr(Surveys, "_run", failed)
+    monkeypatch.setattr(Surveys, "witnesses", lambda _: tmp_path)
+    _, found = as_json("explore", "--fault", "front_trim")
+    argv = ["releases", "--cache", str(tmp_path / "cache"), "--releases", "0.18.0"]
+    monkeypatch.setattr("sys.stderr", open("progress", "w", encoding="utf-8"))  # noqa: SIM115
+    code, record = as_json(*argv)
+    assert code == 3
+    assert isinstance(decoded(json.dumps(record)), releases.Releases)
+    code, record = as_json(*argv, "--trace", found["trace"])
+    assert isinstance(decoded(json.dumps(record)), releases.ReleasesOfTrace)
+
+
+def test_an_unknown_field_and_a_wrong_type_are_refused() -> None:
+    good = lists.Configs(
+        exit_code=0, configs=(lists.ConfigRow(name="a", about="b", distinct_states=1),)
+    )
+    assert decoded(encoded(good)) == good
+    for changed in (
+        {"more": 1},
+        {"exit_code": "0"},
+        {"configs": [{"name": "a", "about": "b", "distinct_states": 1.5}]},
+        {"configs": [{"name": "a"}]},
+    ):
+        data = json.loads(encoded(good)) | changed
+        with pytest.raises(AssertionError):
+            decoded(json.dumps(data))
+
+
+def test_a_text_that_is_no_unicode_is_printed() -> None:
+    output = Stopped(command="sample", exit_code=3, reason="é\ud800\x00")
+    text = encoded(output)
+    assert text.isascii()
+    assert json.loads(text)["reason"] == output.reason
+
+
+def test_the_schema_holds_for_outputs(as_json: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(json.loads(schemas.text("output.json")))
+    for argv in (["explore", "--fault", "front_trim"], ["prove", *ONE], ["faults"]):
+        _, record = as_json(*argv)
+        check.validate(record)
+        assert not check.is_valid(record | {"more": 1})
+        assert not check.is_valid(record | {"exit_code": 7})
+
+
+def test_every_command_has_an_output() -> None:
+    from kvproof.cli.main import COMMANDS as ALL
+
+    tags = {kind.__struct_config__.tag for kind in OUTPUTS}
+    assert tags == {*ALL, None}

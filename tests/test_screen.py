@@ -1,0 +1,299 @@
+"""What a terminal shows fits it, breaks between words, and takes every name literally."""
+
+import ast
+import io
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproof.cli import progress as progress_line
+from kvproof.model.files.reading import printable
+from kvproof.reports import heat_blocks, heat_table, screen
+from kvproof.reports.heat_map import Release, story_rows
+from kvproof.reports.tables import Table
+from tests.test_releases import good
+
+ROOT = Path(__file__).parent.parent
+Run = Callable[..., tuple[int, str, str]]
+
+HOSTILE = {
+    "cluster": "[/red][bold] :smile:",
+    "engine": "E[0]\\",
+    "job": "r[link=x]:skull:",
+}
+"""Names that are markup, codes of emoji, or escapes elsewhere."""
+
+
+def hostile(folder: Path) -> str:
+    """A file with a cluster of hostile names."""
+    preset = ROOT / "model" / "presets" / "clusters" / "full.json"
+    text = preset.read_text(encoding="utf-8")
+    cluster = json.loads(text)
+    cluster = cluster.get("cluster", cluster)
+    for key in ("about", "distinct_states"):
+        cluster.pop(key, None)
+    cluster["name"] = HOSTILE["cluster"]
+    cluster["engines"][0]["name"] = HOSTILE["engine"]
+    for job in cluster["jobs"]:
+        job["name"] += HOSTILE["job"]
+    path = folder / "hostile.json"
+    path.write_text(json.dumps(cluster), encoding="utf-8")
+    return str(path)
+
+
+def said(text: str) -> str:
+    """The words of an output, whatever lines it has."""
+    return " ".join(text.split())
+
+
+def makers_of_consoles() -> list[str]:
+    """The files of the program that make a console of rich, or print by its `print`."""
+    found = []
+    for room in ("cli", "reports", "model", "live", "strategies", "invariants"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                called = node.func if isinstance(node, ast.Call) else None
+                name = getattr(called, "attr", getattr(called, "id", ""))
+                imported = isinstance(node, ast.ImportFrom) and node.module == "rich"
+                if name == "Console" or imported:
+                    found.append(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_there_is_one_maker_of_consoles() -> None:
+    assert makers_of_consoles() == ["reports/screen.py"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [
+        *[("20", 20), ("200", 200), ("1", 20), ("999999", 1000)],
+        *[(text, 80) for text in ("0", "abc", "-5", "", "9" * 5000, "٣", "²", "80.5", " ")],
+    ],
+)
+def test_the_width_is_that_of_columns_or_80(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    assert screen.columns(io.StringIO()) == width
+    assert screen.console(io.StringIO()).width == width
+
+
+@pytest.mark.parametrize("columns", ["20", "0", "abc"])
+@pytest.mark.parametrize("command", [["doctor", "--help"], ["remedies"], ["configs"], ["--help"]])
+def test_no_width_is_too_narrow(command: list[str], columns: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproof", *command],
+        env=os.environ | {"COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def on_terminal(width: int, *command: str) -> tuple[int, list[str]]:
+    """Run the program on a terminal: its exit code, and the lines that are shown."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+        program = [sys.executable, "-m", "kvproof", *command]
+        os.execve(sys.executable, program, environment | {"TERM": "xterm"})
+    shown = b""
+    while part := _read(terminal):
+        shown += part
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    return code, [line.rpartition("\r")[2] for line in text.split("\r\n")]
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the program has ended
+        return b""
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_wider_than_the_terminal(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, lines = on_terminal(width, "explore", "--fault", "front_trim")
+    assert code == 1
+    wide = [line for line in lines if len(line) > width]
+    assert all(line.startswith("Replay it: kvproof replay ") for line in wide)
+    assert max(map(len, set(lines) - set(wide))) > width - 12
+    assert not any(line.endswith(" ") for line in lines)
+    empty = sum(not line for line in lines)
+    assert empty < 10
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("command", ["configs", "faults", "invariants", "remedies"])
+def test_no_list_is_wider_than_the_terminal(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    narrow = run(command)[1]
+    monkeypatch.setenv("COLUMNS", "1000")
+    wide = run(command)[1]
+    assert max(map(len, narrow.splitlines())) <= width
+    if command != "remedies":  # a table, whose words move
+        assert said(narrow) == said(wide)
+
+
+def test_a_line_stays_whole_where_a_program_reads_it(run: Run) -> None:
+    verdict = next(x for x in run("explore", "--config", "pd-full")[1].splitlines())
+    assert verdict.startswith("EXHAUSTED - cluster pd-full: ")
+    assert verdict.endswith(" s)")
+
+
+@pytest.mark.parametrize("width", ["", "40"])
+def test_a_name_is_never_markup(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    file = hostile(tmp_path)
+    code, out, err = run("explore", "--config", file, "--fault", "double_free")
+    assert (code, err) == (1, "")
+    assert all(name in said(out) for name in HOSTILE.values())
+    (trace,) = map(str, Path("kvproof-traces").glob("*.jsonl"))
+    for command, ends in (("report", 0), ("replay", 1)):
+        code, shown, err = run(command, trace)
+        assert (code, err) == (ends, "")
+        assert HOSTILE["engine"] in said(shown)
+    code, out, err = run("sample", "--config", file, "--examples", "2", "--steps", "3")
+    assert (code, err) == (0, "")
+    assert HOSTILE["cluster"] in said(out)
+    found = ["--fault", "double_free", "--config", file, "--examples", "2"]
+    code, out, err = run("matrix", *found)
+    assert (code, err) == (0, "")
+    assert f"double_free (cluster {HOSTILE['cluster']})" in said(out)
+
+
+def test_a_control_character_is_shown_and_does_nothing(run: Run) -> None:
+    run("explore", "--fault", "double_free")
+    (trace,) = Path("kvproof-traces").glob("*.jsonl")
+    evil = trace.rename(trace.with_name("a\x1b[31m\n[b]\r.jsonl"))
+    for command in ("report", "replay"):
+        _, out, err = run(command, str(evil))
+        assert not set("\x1b\r") & set(out + err)
+        assert len(err.splitlines()) <= 1
+    code, out, err = run("explore", "--config", "\x1b[31m\n")
+    assert code == 2
+    assert "\x1b" not in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[/red] :smile: \\ [", "[/red] :smile: \\ ["),
+        ("a\x1b[31mb", "a\\x1b[31mb"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\u202e\ud800\x00", "\\u202e\\ud800\\x00"),
+        ("é漢😀", "é漢😀"),
+    ],
+)
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+WORDS = st.lists(st.text("ab漢-", min_size=1, max_size=12), min_size=1, max_size=12)
+
+
+@given(WORDS, st.integers(0, 6), st.integers(8, 40), st.integers(0, 12))
+def test_lines_break_between_words_only(
+    words: list[str], indent: int, width: int, hang: int
+) -> None:
+    text = " " * indent + " ".join(words)
+    lines = screen.folded(text, width, hang)
+    assert " ".join(lines).split() == words
+    assert lines[0].startswith(" " * indent + words[0])
+    for line in lines:
+        assert screen.cells(line) <= width or len(line.split()) == 1
+        assert line == line.rstrip()
+    for line in lines[1:]:
+        assert len(line) - len(line.lstrip()) == min(hang, width // 2)
+
+
+@given(st.text("ab[漢\x1b\n", max_size=30), st.integers(1, 20))
+def test_one_line_is_cut_to_its_width(text: str, width: int) -> None:
+    line = screen.one_line(text, width)
+    assert screen.cells(line) <= width
+    assert line.isprintable()
+    assert line == printable(text) or line.endswith("…")
+
+
+CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".join)
+
+
+@given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6), st.integers(8, 90))
+def test_a_table_shows_every_word_whole_and_in_its_row(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
+    table = Table(("one", "two of it", "three"), tuple(rows))
+    head, *bodies = table.row_lines(width)
+    for row, body in zip(rows, bodies, strict=True):
+        words = " ".join(body).split()
+        for cell in row:
+            assert all(word in words for word in cell.split())
+    lines = [*head, *(line for body in bodies for line in body)]
+    wide = [line for line in lines if screen.cells(line) > width]
+    # Only a word that is alone in its line may be wider than the page.
+    assert all(len(line.split()) == 1 for line in wide)
+    assert bool(head) == (table.widths(width) is not None)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("text", ["[/red] {} of {}", "x" * 200 + " {} {}", "\x1b[2J {} {}"])
+def test_the_line_of_progress_is_one_line_of_text(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_line.progress(text) as show:
+        show(1234567, 2)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\x1b\[0?m|\x1b\[[0-9;]+m", "", terminal.getvalue())
+    assert printable(text).partition("{")[0][:30].strip() in shown
+    assert all(len(line) <= 40 for line in re.split(r"[\r\n]", shown))
+
+
+def test_the_heat_map_becomes_blocks_where_the_terminal_is_narrow() -> None:
+    releases = [Release(f"0.{n}.0", good()) for n in range(18, 30)]
+    releases.append(Release("0.30.0", reason="no"))
+    versions = [release.version for release in releases]
+    row = story_rows(releases)[0]
+    assert heat_blocks.marks(row, versions) == "ok 0.18.0 to 0.29.0, ? 0.30.0"
+    names = [x.split("`")[1] for x in heat_table.lines(releases) if x.startswith("| `")]
+    blocks = list(heat_blocks.lines(releases))
+    assert [x[2:].split(":")[0] for x in blocks if x.startswith("  ") and x[2] != " "][
+        : len(names)
+    ] == [name.split(":")[0] for name in names]
+
+
+def test_the_columns_of_the_program_are_those_of_its_terminal() -> None:
+    code, lines = on_terminal(0, "remedies")
+    assert (code, max(map(len, lines)) <= 80) == (0, True)
