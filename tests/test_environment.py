@@ -1,97 +1,31 @@
-"""The program in environments that are odd: each test runs it as a process of its own.
+"""Disks, folders, users, locales and widths that are odd: each test runs a process of its own.
 
-Standard output that cannot be written gives exit code 4. A file that cannot be written costs no
-verdict. Nothing ends in a traceback.
+A file that cannot be written costs no verdict. Nothing ends in a traceback.
 """
 
-import fcntl
 import json
 import os
 import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.sentences import two_sentences
+from tests.processes import PROGRAM, QUICK, TRACE, environment, no_traceback, refused, started
 
-ROOT = Path(__file__).parent.parent
-PROGRAM = (sys.executable, "-m", "kvproof")
-Ran = subprocess.CompletedProcess[bytes]
-
-NOT_PRINTED = 4
-"""The exit code where standard output is closed or full."""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
 NAMELESS = 54321
 """The number of a user without a name and without a home."""
-
-TRACE = ROOT / "findings" / "impossible_fit_waits" / "trace.jsonl"
-
-QUICK: tuple[tuple[str, ...], ...] = (
-    ("explore", "--config", "oversized"),
-    ("explore", "--config", "oversized", "--json"),
-    ("explore", "--fault", "front_trim"),
-    ("sample", "--config", "oversized", "--examples", "2", "--steps", "4"),
-    ("prove", "--obligation", "trim_equal_counts"),
-    ("replay", str(TRACE), "--machine", "model"),
-    ("report", str(TRACE)),
-    ("faults",),
-    ("invariants",),
-    ("configs",),
-    ("remedies",),
-    ("--help",),
-    ("--version",),
-)
-"""Commands that print something within a second."""
 
 CLUSTER = {
     "name": "名前",
     "engines": [{"name": "É", "groups": [{"kind": "full", "block_size": 2}]}],
     "jobs": [{"name": "r0é", "prompt": "é"}],
 }
-
-
-def environment(**changed: str | None) -> dict[str, str]:
-    """The environment with these variables; None takes one out."""
-    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    new = {**os.environ, "PYTHONPATH": path, **changed}
-    return {name: value for name, value in new.items() if value is not None}
-
-
-def started(argv: Sequence[str], folder: Path, before: Sequence[str] = (), **options: Any) -> Ran:
-    """Run the program to its end, by the command `before` if there is one."""
-    options.setdefault("env", environment())
-    options.setdefault("stdout", subprocess.PIPE)
-    options.setdefault("stderr", subprocess.PIPE)
-    command = [*before, *PROGRAM, *argv]
-    return subprocess.run(command, cwd=folder, check=False, timeout=120, **options)
-
-
-def redirected(argv: Sequence[str], folder: Path, how: str) -> Ran:
-    """Run the program as a shell does with this redirection."""
-    command = ["sh", "-c", f'exec "$0" "$@" {how}', *PROGRAM, *argv]
-    return subprocess.run(
-        command, cwd=folder, check=False, timeout=120, env=environment(), capture_output=True
-    )
-
-
-def no_traceback(ran: Ran) -> None:
-    for stream in (ran.stdout or b"", ran.stderr or b""):
-        assert b"Traceback" not in stream, stream.decode()
-        assert b"Exception ignored" not in stream, stream.decode()
-
-
-def refused(ran: Ran, code: int = 2) -> str:
-    """The message of a run that could not do what was asked: the last line on standard error."""
-    no_traceback(ran)
-    said = ran.stderr.decode().rstrip("\n").split("\n")[-1]
-    assert ran.returncode == code, said
-    assert two_sentences(said), said
-    return said
 
 
 def users(*options: str) -> tuple[str, ...]:
@@ -117,82 +51,6 @@ def nameless(tmp_path: Path) -> tuple[str, ...]:
     os.chown(tmp_path, NAMELESS, NAMELESS)
     reads = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
     return users(f"--reuid={NAMELESS}", f"--regid={NAMELESS}", "--clear-groups", *reads)
-
-
-# Standard output.
-
-
-@pytest.mark.parametrize("argv", QUICK, ids=" ".join)
-def test_a_full_standard_output(argv: tuple[str, ...], tmp_path: Path) -> None:
-    said = refused(redirected(argv, tmp_path, ">/dev/full"), NOT_PRINTED)
-    assert "standard output" in said.lower()
-
-
-@pytest.mark.parametrize("argv", QUICK[::2], ids=" ".join)
-def test_a_closed_standard_output(argv: tuple[str, ...], tmp_path: Path) -> None:
-    said = refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
-    assert "standard output" in said.lower()
-
-
-def test_a_closed_output_is_noticed_before_the_work(tmp_path: Path) -> None:
-    argv = ["explore", "--config", "oversized", "--checkpoint", "c", "--graph", "g.dot"]
-    refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
-    assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize("argv", QUICK[1::2], ids=" ".join)
-def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    ran = started(argv, tmp_path, stdout=writer)
-    os.close(writer)
-    no_traceback(ran)
-    assert ran.returncode == NOT_PRINTED
-
-
-@pytest.mark.parametrize("command", ["faults", "invariants", "configs"])
-def test_a_reader_that_leaves_after_the_first_line(command: str, tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [*PROGRAM, command],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
-        assert process.stdout.readline()
-        process.stdout.close()
-        said = process.stderr.read()
-        code = process.wait(timeout=60)
-    assert b"Traceback" not in said
-    assert code == NOT_PRINTED
-
-
-@pytest.mark.parametrize("how", ["2>&-", "2>/dev/full"])
-@pytest.mark.parametrize(
-    ("argv", "code"),
-    [
-        (("explore", "--config", "oversized"), 0),
-        (("explore", "--fault", "front_trim", "--json"), 1),
-        (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
-        (("explore", "--config", "nosuch"), 2),
-        (("nosuch",), 2),
-        (("faults",), 0),
-        (("report", str(TRACE)), 0),
-    ],
-)
-def test_a_standard_error_that_is_closed_or_full(
-    argv: tuple[str, ...], code: int, how: str, tmp_path: Path
-) -> None:
-    ran = redirected(argv, tmp_path, how)
-    assert ran.returncode == code
-    assert bool(ran.stdout) == (code != 2)
-    no_traceback(ran)
-
-
-# Files that cannot be written.
 
 
 def small_files() -> None:
@@ -277,16 +135,19 @@ def test_a_read_only_folder(
 
 
 @pytest.mark.parametrize("option", ["--graph", "--checkpoint", "--traces"])
-@pytest.mark.parametrize("path", ["file/x.dot", "missing/x.dot", "/dev/full", "/proc/x.dot"])
+@pytest.mark.parametrize("path", ["file/x.dot", "missing/x.dot", "full.dot", "/proc/x.dot"])
 def test_an_output_that_cannot_be_made(option: str, path: str, tmp_path: Path) -> None:
-    """This binds root too: a file where a folder is needed, a device, a folder of the kernel."""
+    """This binds root too: a file where a folder is needed, a link to a device, a
+    folder of the kernel."""
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "full.dot").symlink_to("/dev/full")
     if (option, path) == ("--traces", "missing/x.dot"):
         pytest.skip("a folder of traces is made")
     ran = started(["explore", "--config", "oversized", option, path], tmp_path)
     refused(ran)
     assert ran.stdout == b""
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "full.dot"]
+    assert (tmp_path / "full.dot").is_symlink()
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -302,9 +163,6 @@ def test_new_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
     assert started(argv, tmp_path, preexec_fn=set_mask).returncode == 0
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {"g.dot": 0o640, "c": 0o640}
-
-
-# The user, the locale, the width.
 
 
 @pytest.mark.parametrize("argv", [("--version",), ("--help",), QUICK[0], ("gate", "--help")])

@@ -15,6 +15,8 @@ import pytest
 from tests.fuzz.planted import WRONG
 from tests.fuzz.valid import cluster_file, trace_file
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+
 ROOT = Path(__file__).parent.parent
 
 SMALL_CASES = 160

@@ -73,7 +73,7 @@ def damage(root: Path, before: Snapshot, case: Case, refused: bool) -> Iterator[
     """What a run did to files that it may not touch, and the files that it left and may not."""
     after = snapshot(root)
     replaced, allowed = (
-        tuple(os.path.join("work", os.path.normpath(name)) for name in names)
+        tuple(os.path.normpath(os.path.join("work", name)) for name in names)
         for names in (case.replaces, case.outputs)
     )
     for name, content in before.items():

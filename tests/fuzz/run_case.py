@@ -70,11 +70,12 @@ def run(case: Case, *, keep: bool = False) -> Ended:
     try:
         folders.make(root, case)
         os.chdir(here)
-        if case.user == "nameless" and os.getuid() == 0:
+        user = _user(case)
+        if user == "nameless" and os.getuid() == 0:
             users.give(root)
         before = folders.snapshot(root)
         (root / "streams").mkdir()
-        code, seconds, memory = _ended(root, case)
+        code, seconds, memory = _ended(root, case.more(user=user))
         streams = [(root / "streams" / name).read_bytes() for name in ("out", "err")]
         shutil.rmtree(root / "streams")
         refused = code == 2 and not streams[0]
@@ -85,6 +86,15 @@ def run(case: Case, *, keep: bool = False) -> Ended:
             shutil.rmtree(root, ignore_errors=True)
     kept = root if keep else None
     return Ended(code, streams[0], streams[1], seconds, memory, problems, kept)
+
+
+def _user(case: Case) -> str:
+    """The user of a case. One that names paths elsewhere may not write there: it runs as a user who
+    owns its folder and nothing else."""
+    variables = [value for value in case.environment.values() if value is not None]
+    named = (*case.argv, *variables)
+    outside = any(text.startswith("/") or ".." in text for text in named)
+    return "nameless" if outside else case.user
 
 
 def _ended(root: Path, case: Case) -> tuple[int | None, float, float]:

@@ -54,14 +54,14 @@ def _mostly(draw: st.DrawFn, usual: st.SearchStrategy[Any], rare: st.SearchStrat
 @st.composite
 def a_group(draw: st.DrawFn) -> dict[str, Any]:
     """A cache group; now and then a number is out of its limits."""
-    kind = draw(st.sampled_from(("full", "full", "window", "mamba")))
+    kind = draw(st.sampled_from(("full", "full", "full", "window", "mamba")))
     group: dict[str, Any] = {"kind": kind, "block_size": 2}
-    group["block_size"] = _mostly(draw, st.sampled_from((1, 2, 2, 4)), st.integers(-1, 5000))
+    group["block_size"] = _mostly(draw, st.just(2), st.integers(-1, 5000))
     if kind == "window":
         group["window"] = _mostly(draw, st.sampled_from((2, 3, 4)), st.integers(-1, 9))
     if kind == "mamba" and draw(st.booleans()):
-        group["mode"] = draw(st.sampled_from(("align", "none", "nine")))
-    if draw(st.integers(0, 5)) == 5:
+        group["mode"] = _mostly(draw, st.just("align"), st.sampled_from(("none", "nine")))
+    if draw(st.integers(0, 15)) == 15:
         group["eagle"] = draw(st.booleans())
     return group
 
@@ -70,7 +70,7 @@ def a_group(draw: st.DrawFn) -> dict[str, Any]:
 def an_engine(draw: st.DrawFn, name: str, role: str) -> dict[str, Any]:
     """An engine with some options."""
     engine: dict[str, Any] = {"name": name, "role": role}
-    engine["groups"] = draw(st.lists(a_group(), min_size=1, max_size=3))
+    engine["groups"] = draw(st.lists(a_group(), min_size=1, max_size=2))
     options: dict[str, st.SearchStrategy[Any]] = {
         "num_blocks": st.sampled_from((4, 6, 9, 12)),
         "chunk_tokens": st.sampled_from((1, 3, 8)),
@@ -79,14 +79,14 @@ def an_engine(draw: st.DrawFn, name: str, role: str) -> dict[str, Any]:
         "retention": st.sampled_from((None, 0, 2, 4)),
         "kv_events": st.booleans(),
         "store": st.booleans(),
-        "policy": st.sampled_from(("fcfs", "priority", "lifo")),
+        "policy": st.sampled_from(("fcfs", "priority", "priority", "lifo")),
         "max_requests": st.sampled_from((1, 2, 256)),
-        "steps_in_flight": st.sampled_from((1, 2, 3)),
+        "steps_in_flight": st.sampled_from((1, 2, 2, 3)),
         "drafts": st.sampled_from((0, 1, 2)),
-        "match_unit": st.sampled_from((0, 1, 2)),
-        "hash_lookahead_tokens": st.sampled_from((0, 1)),
+        "match_unit": st.sampled_from((0, 2, 2, 1)),
+        "hash_lookahead_tokens": st.sampled_from((0, 0, 1)),
     }
-    for option in draw(st.lists(st.sampled_from([*options]), max_size=3, unique=True)):
+    for option in draw(st.lists(st.sampled_from([*options]), max_size=2, unique=True)):
         engine[option] = draw(options[option])
     return engine
 
@@ -97,7 +97,7 @@ def a_cluster(draw: st.DrawFn) -> tuple[bytes, str]:
     pair = draw(st.booleans())
     roles = (("P", "prefill"), ("D", "decode")) if pair else (("E", "both"),)
     engines = [draw(an_engine(name, role)) for name, role in roles]
-    if pair and draw(st.integers(0, 3)):
+    if pair and draw(st.integers(0, 9)):
         engines[1]["groups"] = engines[0]["groups"]
     names = [_mostly(draw, st.just(f"r{n}"), st.sampled_from(ODD_TEXTS)) for n in range(2)]
     prompts = st.sampled_from(("a", "abc", "abcde", "abcdx", "名前é"))
@@ -106,7 +106,7 @@ def a_cluster(draw: st.DrawFn) -> tuple[bytes, str]:
         for name in names[: draw(st.integers(0, 2))]
     ]
     flags = ("aborts", "losses", "evictions", "resets", "sessions", "stray", "follow_up_turns")
-    chosen = draw(st.lists(st.sampled_from(flags), max_size=2, unique=True))
+    chosen = draw(st.lists(st.sampled_from(flags), max_size=1))
     cluster = {"engines": engines, "jobs": jobs, **dict.fromkeys(chosen, True)}
     if draw(st.booleans()):
         cluster["name"] = _mostly(draw, st.just("made"), st.sampled_from(ODD_TEXTS))

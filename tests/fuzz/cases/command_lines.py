@@ -124,11 +124,12 @@ def a_command_line(draw: st.DrawFn) -> tuple[str, ...]:
 def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
     """A command line in a folder that has a trace."""
     argv = drawn(a_command_line(), key, number)
-    outputs = ("kvproof-traces", *(name for name in argv if not name.startswith(("/", "..", "-"))))
+    outputs = ("kvproof-traces", *(name for name in argv if not name.startswith(("/", "-"))))
     return Case(argv, files={"t.jsonl": traces()[0], "file": b"mine"}, outputs=_new(outputs))
 
 
 def _new(names: tuple[str, ...]) -> tuple[str, ...]:
     """What a command line may make: the files and folders that it names."""
-    tops = {os.path.normpath(name).split("/")[0] for name in names if name}
-    return tuple(sorted(tops - {"t.jsonl", "file", "."}))
+    paths = {os.path.normpath(name) for name in names if name}
+    tops = {path if path.startswith("..") else path.split("/")[0] for path in paths}
+    return tuple(sorted(tops - {"t.jsonl", "file", ".", ".."}))

@@ -87,13 +87,17 @@ WRITERS: tuple[tuple[str, ...], ...] = (
 )
 """Commands that write to the path whose name follows."""
 
-SUFFIXES = ("", ".json", ".graphml", ".dot", ".svg", ".jsonl", ".xml")
+SUFFIXES = {"--graph": (".graphml", ".dot", ".svg", ".png", ".txt", ""), "--junit": (".xml", "")}
+SUFFIXES |= {"--picture": (".svg", ".png", ".dot", ""), "--config": (".json", ".cfg", "")}
+OTHER_SUFFIXES = ("", ".txt", ".bin")
 
-TAKEN = ("odd", "file", "taken")
+HERE = ("paired_offsets_are_equal.jsonl", "../paired_offsets_are_equal.jsonl")
+"""The trace where the folder of traces is the working folder, or that above it."""
 
 
-def _with_suffix(random: Random, name: str) -> str:
-    return name + random.choice(SUFFIXES) if name.strip("./ ") else name
+def _with_suffix(random: Random, name: str, option: str) -> str:
+    suffix = random.choice(SUFFIXES.get(option, OTHER_SUFFIXES))
+    return name + suffix if name.strip("./ ") else name
 
 
 def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
@@ -108,14 +112,14 @@ def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
     invalid, kind = "", ""
     if random.randrange(2):
         kind = random.choice([*ODD])
-        name = "odd" if kind == "loop" else "odd" + random.choice(SUFFIXES)
+        name = "odd" if kind == "loop" else _with_suffix(random, "odd", argv[-1])
         files[name] = ODD[kind]
         invalid = f"it is {kind}" if reads else ""
     elif random.randrange(4) == 0:
-        name = _with_suffix(random, "taken")
+        name = _with_suffix(random, "taken", argv[-1])
         files[name] = b"mine"
     else:
-        name = _with_suffix(random, random.choice(NAMES))
+        name = _with_suffix(random, random.choice(NAMES), argv[-1])
         if reads and random.randrange(2) and _can_be(name):
             files[name] = _good(argv)
     folder = kind in ("folder", "read-only")
@@ -126,7 +130,7 @@ def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
     here = Case(
         (*argv, name),
         files=files,
-        outputs=(*outputs, "cache"),
+        outputs=(*outputs, *HERE, "cache"),
         replaces=("cache/surveys",),
         invalid=invalid,
         user=random.choice(("", "bound", "nameless")),
