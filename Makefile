@@ -3,6 +3,7 @@
 #   make stateful   Hypothesis drives the model, and live vLLM where it is installed
 #   make test       installs live vLLM too; lint, types and every test
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
+#   make fuzz       2,000 odd inputs for the program (tests/fuzz)
 #   make lint       ruff, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
 
@@ -16,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REP
 SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
 
 .NOTPARALLEL:
-.PHONY: stateful test live lint types clean
+.PHONY: stateful test live lint types fuzz clean
 
 stateful: .venv/base-installed
 	@rm -f $(REPORT)
@@ -36,6 +37,9 @@ lint: .venv/dev-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(MAKE) types
+
+fuzz: .venv/dev-installed
+	$(BIN)/python -m tests.fuzz --cases 2000
 
 types: .venv/dev-installed
 	$(BIN)/mypy -p kvproof

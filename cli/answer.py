@@ -14,7 +14,7 @@ from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import replay_line, show
@@ -54,9 +54,8 @@ def trace_file(trace: Trace, folder: Path, line: Callable[[Path], str] | None = 
     replays it, unless another is given."""
 
     def written() -> Path:
-        path = fresh_path(folder, trace.finding.invariant if trace.finding else "violation")
-        write(path, trace)
-        return path
+        stem = trace.finding.invariant if trace.finding else "violation"
+        return write_in(folder, stem, trace)
 
     return File(written, line or (lambda path: f"\n{replay_line(trace, path)}"))
 

@@ -8,15 +8,17 @@ invariant.
 """
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Make, maker, undriven
 from kvproof.cli.progress import progress
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
@@ -33,7 +35,7 @@ from kvproof.strategies.sampling.exercised import (
     table,
     verdict,
 )
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,12 +68,17 @@ def run(args: argparse.Namespace) -> int:
     clusters = [cluster_named(name) for name in args.config or CLUSTERS]
     with _lines(args.lines) as lines:
         machine = maker("live")
+        begin = time.monotonic()
         search = _Search(machine.search, args)
-        with progress("coverage: {} of {} clusters") as show:
+        with interruption.stoppable() as stopped, progress("coverage: {} of {} clusters") as show:
             for number, cluster in enumerate(clusters):
+                interruption.check()
                 show(number, len(clusters))
                 search.at_random(cluster)
             search.aim()
+        if stopped:
+            search.outcomes.append(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
+        times = Times(time.monotonic() - begin, machine.import_s or 0.0)
         executed = tuple(ExecutedLines(**line._asdict()) for line in lines())
     outcomes = search.outcomes
     rows = table(search.known, search.exercised)
@@ -79,9 +86,16 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         answer.exit_code,
-        lambda code: _output(rows, outcomes, executed, answer, args.seed, code),
+        lambda code: _output(rows, outcomes, executed, answer, times, args.seed, code),
         lambda: _print(rows, outcomes, executed),
     )
+
+
+class Times(NamedTuple):
+    """The wall time of the search, and before it of the import of vLLM, in seconds."""
+
+    seconds: float
+    import_s: float
 
 
 class _Search:
@@ -116,6 +130,7 @@ class _Search:
             for cluster, trace in self.traces[name]:
                 if self.exercised[name]:
                     break
+                interruption.check()
                 try:
                     self.exercised.update(directed_steps(cluster, self.make, trace))
                 except Violated as violated:
@@ -141,6 +156,7 @@ def _output(
     outcomes: list[Outcome],
     executed: tuple[ExecutedLines, ...],
     answer: Verdict,
+    times: Times,
     seed: int,
     code: int,
 ) -> Coverage:
@@ -148,6 +164,8 @@ def _output(
         exit_code=code,
         verdict=answer.value,
         seed=seed,
+        seconds=round(times.seconds, 3),
+        import_s=times.import_s,
         episodes=sum(o.coverage.get("examples", 0) for o in outcomes),
         unknown=tuple(_undriven(outcomes)),
         steps=tuple(AbstractStep(**row._asdict()) for row in rows),

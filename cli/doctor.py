@@ -7,15 +7,17 @@ engine needs.
 import argparse
 from typing import NamedTuple
 
+from kvproof.cli import live_line
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow
-from kvproof.live import availability
+from kvproof.live import availability, importing
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
+from kvproof.live.importing import Hidden
 from kvproof.model.errors import UsageError
-from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, Vllm
+from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
 from kvproof.reports.screen import say
 
 CANNOT = 3
@@ -61,6 +63,7 @@ def _found() -> Found:
         version, path = availability.installed(), str(availability.place())
     except UsageError as error:
         return Found("", "", Contract(()), str(error))
+    live_line.show("importing vLLM ...")
     contract = check()
     failure = contract.failure and (
         f"vLLM {version} in {path} fails at import ({contract.failure}). "
@@ -95,6 +98,7 @@ def _output(found: Found, code: int) -> Doctor:
         exit_code=code,
         vllm=Vllm(version=found.version or None, path=found.path or None),
         failure=found.failure or None,
+        hidden=tuple(HiddenRow(**each._asdict()) for each in found.contract.hidden),
         features=tuple(features),
         entries=tuple(entries),
     )
@@ -110,6 +114,8 @@ def _where(place: Place) -> str:
 
 
 def _print(found: Found) -> None:
+    for hidden in found.contract.hidden:
+        say(_advice(hidden))
     if found.failure:
         say(found.failure)
         return
@@ -123,6 +129,16 @@ def _print(found: Found) -> None:
         say(f"{name} cannot be driven: {_why(name, found.contract.missing(name))}.")
     drivable = len(FEATURES) - len(undrivable)
     say(f"{drivable} of {len(FEATURES)} features can be driven.")
+
+
+def _advice(hidden: Hidden) -> str:
+    """What to do about a package that does not load."""
+    torch = importing.version("torch")
+    return (
+        f"{hidden.name} {hidden.version} does not load beside torch {torch} ({hidden.why}), so "
+        "kvproof hides it from vLLM. kvproof does not need it. Use pip uninstall "
+        f"{hidden.name}, or install its build for this torch, to use vLLM without kvproof."
+    )
 
 
 def _why(name: str, missing: list[Look]) -> str:

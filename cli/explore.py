@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         graph_file.check(args.graph)
         if args.graph.suffix in graph_file.PICTURES:
             _check_small(args.graph, setup, limits, args.symmetry)
-    outcome, reached = exhausted(setup, limits, _checkpoint(args), args.symmetry)
+    kept = _checkpoint(args)
+    outcome, reached = exhausted(setup, limits, kept, args.symmetry)
     outcome = with_graver(
         outcome,
         setup,
@@ -72,16 +73,19 @@ def run(args: argparse.Namespace) -> int:
         **_no_return(setup, outcome),
     }
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
+    files = []
+    if args.graph is not None:
+        files.append(fixed(args.graph, lambda: graph_file.write(args.graph, reached)))
+    if kept is not None:
+        files.append(fixed(kept.path, kept.check, whole=False))
     return answer(
         args,
         setup,
         maker("model", setup.rules),
         outcome,
         Explored,
-        details=_details(outcome, args.checkpoint),
-        files=[fixed(args.graph, lambda: graph_file.write(args.graph, reached))]
-        if args.graph is not None
-        else [],
+        details=_details(outcome, kept),
+        files=files,
     )
 
 
@@ -138,7 +142,7 @@ def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     return {"point_of_no_return": point}
 
 
-def _details(outcome: Outcome, checkpoint: Path | None) -> list[str]:
+def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
     """The lines about a search after its verdict."""
     covered = outcome.coverage
     lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
@@ -159,8 +163,8 @@ def _details(outcome: Outcome, checkpoint: Path | None) -> list[str]:
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
         lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
-    if outcome.verdict is Verdict.UNKNOWN and checkpoint is not None:
+    if outcome.verdict is Verdict.UNKNOWN and kept is not None and not kept.error:
         lines.append(
-            f"To continue, run the same command with --resume (checkpoint: {shown(checkpoint)})."
+            f"To continue, run the same command with --resume (checkpoint: {shown(kept.path)})."
         )
     return lines

@@ -17,6 +17,7 @@ from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
@@ -140,11 +141,12 @@ def _parts(setup: options.Setup, args: argparse.Namespace) -> list[Part]:
         searches["sample live"] = lambda: _live(setup, args)
     parts: list[Part] = []
     for name, search in searches.items():
-        if parts and parts[-1].outcome.reason in (INTERRUPTED, NOT_RUN):
-            parts.append(Part(name, model, Outcome(Verdict.UNKNOWN, reason=NOT_RUN)))
-        else:
+        reason = NOT_RUN if interruption.requested() else INTERRUPTED
+        made, outcome = model, Outcome(Verdict.UNKNOWN, reason=reason)
+        with interruption.stoppable():
+            interruption.check()
             made, outcome = search()
-            parts.append(Part(name, made, followed(setup, made, outcome)))
+        parts.append(Part(name, made, followed(setup, made, outcome)))
     return parts
 
 
@@ -156,7 +158,8 @@ def _live(setup: options.Setup, args: argparse.Namespace) -> tuple[Maker, Outcom
         return maker("model", setup.rules), Outcome(Verdict.UNKNOWN, reason=reason)
     found = sampled(setup, live, args)
     checks = CHECKS.values()
-    return live, with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args), checks)
+    found = with_graver(found, setup, args.fail_on, lambda s: sampled(s, live, args), checks)
+    return live, live.timed(found)
 
 
 def _explored(setup: options.Setup, args: argparse.Namespace) -> Outcome:

@@ -11,7 +11,7 @@ import pytest
 
 from kvproof.model.errors import UsageError
 from kvproof.model.traces.state_diff import diff, flat
-from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.model.traces.trace import Trace, write_in
 from kvproof.strategies.run import Violated
 
 FOLDER = Path("kvproof-traces")
@@ -34,8 +34,7 @@ def _section(violated: Violated, live: bool) -> tuple[str, str]:
     trace, or why there is none."""
     try:
         trace = trace_of(violated, live)
-        path = fresh_path(FOLDER, violated.finding.invariant)
-        write(path, trace)
+        path = write_in(FOLDER, violated.finding.invariant, trace)
     except UsageError as error:
         return "The trace was not written", str(error)
     return "Trace; replay it with", f"kvproof replay {path} --machine {trace.machine}"

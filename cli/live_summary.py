@@ -16,13 +16,14 @@ import importlib.util
 import os
 import re
 import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from xml.parsers import expat
 
 from kvproof.live import availability
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import read_bytes, shown
 from kvproof.reports.screen import say
 
 REQUIRED = 20
@@ -30,6 +31,12 @@ REQUIRED = 20
 
 LIVE_FILE = re.compile(r"(?:^|[._/])live(?:[._]|$)")
 """Tests of live vLLM are in files with the word `live` in their names."""
+
+
+REPORT_MAX_MIB = 64
+
+DEPTH_MAX = 100
+"""The deepest nesting of elements. pytest writes four levels."""
 
 
 class Ran(NamedTuple):
@@ -45,30 +52,54 @@ def ran(report: Path) -> Ran:
 
     Raises UsageError if the report is missing or is not a JUnit report.
     """
+    cases = _Cases()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = cases.begin, cases.end
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    content = read_bytes(report, "JUnit report", REPORT_MAX_MIB)
     try:
-        cases = ET.parse(report).iter("testcase")
-    except (OSError, ET.ParseError) as error:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
         raise UsageError(
-            f"The report {report} cannot be read ({error}). Use pytest --junitxml={report} "
-            "to make one."
+            f"The report {shown(report)} cannot be read ({error}). "
+            "Use pytest --junitxml=FILE to make one."
         ) from error
-    outcomes = [_outcome(case) for case in cases if _is_live(case)]
-    return Ran(*(outcomes.count(name) for name in Ran._fields))
+    return Ran(*(cases.outcomes.count(name) for name in Ran._fields))
 
 
-def _is_live(case: ET.Element) -> bool:
-    # A file that is skipped completely has its name in `name`, and no class name.
-    file = case.get("classname") or case.get("name") or ""
-    return LIVE_FILE.search(file) is not None
+def _refuse_doctype(*_: object) -> None:
+    # Its entities could make gigabytes of a small file. pytest writes none.
+    raise expat.ExpatError("it has a document type")
 
 
-def _outcome(case: ET.Element) -> str:
-    if case.find("failure") is not None or case.find("error") is not None:
-        return "failed"
-    skipped = case.find("skipped")
-    if skipped is None:
-        return "passed"
-    return "expected" if skipped.get("type") == "pytest.xfail" else "skipped"
+class _Cases:
+    """The outcomes of the live tests, as their elements begin. No tree is built."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+        self.live = False
+        self.depth = 0
+
+    def begin(self, name: str, attributes: dict[str, str]) -> None:
+        """An element begins. Raises ExpatError where it is nested too deeply."""
+        self.depth += 1
+        if self.depth > DEPTH_MAX:  # the parser keeps memory for each element that is open
+            raise expat.ExpatError(f"its elements are nested more than {DEPTH_MAX} deep")
+        if name == "testcase":
+            # A file that is skipped completely has its name in `name`, and no class name.
+            file = attributes.get("classname") or attributes.get("name") or ""
+            self.live = LIVE_FILE.search(file) is not None
+            if self.live:
+                self.outcomes.append("passed")
+        elif name in ("failure", "error") and self.live:
+            self.outcomes[-1] = "failed"
+        elif name == "skipped" and self.live and self.outcomes[-1] == "passed":
+            expected = attributes.get("type") == "pytest.xfail"
+            self.outcomes[-1] = "expected" if expected else "skipped"
+
+    def end(self, _name: str) -> None:
+        """An element ends."""
+        self.depth -= 1
 
 
 def summary(report: Path) -> tuple[str, bool]:

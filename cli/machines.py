@@ -1,11 +1,15 @@
 """The machine that a command drives. vLLM is imported only if live vLLM is driven."""
 
+import importlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from kvproof.cli import live_line
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.machine import Machine, ModelMachine
@@ -21,21 +25,30 @@ class Maker(NamedTuple):
 
     `search` makes the machine for a search. For live vLLM it has the known deviations: `met` counts
     the findings that each deviation explains, and `policy` counts the steps in which vLLM chose
-    otherwise than the reference, by kind.
+    otherwise than the reference, by kind. `import_s` is the wall time of the import of vLLM, in
+    seconds.
     """
 
     name: str
     make: Make
     search: Make
     vllm: str | None = None
+    import_s: float | None = None
     met: Counter[str] | None = None
     policy: Counter[str] | None = None
 
+    def timed(self, outcome: Outcome) -> Outcome:
+        """The outcome with the time of the import, which `seconds` does not have."""
+        if self.import_s is None:
+            return outcome
+        return replace(outcome, coverage={**outcome.coverage, "import_s": self.import_s})
+
 
 def maker(name: str, rules: Rules = REFERENCE) -> Maker:
-    """The maker of this machine. Raises UsageError if vLLM is missing, or if live vLLM is asked for
-    with a fault. A live machine raises AdapterDrift if the adapter does not fit the installed
-    vLLM."""
+    """The maker of this machine. vLLM is imported here, so that its import is in the time of no
+    search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A live
+    machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM cannot be
+    imported."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -54,13 +67,28 @@ def maker(name: str, rules: Rules = REFERENCE) -> Maker:
     from kvproof.strategies.conformance.watched import Watched
 
     version = installed()
+    import_s = _import()
     met: Counter[str] = Counter()
     policy: Counter[str] = Counter()
 
     def watched(cluster: Cluster) -> Machine:
         return Watched(_live(cluster), KNOWN.values(), met, policy)
 
-    return Maker(name, _live, watched, version, met, policy)
+    return Maker(name, _live, watched, version, import_s, met, policy)
+
+
+def _import() -> float:
+    """Import vLLM, and what kvproof uses of it. Returns the wall time in seconds; an error is
+    reported later, by each machine."""
+    from kvproof.live.contract.features import CORE
+    from kvproof.live.contract_check import check
+
+    begin = time.monotonic()
+    live_line.show("importing vLLM ...")
+    contract = check()
+    if not contract.failure and not contract.missing(CORE):
+        importlib.import_module("kvproof.live.machine")
+    return round(time.monotonic() - begin, 1)
 
 
 def _live(cluster: Cluster) -> Machine:

@@ -1,11 +1,13 @@
-"""Progress on standard error: a live line on a terminal, nothing elsewhere."""
+"""Progress: the live line on standard error, while work runs."""
 
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from kvproof.reports.screen import columns, console, one_line
+from kvproof.cli import live_line
+
+SHOWN_EVERY_S = 0.1
 
 
 class Progress(Protocol):
@@ -17,14 +19,16 @@ class Progress(Protocol):
 @contextmanager
 def progress(text: str) -> Iterator[Progress]:
     """Shows `text` with the two counts filled in for its `{}`."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _other: None
-        return
-    from rich.text import Text
+    shown_at = 0.0
 
-    def line(done: int, other: int) -> Text:
-        """The text beside the mark that turns, which takes two columns."""
-        return Text(one_line(text.format(f"{done:,}", f"{other:,}"), columns(sys.stderr) - 2))
+    def show(done: int, other: int) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at > SHOWN_EVERY_S:
+            live_line.show(text.format(f"{done:,}", f"{other:,}"))
+            shown_at = time.monotonic()
 
-    with console(sys.stderr).status(line(0, 0)) as status:
-        yield lambda done, other: status.update(line(done, other))
+    show(0, 0)
+    try:
+        yield show
+    finally:
+        live_line.clear()

@@ -106,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
             say(line(proof) + also, hang=9)
         for more in (*second_opinion.lines(args, found, opinions), *witness.lines(runs)):
             say(more)
-        say(f"{found.verdict.value} - {covered(found)} ({found.seconds:.1f} s)")
+        why = f": {INTERRUPTED}" if found.reason == INTERRUPTED else ""
+        say(f"{found.verdict.value}{why} - {covered(found)} ({found.seconds:.1f} s)")
 
     return finish(args, found.verdict.exit_code, output, text, files)
 

@@ -1,11 +1,9 @@
 """Surveys of releases of vLLM, each in its own process, kept in the cache folder."""
 
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +11,14 @@ from typing import Any
 
 import kvproof
 from kvproof.cli import survey_release
+from kvproof.cli.survey_records import decoded
+from kvproof.live import children
 from kvproof.live.releases import Cache, Failed, environment
+from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.files.folders import appear, part_of
+from kvproof.model.files.reading import read_text
+from kvproof.model.files.writing import errors
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.heat_map import Release
@@ -64,14 +68,15 @@ class Surveys:
         folder = self.folder / f"witnesses-{fingerprint()}"
         with self.lock:
             if not folder.exists():
-                part = Path(tempfile.mkdtemp(prefix="witnesses-", dir=folder.parent))
-                for index, (fault, cluster, events, finding) in enumerate(
-                    witnesses(FAULTS.values())
-                ):
-                    kept = Trace(cluster, events, None, finding, (fault.name,))
-                    trace.write(part / f"{index:03}.jsonl", kept)
-                part.replace(folder)
+                with part_of(folder) as part:
+                    self._write_witnesses(part)
+                    appear(part, folder)
         return folder
+
+    def _write_witnesses(self, folder: Path) -> None:
+        for index, (fault, cluster, events, finding) in enumerate(witnesses(FAULTS.values())):
+            kept = Trace(cluster, events, None, finding, (fault.name,))
+            trace.write(folder / f"{index:03}.jsonl", kept)
 
     def survey(self, version: str, seed: int, episodes: int) -> Release:
         """The survey of a release, from the cache if it is complete there."""
@@ -89,10 +94,11 @@ class Surveys:
 
     def follow(self, version: str, file: Path) -> Release:
         """Replay one trace on a release. The result is not kept."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            out = Path(folder) / "trace.jsonl"
+        with part_of(self.folder / "trace") as folder:
             try:
-                records = self._run(version, out, ["--trace", str(file.absolute())])
+                records = self._run(
+                    version, folder / "trace.jsonl", ["--trace", str(file.absolute())]
+                )
             except Failed as failed:
                 return Release(version, reason=str(failed))
             return Release(version, tuple(records))
@@ -100,36 +106,35 @@ class Surveys:
     def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
         """Run a survey in its own process. Raises Failed."""
         folders = [self.releases.installed(version), self.releases.needed()]
-        part, traces = out.with_suffix(".part"), out.with_suffix("")
-        shutil.rmtree(traces, ignore_errors=True)
-        command = [sys.executable, "-m", "kvproof.cli.survey_release", str(part)]
-        command += ["--traces", str(traces), *options]
-        try:
-            ran = subprocess.run(
-                command,
-                env=environment(folders),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=SURVEY_S,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
-        if ran.returncode != 0:
-            raise Failed((ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()[-1])
-        part.replace(out)
-        records = whole(out, version)
-        if records is None:
-            raise Failed("its survey has no end")
+        with part_of(out) as part:
+            written, traces = part / "survey.jsonl", part / "traces"
+            _in_its_own_process(folders, [str(written), "--traces", str(traces), *options])
+            records = whole(written, version)
+            if records is None:
+                raise Failed("its survey has no end")
+            if traces.exists():
+                shutil.rmtree(out.with_suffix(""), ignore_errors=True)
+                appear(traces, out.with_suffix(""))
+            with errors(out):
+                written.replace(out)  # last, so that a survey is there with its traces
         return records
 
 
-def whole(path: Path, version: str) -> list[dict[str, Any]] | None:
-    """The records of a survey of this release; None if the file is missing or incomplete."""
+def _in_its_own_process(folders: Sequence[Path], arguments: Sequence[str]) -> None:
+    """Run a survey with these packages. Raises Failed."""
+    command = [sys.executable, "-m", "kvproof.cli.survey_release", *arguments]
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
+        ran = children.run(command, env=environment(folders), timeout_s=SURVEY_S)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
+    if ran.returncode != 0:
+        raise Failed((ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()[-1])
+
+
+def whole(path: Path, version: str) -> list[dict[str, Any]] | None:
+    """The records of a survey of this release; None if the file is missing, incomplete or
+    damaged."""
+    try:
+        return decoded(read_text(path, "survey"), version)
+    except UsageError:
         return None
-    if len(lines) < 2 or lines[0] != {"vllm": version} or lines[-1] != {"end": True}:
-        return None
-    return lines[1:-1]

@@ -10,13 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.live.releases import cache_folder
+from kvproof.model import interruption
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import shown
@@ -41,8 +42,13 @@ from kvproof.strategies.verdict import Verdict
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
+NOT_SURVEYED = "not surveyed: interrupted before"
+
 AT_ONCE = 2
 """Number of surveys that run at the same time."""
+
+CLEAN_S = 0.8
+"""How long an interrupted survey may take to end, in seconds."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +110,9 @@ def run(args: argparse.Namespace) -> int:
     def text() -> None:
         for line in _map(releases):
             say(line, hang=6)
+        if interruption.requested():
+            kept = shown(surveys.folder)
+            say(f"UNKNOWN: interrupted. Surveys that ended are in {kept}; use the same command.")
 
     def picture() -> None:
         assert draw is not None
@@ -151,19 +160,23 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
     """The surveys, two at a time. Each finished survey is reported on standard error."""
     begin = time.monotonic()
     found: dict[str, Release] = {}
+    running: dict[Future[Release], str] = {}
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        running = {pool.submit(survey, version): version for version in versions}
-        for future in as_completed(running):
-            release = future.result()
-            found[release.version] = release
-            ended = release.reason or f"{len(release.records)} records"
-            spent = f"{time.monotonic() - begin:.0f} s"
-            done = f"{len(found)} of {len(versions)}"
-            say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
+        with interruption.stoppable():
+            for version in versions:
+                running[pool.submit(survey, version)] = version
+            for future in as_completed(running):
+                release = future.result()
+                found[release.version] = release
+                ended = release.reason or f"{len(release.records)} records"
+                spent = f"{time.monotonic() - begin:.0f} s"
+                done = f"{len(found)} of {len(versions)}"
+                say(f"{done} after {spent}: {release.version}, {ended}", file=sys.stderr)
     finally:
-        pool.shutdown(cancel_futures=True)
-    return [found[version] for version in versions]
+        pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
+    wait(running, CLEAN_S)  # after an interruption, for surveys that end and remove their files
+    return [found.get(version) or Release(version, reason=NOT_SURVEYED) for version in versions]
 
 
 def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) -> int:

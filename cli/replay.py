@@ -1,12 +1,14 @@
 """`kvproof replay`: repeat the events of a trace, and compare."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
+from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
@@ -17,7 +19,7 @@ from kvproof.reports.output.search import Replayed as ReplayedOutput
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.replay import Replayed, replay
-from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 DIFFERS = "DIFFERS"
 """Printed instead of a verdict if a trace without a finding differs at replay. Exit code 1."""
@@ -37,12 +39,15 @@ def run(args: argparse.Namespace) -> int:
     rules = rules_with(fault_named(name) for name in trace.faults)
     args.machine = args.machine or trace.machine
     borrow(args.release, args.cache, live=args.machine == "live")
-    chosen = maker(args.machine, rules)
-    try:
-        with running(trace.cluster, chosen.make) as machine:
-            replayed = replay(machine, trace)
-    except AdapterDrift as drift:
-        replayed = Replayed(undriven(drift))
+    replayed = Replayed(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
+    with interruption.stoppable():
+        chosen = maker(args.machine, rules)
+        try:
+            with running(trace.cluster, chosen.make) as machine:
+                replayed = replay(machine, trace)
+        except AdapterDrift as drift:
+            replayed = Replayed(undriven(drift))
+        replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
     return finish(
         args,
         replayed.exit_code(args.fail_on),

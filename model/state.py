@@ -9,6 +9,7 @@ represented by the prefix "abc", from which it was computed. A sampled token is 
 
 from typing import Any, NamedTuple
 
+from kvproof.model import config
 from kvproof.model.errors import NotAllowed, unknown
 from kvproof.model.ghost_state import EMPTY, Ghost
 from kvproof.model.kv_events import Report
@@ -20,7 +21,7 @@ NULL = 0
 SAMPLED = "."
 """The token every request samples."""
 
-DRAFT = "?"
+DRAFT = config.DRAFT
 """A draft token that is not accepted yet. An accepted draft token becomes SAMPLED."""
 
 Key = tuple[int, str]

@@ -5,6 +5,7 @@ import os
 import shlex
 import string
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -47,16 +48,18 @@ def _lines(
     yield Line(_headline(trace), "bold")
     yield Line()
     states = trace.states()
+    last = [*islice(states, 1)]
     for index, event in enumerate(trace.events):
         breaks = trace.finding is not None and index + 1 == len(trace.events)
         number = f"{'>' if breaks else ' '}{index + 1:3}  "
         yield Line(number + describe(event), "bold red" if breaks else "", len(number) + 4)
         if trace.changes is not None:
-            for line in lines(states[index], trace.changes[index], states[index + 1]):
+            last = [last[-1], next(states)]
+            for line in lines(last[0], trace.changes[index], last[1]):
                 yield Line(" " * 8 + line, "dim", 10)
     yield Line()
-    if states:
-        yield from block_tables(states[-2:], width)
+    if last:
+        yield from block_tables(last, width)
         yield Line("A block is cached as, and holds, prefixes (of the group in brackets).")
     else:
         yield Line("The states were not recorded.")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kvproof.invariants.registry import INVARIANTS, check_named
+from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, rules_with
@@ -38,6 +39,7 @@ def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
     for fault in faults:
         for cluster in map(cluster_named, fault.clusters):
             for name in broken_by(fault):
+                interruption.check()
                 found = explore(cluster, [check_named(name)], rules=rules_with([fault]))
                 if found.finding is not None:
                     yield Witness(fault, cluster, found.events, found.finding)

@@ -12,7 +12,7 @@ from kvproof.cli.main import main
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import cluster_named
-from kvproof.model.traces.trace import Trace, fresh_path, write
+from kvproof.model.traces.trace import Trace, write, write_in
 from kvproof.reports import junit
 from tests.sentences import two_sentences
 
@@ -172,7 +172,7 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     assert two_sentences(str(refusal.value))
     assert (tmp_path / "taken").read_text() == "mine"
     trace = Trace(cluster_named("pd"), (), ())
-    write(fresh_path(tmp_path, "t"), trace)
+    write_in(tmp_path, "t", trace)
     before = (tmp_path / "t.jsonl").read_text()
     with pytest.raises(UsageError, match="not overwritten") as refusal:
         write(tmp_path / "t.jsonl", trace)
@@ -203,6 +203,15 @@ def test_live_without_vllm(tmp_path: Path) -> None:
     done = without_vllm(tmp_path, "sample", "--machine", "live")
     assert (done.returncode, done.stdout) == (2, "")
     assert two_sentences(done.stderr), done.stderr
+    assert "vLLM" in done.stderr
+
+
+def test_a_finding_of_live_vllm_is_not_replayed_on_the_model(tmp_path: Path) -> None:
+    """The machine in the trace is the default, also where it is missing."""
+    trace = Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl"
+    done = without_vllm(tmp_path, "replay", str(trace))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert two_sentences(" ".join(done.stderr.split())), done.stderr
     assert "vLLM" in done.stderr
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
+from kvproof.model.traces import trace_reader
 
 
 @pytest.fixture(scope="module")
@@ -52,31 +53,31 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
     ("number", "fields", "says"),
     [
         (1, {"schema": 4}, "newer than the 3"),
-        (1, {"schema": 0}, "`int` >= 1 - at `$.schema`"),
-        (1, {"schema": True}, "got `bool` - at `$.schema`"),
+        (1, {"schema": 0}, "$.schema"),
+        (1, {"schema": True}, "$.schema"),
         (1, {"kind": "something"}, "does not say kind"),
         (1, {"config": None}, "missing required field `config`"),
-        (1, {"config": {"engines": []}}, "none, or two have the same name"),
-        (1, {"faults": "front_trim"}, "got `str` - at `$.faults`"),
-        (1, {"faults": [3]}, "at `$.faults[0]`"),
-        (1, {"seed": "0"}, "at `$.seed`"),
+        (1, {"config": {"engines": []}}, "$.config.engines"),
+        (1, {"faults": "front_trim"}, "$.faults"),
+        (1, {"faults": [3]}, "$.faults[0]"),
+        (1, {"seed": "0"}, "$.seed"),
         (1, {"versions": None}, "missing required field `versions`"),
-        (1, {"machine": "vllm"}, "at `$.machine`"),
+        (1, {"machine": "vllm"}, "$.machine"),
         (1, {"comment": "mine"}, "unknown field `comment`"),
         (2, {"step": 3}, "is step 3 where step 1 belongs"),
-        (2, {"step": True}, "got `bool` - at `$.step`"),
+        (2, {"step": True}, "$.step"),
         (2, {"event": {"type": "Sumbit", "engine": "P", "request": "r0"}}, "Sumbit"),
         (2, {"event": {"type": "Submit", "engine": "P"}}, "missing required field `request`"),
-        (2, {"event": {"type": "Submit", "engine": 3, "request": "r0"}}, "at `$.event.engine`"),
+        (2, {"event": {"type": "Submit", "engine": 3, "request": "r0"}}, "$.event.engine"),
         (2, {"event": {"type": "Schedule", "engine": "P"}}, "without what it chose"),
         (2, {"event": {"type": "Submit", "engine": "Q", "request": "r0"}}, "no engine named 'Q'"),
         (2, {"event": {"type": "Submit", "engine": "P", "request": ""}}, "no request named ''"),
         (2, {"event": {"type": "Complete", "engine": "P", "failed": "x"}}, "request named 'x'"),
         (2, {"event": {"type": "Evict", "engine": "P", "block": 99}}, "P has no block 99"),
-        (2, {"event": 3}, "got `int` - at `$.event`"),
+        (2, {"event": 3}, "$.event"),
         (2, {"event": None}, "has no field event, finding or end"),
         (2, {"removed": None}, "only one of the fields changed and removed"),
-        (2, {"changed": [1]}, "got `array` - at `$.changed`"),
+        (2, {"changed": [1]}, "$.changed"),
         (3, {"changed": None, "removed": None}, "unlike the lines before it"),
     ],
 )
@@ -90,7 +91,7 @@ def test_broken_trace(
 
 @pytest.mark.parametrize(
     ("accepted", "says"),
-    [({"x": 1}, "no request named 'x'"), ({"r0": 2**40}, "at `$.event.accepted[...]`")],
+    [({"x": 1}, "no request named 'x'"), ({"r0": 2**40}, "$.event.accepted[...]")],
 )
 def test_drafts_of_nobody(refused: Any, lines: list[str], accepted: Any, says: str) -> None:
     event = {"type": "Complete", "engine": "P", "accepted": accepted}
@@ -101,17 +102,18 @@ def test_drafts_of_nobody(refused: Any, lines: list[str], accepted: Any, says: s
     ("text", "says"),
     [
         ("{]", "JSON is malformed"),
-        ("[]", "Expected `object`, got `array`"),
+        ("[]", "`object`, got `array`"),
         ('{"step": ' + "9" * 5000 + "}", "out of range"),
-        ("[" * 100_000, "Expected `object`, got `array`"),
+        ("[" * 100_000, "`object`, got `array`"),
         ('{"event": ' * 100_000, "nested too deeply"),
         ('{"event": "\\ud800"}', "is not valid"),
         ('{"step": NaN}', "JSON is malformed"),
+        ('{"step": 1, "event": {"type": "Submit", "type": "Abort"}}', "the field type twice"),
     ],
 )
 def test_line_that_is_no_object(refused: Any, lines: list[str], text: str, says: str) -> None:
     said = bad_trace(refused, lines[0] + text + "\n" + "".join(lines[1:]))
-    assert said.startswith("Line 2 of bad.jsonl is not valid: ")
+    assert said.startswith("Line 2 of bad.jsonl is not valid")
     assert says in said
 
 
@@ -119,11 +121,11 @@ def test_line_that_is_no_object(refused: Any, lines: list[str], text: str, says:
     ("finding", "says"),
     [
         ({"invariant": "pool_adds_up"}, "missing required field `reasons`"),
-        ({"invariant": "pool_adds_up", "reasons": []}, "length >= 1 - at `$.finding.reasons`"),
-        ({"invariant": "pool_adds_up", "reasons": [1]}, "at `$.finding.reasons[0]`"),
-        ({"invariant": 1, "reasons": ["a"]}, "at `$.finding.invariant`"),
+        ({"invariant": "pool_adds_up", "reasons": []}, "$.finding.reasons"),
+        ({"invariant": "pool_adds_up", "reasons": [1]}, "$.finding.reasons[0]"),
+        ({"invariant": 1, "reasons": ["a"]}, "$.finding.invariant"),
         ({"invariant": "x", "reasons": ["a"], "about": {"engine": "Q"}}, "no engine named 'Q'"),
-        ({"invariant": "x", "reasons": ["a"], "about": {"group": "0"}}, "at `$.finding.about.g"),
+        ({"invariant": "x", "reasons": ["a"], "about": {"group": "0"}}, "$.finding.about.g"),
         ({"invariant": "x", "reasons": ["a"], "about": {"who": "r0"}}, "unknown field `who`"),
     ],
 )
@@ -156,15 +158,15 @@ REQUEST = "/engines/P/requests/r0"
         ({"/engines/P/requests/x/id": "x"}, [], "a field '/engines/P/requests/x/id'"),
         ({"/transfers": {}}, [], "a field '/transfers'"),
         ({"/engines/P/tokens": 1}, [], "a field '/engines/P/tokens'"),
-        ({REQUEST + "/tables": 3}, [], "Expected `array`, got `int`"),
-        ({"/engines/P/free": ["1"]}, [], "got `str` - at `$[0]`"),
-        ({"/engines/P/blocks/1/refs": True}, [], "Expected `int`, got `bool`"),
+        ({REQUEST + "/tables": 3}, [], "`array`, got `int`"),
+        ({"/engines/P/free": ["1"]}, [], "$[0]"),
+        ({"/engines/P/blocks/1/refs": True}, [], "`int`, got `bool`"),
         ({"/engines/P/blocks/1/key": [0]}, [], "length 2"),
-        ({"/engines/P/cached": [[[0, "a"], 1]]}, [], "at `$[0][1]`"),
-        ({"/engines/P/steps": [[["r0", 1]]]}, [], "at `$[0][0]`"),
-        ({"/engines/P/memory/1": 0}, [], "Expected `null`, got `int`"),
+        ({"/engines/P/cached": [[[0, "a"], 1]]}, [], "$[0][1]"),
+        ({"/engines/P/steps": [[["r0", 1]]]}, [], "$[0][0]"),
+        ({"/engines/P/memory/1": 0}, [], "`null`, got `int`"),
         ({"/engines/P/memory/1": None, "/engines/P/memory/1/group": 0}, [], "some of its fields"),
-        ({"/engines/P/ghost/shared/r0": "1"}, [], "Expected `int`, got `str`"),
+        ({"/engines/P/ghost/shared/r0": "1"}, [], "`int`, got `str`"),
         ({"/engines/P/requests/r1/id": "r1"}, [], "r1 has some of its fields and not"),
         ({"/transfers/r1/phase": "reading"}, [], "r1 has some of its fields and not"),
         ({"/transfers/r0/phase": "gone"}, [], "'gone'"),
@@ -190,6 +192,18 @@ def test_a_request_does_not_lose_a_field(refused: Any, lines: list[str]) -> None
     gone = [at for at in json.loads(lines[1])["changed"] if at.startswith(REQUEST + "/")]
     said = bad_trace(refused, edited(lines, 3, changed={}, removed=gone))
     assert said.startswith("Line 4 ")  # it is gone, and this line changes some of its fields
+
+
+def test_a_trace_has_a_largest_size(
+    refused: Any, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_reader, "EVENTS_MAX", 2)
+        said = bad_trace(refused, "".join(lines))
+        assert said == "Line 4 of bad.jsonl has event 3. Use a trace of at most 2 events.\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_reader, "SIZE_MAX_MIB", 0)
+        assert "is larger than 0 MiB" in bad_trace(refused, "".join(lines))
 
 
 def test_trace_that_is_not_text(refused: Any, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_events_tell_the_token_after_each_block() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"hash_lookahead_tokens": 2}, "outside 0 to 1"),
+        ({"hash_lookahead_tokens": 2}, "of engine E is 2"),
         ({"groups": (Group("full", 2),)}, "without EAGLE.*or hash_lookahead_tokens 0"),
         ({"role": "decode"}, "beside a KV connector.*Use hash_lookahead_tokens 0"),
         ({"store": True}, "beside a KV connector.*Use hash_lookahead_tokens 0"),

@@ -196,3 +196,19 @@ def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
     code, _, _ = run("gate", *SMALL, "--without-live", "--junit", "j.xml")
     assert code == 130
     assert 'errors="2"' in Path("j.xml").read_text(encoding="utf-8")
+
+
+def test_a_checkpoint_that_is_lost_does_not_end_the_search(
+    run: Any, as_json: Any, lost: Any
+) -> None:
+    _, whole = as_json("explore", *SMALL)
+    lost()
+    code, out, err = run("explore", *SMALL, "--checkpoint", "kept", "--json")
+    record = json.loads(out)
+    assert (code, record["verdict"]) == (2, "EXHAUSTED")
+    assert record["states_distinct"] == whole["states_distinct"]
+    assert two_sentences(err), err
+    code, out, err = run("explore", *SMALL, "--checkpoint", "kept", "--states-max", "5")
+    assert (code, out.split(":")[0]) == (3, "UNKNOWN")
+    assert "--resume" not in out
+    assert two_sentences(err), err

@@ -5,6 +5,7 @@ import pytest
 from kvproof.model import config as configuration
 from kvproof.model.config import Group
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import COUNT_MAX
 from kvproof.model.reference.blocks import prefix_hits
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.default_rules import REFERENCE
@@ -91,6 +92,8 @@ def test_a_hit_that_is_no_whole_block_or_leaves_no_token_is_refused() -> None:
         look_up(config(FULL), cached((2, 4, 6, 8)), 8)
     with pytest.raises(NotAllowed, match="a hit of 3 tokens is not a whole number of blocks"):
         look_up(config(FULL), cached((2, 4)), 3)
+    with pytest.raises(NotAllowed, match="a hit of 2147483646 tokens is not a whole number"):
+        look_up(config(FULL), cached((2, 4)), COUNT_MAX - 1)
 
 
 def test_a_hit_inside_a_block_needs_room_for_copies() -> None:

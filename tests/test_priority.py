@@ -102,7 +102,7 @@ def test_jobs_of_unequal_priority_are_not_alike() -> None:
 def test_a_priority_that_nobody_heeds_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no serving by priority\. Use policy priority"):
         Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "ab", priority=1),))
-    with pytest.raises(UsageError, match=r"There is no policy named 'prio'\. Use priority"):
+    with pytest.raises(UsageError, match=r"policy of engine E is 'prio'\. Use priority"):
         Engine("E", (FULL,), policy="prio")
     with pytest.raises(UsageError, match="max_requests of engine E is 0"):
         Engine("E", (FULL,), max_requests=0)

@@ -1,19 +1,12 @@
 """The heat map over releases, from made-up surveys: what is bad, what is good, what is unknown."""
 
 import functools
-import json
-import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.cli.release_surveys import Surveys, whole
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live import releases as cache_folder
-from kvproof.live.releases import Cache, Failed
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports import heat_table
@@ -168,81 +161,6 @@ def test_a_survey_goes_on_after_a_violation() -> None:
     survey = sampled(CLUSTERS["pd-full"], lambda c: ModelMachine(c, rules), 0, 15, 20)
     assert set(FAULTS["front_trim"].breaks) <= set(survey.broken)
     assert survey.runs >= 15
-
-
-def lines(*records: dict[str, Any]) -> str:
-    return "".join(json.dumps(r) + "\n" for r in records)
-
-
-def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
-    file = tmp_path / "s.jsonl"
-    assert whole(file, "0.1.0") is None
-    file.write_text(lines({"vllm": "0.1.0"}, good()[0]))
-    assert whole(file, "0.1.0") is None
-    file.write_text(lines({"vllm": "0.1.0"}, good()[0], {"end": True}))
-    assert whole(file, "0.1.0") == [good()[0]]
-    assert whole(file, "0.2.0") is None
-    file.write_text(file.read_text()[:-5])
-    assert whole(file, "0.1.0") is None
-
-
-def test_a_survey_that_is_there_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    def make(_surveys: Surveys, version: str, out: Path, _options: Any) -> list[dict[str, Any]]:
-        made.append(version)
-        if version == "0.19.0":
-            raise Failed("no")
-        out.write_text(lines({"vllm": version}, *good(), {"end": True}))
-        return good()
-
-    monkeypatch.setattr(Surveys, "_run", make)
-    arguments = ["releases", "--cache", str(tmp_path), "--releases", "0.18.0", "0.19.0"]
-    assert main(arguments) == Verdict.UNKNOWN.exit_code
-    assert main(arguments) == Verdict.UNKNOWN.exit_code
-    assert sorted(made) == ["0.18.0", "0.19.0", "0.19.0"]
-    assert main([*arguments, "--seed", "1"]) == Verdict.UNKNOWN.exit_code
-    assert sorted(made) == ["0.18.0"] * 2 + ["0.19.0"] * 3
-    assert main([*arguments[:-1], "--json"]) == 0
-
-
-def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
-    surveys = Surveys(tmp_path)
-    for name in ("0.18.0", "needed"):
-        (tmp_path / "vllm" / name / "site-packages").mkdir(parents=True)
-    half = tmp_path / "vllm" / "0.18.0" / "site-packages" / "vllm.py"
-    half.write_text("raise ImportError('half of a vLLM')")
-    release = surveys.survey("0.18.0", 0, 1)
-    assert release.records == ()
-    assert release.reason
-
-
-def test_what_all_releases_need_is_installed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Path] = []
-
-    def install(_self: Cache, folder: Path, _choices: Any) -> None:
-        made.append(folder)
-        time.sleep(0.05)
-        cache_folder.packages(folder).mkdir(parents=True)
-
-    monkeypatch.setattr(Cache, "_install", install)
-    cache = Cache(tmp_path)
-    with ThreadPoolExecutor(2) as two:
-        folders = list(two.map(lambda _: cache.needed(), range(2)))
-    assert len(made) == 1
-    assert folders == [cache_folder.packages(made[0])] * 2
-
-
-def test_what_pip_says_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_folder, "PACKAGES", ("kvproof-no-such-package",))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    release = Surveys(tmp_path).survey("0.18.0", 0, 1)
-    assert release.reason.startswith("pip cannot install it: ")
-    assert not list((tmp_path / "vllm").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,11 @@ def test_a_run_without_end_and_an_engine_that_dies(name: str, finding: str) -> N
     assert model != 1
 
 
+def test_a_trace_replays_on_its_own_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(FINDINGS / "stray_report_dies" / "trace.jsonl")]) == 1
+    assert capsys.readouterr().out.startswith("VIOLATED, reproduced on machine live after ")
+
+
 def test_a_step_that_the_proofs_do_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from kvproof.cli import live_summary
 from kvproof.cli.live_summary import Ran, ran
 from kvproof.live import availability
 from kvproof.model.errors import UsageError
+from tests.sentences import two_sentences
 
 LIVE = "tests.test_live_faults"
 SKIP = '<skipped type="pytest.skip" message="no"/>'
@@ -124,7 +125,18 @@ def test_a_vllm_that_is_not_there_is_not_run(
 
 
 @pytest.mark.usefixtures("_there")
-@pytest.mark.parametrize("text", [None, "", "not XML", "<testsuites>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "not XML",
+        "<testsuites>",
+        '<!DOCTYPE t [<!ENTITY a "b"><!ENTITY c "&a;&a;">]><testsuites>&c;</testsuites>',
+        '<!DOCTYPE t SYSTEM "file:///etc/passwd"><testsuites/>',
+        "<a>" * 100_000 + "</a>" * 100_000,
+    ],
+)
 def test_a_report_that_cannot_be_read_is_bad_usage(
     tmp_path: Path, text: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,7 +147,7 @@ def test_a_report_that_cannot_be_read_is_bad_usage(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "cannot be read" in captured.err
-    assert "Use pytest --junitxml=" in captured.err
+    assert two_sentences(captured.err)
 
 
 def test_the_summary_does_not_import_vllm(report: Report) -> None:

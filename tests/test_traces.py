@@ -19,7 +19,7 @@ from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 from kvproof.model.severity import Severity
 from kvproof.model.traces.state_diff import diff, flat, nested, parts, patched
-from kvproof.model.traces.trace import Trace, fresh_path, records, write
+from kvproof.model.traces.trace import Trace, records, write, write_in
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
@@ -86,8 +86,7 @@ def test_a_pointer_keeps_slashes_and_tildes() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) -> None:
     trace, rules = broken_by(fault)
-    path = fresh_path(tmp_path, fault)
-    write(path, trace)
+    path = write_in(tmp_path, fault, trace)
     again = read(path)
     assert again == trace
     replayed = replay(ModelMachine(trace.cluster, rules), again)
@@ -124,7 +123,7 @@ def test_a_trace_without_a_finding_replays_as_one_sample(tmp_path: Path) -> None
 
 def test_without_states_the_events_are_still_compared() -> None:
     trace = dataclasses.replace(healthy(), changes=None)
-    assert trace.states() == []
+    assert list(trace.states()) == []
     assert replay(ModelMachine(trace.cluster), trace).differs is None
 
 
@@ -231,9 +230,7 @@ def test_the_model_replays_a_trace_of_real_vllm_up_to_its_defect() -> None:
 def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
     names = []
     for _ in range(3):
-        path = fresh_path(tmp_path / "new", "same")
-        write(path, healthy())
-        names.append(path.name)
+        names.append(write_in(tmp_path / "new", "same", healthy()).name)
     assert names == ["same.jsonl", "same-2.jsonl", "same-3.jsonl"]
 
 

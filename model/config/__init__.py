@@ -9,9 +9,9 @@ from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.features.registry import refuse
 from kvproof.model.config.group import Group
-from kvproof.model.config.job import REVERSE, Job
+from kvproof.model.config.job import DRAFT, REVERSE, Job
 
-__all__ = ["REVERSE", "Cluster", "Engine", "Group", "Job"]
+__all__ = ["DRAFT", "REVERSE", "Cluster", "Engine", "Group", "Job"]
 
 Engine.checks = (refuse,)
 Cluster.checks = (refuse,)

@@ -31,7 +31,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
 
     name: Name
     engines: Annotated[tuple[Engine, ...], Meta(min_length=1, max_length=2)]
-    jobs: Annotated[tuple[Job, ...], Meta(max_length=100)] = ()
+    jobs: Annotated[tuple[Job, ...], Meta(max_length=50)] = ()
     aborts: bool = False
     failures: Annotated[int, Meta(ge=0, le=100)] = 0
     losses: bool = False

@@ -15,7 +15,7 @@ Role = Literal["both", "prefill", "decode"]
 Policy = Literal["fcfs", "priority"]
 
 REQUESTS_MAX = 256
-"""How many requests run at a time if nothing else is said (vLLM's `max_num_seqs`)."""
+"""How many requests run at a time by default (vLLM's `max_num_seqs`)."""
 
 
 class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, dict=True):
@@ -47,7 +47,7 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
 
     name: Name
     groups: Annotated[tuple[Group, ...], Meta(min_length=1, max_length=16)]
-    num_blocks: Annotated[int, Meta(ge=2, le=100_000)] = 8
+    num_blocks: Annotated[int, Meta(ge=2, le=4096)] = 8
     role: Role = "both"
     chunk_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 8
     physical_per_logical: Annotated[int, Meta(ge=1, le=64)] = 1

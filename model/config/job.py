@@ -5,9 +5,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from kvproof.model.config.limits import Name, Prompt, check_declared, refusal
+from kvproof.model.errors import NotValid
 
 REVERSE = " reverse"
 """The end of the name of a reverse transfer (D to P) (see `follow_up_turns`)."""
+
+DRAFT = "?"
+"""A draft token that is not accepted yet. No prompt has it."""
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
@@ -22,16 +26,22 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
 
     name: Name
     prompt: Prompt
-    max_tokens: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    max_tokens: Annotated[int, Meta(ge=1, le=512)] = 1
     embeds: bool = False
     priority: Annotated[int, Meta(ge=0, le=1_000)] = 0
-    parts: Annotated[tuple[Prompt, ...], Meta(max_length=100)] = ()
+    parts: Annotated[tuple[Prompt, ...], Meta(max_length=10)] = ()
     follows: Annotated[str, Meta(max_length=64)] = ""
 
     def __post_init__(self) -> None:
         check_declared(self, "job")
         if self.name.endswith(REVERSE):
             raise refusal(self, "job", "name", f"a name that does not end with {REVERSE!r}")
+        if any(DRAFT in text for text in (self.prompt, *self.parts)):
+            raise NotValid(
+                f"A prompt of job {self.name} has the token {DRAFT!r}, which stands for a draft "
+                "that is not accepted. Use another character.",
+                "prompt" if DRAFT in self.prompt else "parts",
+            )
 
     @property
     def conversation(self) -> str:

@@ -25,7 +25,7 @@ Prompt = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=10_000,
+        max_length=512,
         description="one printable character is one token",
     ),
 ]

@@ -2,6 +2,7 @@
 another type."""
 
 import json
+from collections import Counter
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,15 +39,20 @@ def check_named_once(text: str | bytes, source: str) -> None:
     The text must have been decoded before."""
 
     def checked(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        found = Counter(name for name, _ in pairs)
+        twice = next((name for name, count in found.items() if count > 1), None)
         if twice is not None:
             raise UsageError(
                 f"{source} is not valid: an object has the field {printable(twice)} twice. "
                 "Use each field once."
             )
 
-    json.loads(text, object_pairs_hook=checked)
+    try:
+        json.loads(text, object_pairs_hook=checked)
+    except RecursionError as error:
+        raise UsageError(
+            f"{source} is not valid: it is nested too deeply. Use less depth."
+        ) from error
 
 
 def _refused(error: Exception, kind: Any, source: str, use: str) -> UsageError:

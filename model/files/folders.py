@@ -60,7 +60,7 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
     with part_of(folder) as part:
         _write(part, files)
         with _errors(folder):
-            part.replace(folder)
+            part.rename(folder)
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
@@ -68,10 +68,21 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         write_new(folder / name, text)
 
 
+def appear(part: Path, folder: Path) -> None:
+    """Give a complete folder its final name. Where another process was faster, its folder stays.
+    Raises UsageError where neither is possible."""
+    with _errors(folder):
+        try:
+            part.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+
+
 @contextmanager
 def part_of(folder: Path) -> Iterator[Path]:
-    """A new folder beside the final one, which is to get its name when it is complete. It is
-    removed if it still has its own name at the end."""
+    """A new folder beside the final one, which gets its name when it is complete. It is removed if
+    it still has its own name at the end. Raises UsageError where it cannot be made."""
     with _errors(folder):
         part = unused(folder.parent)
         part.mkdir()

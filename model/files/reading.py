@@ -29,10 +29,11 @@ def opened(path: Path, what: str, size_max_mib: int = SIZE_MAX_MIB) -> Iterator[
     try:
         # A pipe without a writer would wait forever without O_NONBLOCK.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            os.close(descriptor)
+            raise _unread(path, what, "it is not a regular file")
         with open(descriptor, "rb") as file:
-            about = os.fstat(descriptor)
-            if not stat.S_ISREG(about.st_mode):
-                raise _unread(path, what, "it is not a regular file")
             if about.st_size > size_max_mib * MIB:
                 raise _too_large(path, what, size_max_mib)
             yield file

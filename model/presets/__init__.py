@@ -13,6 +13,7 @@ from kvproof.model.config.config_json import ClusterFile, parse
 from kvproof.model.errors import UsageError, nearest
 from kvproof.model.files.reading import printable, read_text, shown
 from kvproof.model.presets import random_clusters
+from kvproof.model.presets.room import check_room
 
 FOLDER = Path(__file__).parent / "clusters"
 
@@ -84,5 +85,6 @@ def _is_path(name: str) -> bool:
 
 
 def _read(path: Path) -> ClusterFile:
-    text = read_text(path, "cluster file", SIZE_MAX_MIB)
-    return parse(text, f"The cluster file {shown(path)}")
+    file = parse(read_text(path, "cluster file", SIZE_MAX_MIB), f"The cluster file {shown(path)}")
+    check_room(file)
+    return file

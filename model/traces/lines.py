@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from kvproof.model.because import About
+from kvproof.model.config import Cluster
 from kvproof.model.events import Count, Event
 
 SCHEMA: Final = 3
@@ -31,7 +32,7 @@ class Header(Line, frozen=True):
 
     schema: Literal[3]
     kind: Literal["kvproof-trace"]
-    config: dict[str, Any]
+    config: Cluster
     faults: tuple[str, ...]
     machine: Literal["model", "live"]
     versions: Versions

@@ -16,10 +16,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 import kvproof
-from kvproof.model.config import Cluster, config_json
-from kvproof.model.errors import UsageError
+from kvproof.model.config import Cluster
 from kvproof.model.events import Event, Schedule
-from kvproof.model.files.writing import write_new
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.writing import write_fresh, write_new
 from kvproof.model.finding import Finding
 from kvproof.model.reference.apply import initial
 from kvproof.model.traces.lines import (
@@ -55,39 +55,31 @@ class Trace:
     vllm: str | None = None
     kvproof: str = kvproof.__version__
 
-    def states(self) -> list[Flat]:
-        """The state before the first event and after each event. Empty where no states were
-        recorded."""
-        if self.changes is None:
-            return []
-        states = [flat(initial(self.cluster))]
-        for change in self.changes:
-            states.append(patched(states[-1], change))
-        return states
+    def states(self) -> Iterator[Flat]:
+        """The state before the first event and after each event, one after the other. Nothing where
+        no states were recorded."""
+        state = flat(initial(self.cluster))
+        if self.changes is not None:
+            yield state
+        for change in self.changes or ():
+            state = patched(state, change)
+            yield state
 
 
-def fresh_path(folder: Path, stem: str) -> Path:
-    """A file in `folder` that does not exist yet: `stem.jsonl`, then `stem-2.jsonl`, and so on.
-
-    Raises UsageError where the folder cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"The folder {folder} cannot be created ({error.strerror}). "
-            "Use a folder that you may write to."
-        ) from error
-    path, number = folder / f"{stem}.jsonl", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{stem}-{number}.jsonl"
-    return path
+def write_in(folder: Path, stem: str, trace: Trace) -> Path:
+    """Write a new file in a folder, which is made if it is missing, and return its path:
+    `stem.jsonl`, or `stem-2.jsonl` where that exists, and so on. Raises UsageError where it cannot
+    be written."""
+    return write_fresh(made_folder(folder), stem, ".jsonl", _text(trace))
 
 
 def write(path: Path, trace: Trace) -> None:
     """Write a new file. Raises UsageError where it exists or cannot be written."""
-    write_new(path, "".join(json.dumps(record) + "\n" for record in records(trace)))
+    write_new(path, _text(trace))
+
+
+def _text(trace: Trace) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records(trace))
 
 
 def records(trace: Trace) -> list[dict[str, Any]]:
@@ -99,7 +91,7 @@ def _lines(trace: Trace) -> Iterator[AnyLine]:
     yield Header(
         schema=SCHEMA,
         kind=KIND,
-        config=config_json.to_json(trace.cluster),
+        config=trace.cluster,
         faults=trace.faults,
         machine=trace.machine,  # type: ignore[arg-type]
         versions=Versions(trace.kvproof, trace.vllm),

@@ -7,10 +7,10 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 from msgspec import UNSET, Meta, Struct
 
-from kvproof.model.config import Cluster, config_json
+from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event, Schedule
-from kvproof.model.files.decoding import converted, decoded_json
+from kvproof.model.files.decoding import check_named_once, converted, decoded_json
 from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
 from kvproof.model.traces.lines import KIND, SCHEMA, EndLine, EventLine, FindingLine, Header
@@ -21,6 +21,10 @@ from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_upgrade import Record, upgraded
 
 Declared = TypeVar("Declared", bound=Struct)
+
+SIZE_MAX_MIB = 16
+EVENTS_MAX = 10_000
+"""The largest trace that is read."""
 
 
 class _Start(Struct, frozen=True):
@@ -43,7 +47,7 @@ class _Reader:
     """The lines of a file, from the first to the last."""
 
     def __init__(self, path: Path) -> None:
-        text = read_text(path, "trace file")
+        text = read_text(path, "trace file", SIZE_MAX_MIB)
         self.path = shown(path)
         self.lines = text.split("\n")
         self.number = 0
@@ -75,7 +79,9 @@ class _Reader:
             self.fail("is missing: the trace was cut off before its end record")
         if self.number == len(self.lines) and not self.ended:
             self.fail("has no line end: the trace was cut off")
-        record = decoded_json(self.lines[self.number - 1], dict[str, Any], self.place, WHOLE)
+        line = self.lines[self.number - 1]
+        record = decoded_json(line, dict[str, Any], self.place, WHOLE)
+        check_named_once(line, self.place)
         if self.number == 1:
             self.check_schema(record)
         with self.located():
@@ -100,8 +106,7 @@ class _Reader:
     def trace(self) -> Trace:
         """All of the file."""
         header = self.typed(self.next(), Header)
-        with self.located():
-            cluster = config_json.from_json(header.config)
+        cluster = header.config
         fields = Fields(cluster)
         events: list[Event] = []
         changes: list[Change] = []
@@ -137,6 +142,8 @@ class _Reader:
 
     def event(self, cluster: Cluster, line: EventLine, step: int) -> tuple[Event, Change | None]:
         """The event of a line, and its changes if they are recorded."""
+        if step > EVENTS_MAX:
+            self.fail(f"has event {step}", f"a trace of at most {EVENTS_MAX} events")
         if line.step != step:
             self.fail(f"is step {line.step} where step {step} belongs")
         if isinstance(line.event, Schedule) and line.event.chose is None:

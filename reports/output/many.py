@@ -64,10 +64,13 @@ class ExecutedLines(Part, frozen=True, kw_only=True):
 
 class Coverage(Output, frozen=True, kw_only=True, tag="coverage"):
     """The abstract steps that real vLLM took. `unknown` has the reasons why episodes could not be
-    run. `lines` is empty without --lines."""
+    run. `lines` is empty without --lines. `seconds` is wall time without the import of vLLM, which
+    took `import_s`."""
 
     verdict: VerdictName
     seed: int
+    seconds: float
+    import_s: float
     episodes: int
     unknown: tuple[str, ...]
     steps: tuple[AbstractStep, ...]

@@ -82,10 +82,21 @@ class EntryRow(Part, frozen=True, kw_only=True):
     why: str | None
 
 
+class HiddenRow(Part, frozen=True, kw_only=True):
+    """A package that vLLM requires beside torch and that does not load, and the last line of its
+    error."""
+
+    name: str
+    version: str
+    why: str
+
+
 class Doctor(Output, frozen=True, kw_only=True, tag="doctor"):
-    """What of the installed vLLM can be driven. `failure` says why nothing can be looked up."""
+    """What of the installed vLLM can be driven. `failure` says why nothing can be looked up.
+    `hidden` are packages that do not load, which kvproof hides from vLLM."""
 
     vllm: Vllm
     failure: str | None
+    hidden: tuple[HiddenRow, ...]
     features: tuple[FeatureRow, ...]
     entries: tuple[EntryRow, ...]

@@ -88,8 +88,10 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
 class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     """Random episodes. With 95 % confidence, at most the share `unseen_at_most` of them would show
     a violation. `known` counts the known deviations of vLLM, and `policy` the steps in which it
-    made another permitted choice than the reference, by kind."""
+    made another permitted choice than the reference, by kind. `import_s` is the wall time of the
+    import of vLLM in seconds, which `seconds` does not have."""
 
+    import_s: Maybe[float] = UNSET
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET
     events: Maybe[dict[str, int]] = UNSET
@@ -117,8 +119,10 @@ class Difference(Part, frozen=True, kw_only=True):
 
 class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
     """A replay. The verdict is DIFFERS if a trace without a finding differs. `steps` is the number
-    of events that were taken."""
+    of events that were taken. `import_s` is the wall time of the import of vLLM in seconds, which
+    `seconds` does not have."""
 
+    import_s: Maybe[float] = UNSET
     verdict: Literal[VerdictName, "DIFFERS"]  # type: ignore[assignment]
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET

@@ -109,6 +109,7 @@ class _Following:
     def __init__(self, machine: Machine, trace: Trace) -> None:
         self.machine, self.trace = machine, trace
         self.states = trace.states()
+        next(self.states, None)  # the state before the first event
         self.taken: list[Event] = []
         self.differs: Difference | None = None
         self.shown: Finding | None = None
@@ -117,7 +118,7 @@ class _Following:
     def take(self, recorded: Event, index: int) -> None:
         """Take one event, or skip it if it is not possible here."""
         at = (index + 1, describe(recorded))
-        last = index + 1 == len(self.trace.events)
+        last, state = index + 1 == len(self.trace.events), next(self.states, None)
         if self.shown or any(engine.dead for engine in self.machine.state.engines):
             return
         step = self._step(recorded, at)
@@ -127,8 +128,8 @@ class _Following:
         self.taken.append(step.event)
         if self.differs is None:
             self.differs = _event_differs(step, recorded, at)
-        if self.differs is None and self.states:
-            self.differs = _state_differs(at, self.states[index + 1], flat(step.after))
+        if self.differs is None and state is not None:
+            self.differs = _state_differs(at, state, flat(step.after))
         self._judge(step, at, last)
 
     def _step(self, recorded: Event, at: tuple[int, str]) -> Step | None:

@@ -54,7 +54,9 @@ class Collapse:
         parts = tuple(map(self._share, value))
         kind = type(value)
         made = kind(*parts) if hasattr(kind, "_fields") else parts
-        return self._shared.setdefault((kind, made), made)
+        # Tuples of two types may be equal, such as a Served and a pair of a name and a number.
+        key = (kind, *(id(p) if isinstance(p, tuple) and p else (type(p), p) for p in parts))
+        return self._shared.setdefault(key, made)
 
     def values(self) -> Iterable[tuple[Any, ...]]:
         """Every distinct tuple in the components."""

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
@@ -46,12 +48,28 @@ class Limits(NamedTuple):
     memory_mib: int | None = None
 
 
-class Checkpoint(NamedTuple):
-    """The file of a search, whether the search resumes from it, and how often it is written."""
+@dataclass
+class Checkpoint:
+    """The file of a search, whether the search resumes from it, and how often it is written. A file
+    that cannot be written does not end the search: `error` says why the last write failed."""
 
     path: Path
     resume: bool = False
     every_s: float = 30.0
+    error: str = ""
+
+    def write(self, about: checkpoint.Scope, reached: SearchGraph) -> None:
+        """Write the search to the file."""
+        try:
+            checkpoint.save(self.path, about, saved(reached))
+            self.error = ""
+        except UsageError as error:
+            self.error = str(error)
+
+    def check(self) -> None:
+        """Raise UsageError if the last write failed."""
+        if self.error:
+            raise UsageError(self.error)
 
 
 def explore(
@@ -67,7 +85,7 @@ def explore(
 ) -> Outcome:
     """The verdict of an exhaustive search: EXHAUSTED, VIOLATED with a shortest trace, or UNKNOWN if
     a limit or the user cut it. `symmetric` merges states that are equal up to renaming blocks or
-    exchanging equal jobs. Raises UsageError if a checkpoint cannot be used."""
+    exchanging equal jobs. Raises UsageError if a search cannot be resumed from its checkpoint."""
     limits = Limits(states_max, memory_mib)
     return explored(cluster, invariants, limits, progress, kept, symmetric, rules)[0]
 
@@ -162,10 +180,10 @@ def _run(
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
             if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
-                checkpoint.save(kept.path, about, saved(reached))
+                kept.write(about, reached)
                 saved_at = time.monotonic()
         if kept is not None and not reason:
-            checkpoint.save(kept.path, about, saved(reached))
+            kept.write(about, reached)
         if requested():
             interruption.caught()
     return "" if search.over else reason

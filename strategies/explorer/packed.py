@@ -100,7 +100,7 @@ class PackedSearch:
         for step in self.steps_from(origin):
             found.append(step)
             if step.breaks:
-                self.fail(origin, step.event)
+                self.fail(step.event, origin)
                 break
         # Results are recorded only here, so an interrupted search loses at most one state.
         for event, taken, after, turn, _ in found:
@@ -153,7 +153,7 @@ class PackedSearch:
             return False
         return self.judge.breaks(parts, collapse.state(parts))
 
-    def fail(self, origin: int, event: Event) -> None:
+    def fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""
         state = self.reached.states[origin]
         step = model.apply(self.cluster, state, event, self.rules)

@@ -123,6 +123,6 @@ def _fail_again(search: PackedSearch, origin: int) -> None:
     if len(steps) <= len(known) or not steps[-1].breaks:
         raise Broken("the step that ended the search breaks no invariant")
     _compare(search, origin, steps[:-1])
-    search.fail(origin, steps[-1].event)
+    search.fail(steps[-1].event, origin)
     reached.generated += 1
     reached.fired[type(steps[-1].event).__name__] += 1

@@ -19,7 +19,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.state import NULL, Engine, Lists, Request, State, Transfer
+from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Lists, Request, State, Transfer
 
 JOBS_MAX = 5
 """The maximum number of jobs with symmetry; more jobs would have too many renamings."""
@@ -27,6 +27,9 @@ JOBS_MAX = 5
 ALIKE = ("max_tokens", "embeds", "priority")
 """The fields that must be equal in exchanged jobs; their prompts are equal up to renaming
 tokens."""
+
+FIXED = frozenset((SAMPLED, DRAFT))
+"""Tokens that no renaming changes."""
 
 Ids = tuple[int, ...]
 """The new id of each block of an engine, by its old one; the null block keeps its own."""
@@ -80,6 +83,9 @@ def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:
         if len(ours) != len(theirs) or list(map(len, job.parts)) != list(map(len, image.parts)):
             return None
         for a, b in zip(ours, theirs, strict=True):
+            # Answers and drafts keep their tokens, so these stand for themselves in a prompt too.
+            if a != b and not FIXED.isdisjoint((a, b)):
+                return None
             if forth.setdefault(a, b) != b or back.setdefault(b, a) != a:
                 return None
     names = zip((j.name for j in jobs), (i.name for i in images), strict=True)

@@ -16,7 +16,7 @@ import z3
 import kvproof
 from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
-from kvproof.model.files.folders import write_folder
+from kvproof.model.files.folders import check_empty, write_folder
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Claimed, Step, steps
 from kvproof.strategies.symbolic.obligation import Obligation
@@ -108,9 +108,13 @@ def _denied(truth: Truth, context: z3.Context) -> str:
 
 
 def write_certificates(folder: Path, rules: Rules, *, names: Sequence[str] | None = None) -> int:
-    """Write one file for each question into a new or empty folder, all or none. Returns the number
-    of files. Raises UsageError for an unknown id, or if the folder has files or cannot be
-    written."""
-    texts = {f"{asked.name}.smt2": certificate(asked, rules) for asked in questions(names)}
+    """Write one file for each question into a new or empty folder. Returns the number of files.
+
+    A new folder appears with all its files. Raises UsageError for an unknown id, and, before any
+    question is made, for a folder that is not empty or cannot be written.
+    """
+    asked = list(questions(names))
+    check_empty(folder)
+    texts = {f"{question.name}.smt2": certificate(question, rules) for question in asked}
     write_folder(folder, texts)
-    return len(texts)
+    return len(asked)

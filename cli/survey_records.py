@@ -1,0 +1,84 @@
+"""The records of the survey of a release, as declared types: one line of JSON each, between a
+header and an end record."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kvproof.model.errors import UsageError
+from kvproof.model.files.decoding import decoded_json
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A record: no field is unknown."""
+
+
+class Header(_Record, frozen=True):
+    """The first record: the release."""
+
+    vllm: str
+
+
+class End(_Record, frozen=True):
+    """The last record. A survey without it was cut off."""
+
+    end: Literal[True]
+
+
+class BrokenRecord(_Record, frozen=True):
+    """An invariant that did not hold: in how many runs, after which others, in how many events, and
+    the name of the trace."""
+
+    invariant: str
+    reasons: list[str]
+    runs: int
+    after: list[str]
+    events: int
+    trace: str
+
+    def __post_init__(self) -> None:
+        if not self.reasons:
+            raise ValueError("a broken invariant has no reasons")
+
+
+class SurveyRecord(_Record, frozen=True):
+    """A cluster that was sampled or a trace that was followed: what was found, or the reason why it
+    could not be driven."""
+
+    kind: Literal["sampled", "followed"]
+    name: str
+    cluster: str
+    reason: str | UnsetType = UNSET
+    runs: int | UnsetType = UNSET
+    steps: int | UnsetType = UNSET
+    died: int | UnsetType = UNSET
+    death: str | UnsetType = UNSET
+    broken: list[BrokenRecord] | UnsetType = UNSET
+    without: list[str] | UnsetType = UNSET
+    invariant: str | UnsetType = UNSET
+    shown: bool | UnsetType = UNSET
+    fault: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        counted = (self.runs, self.steps, self.died, self.death, self.broken)
+        if any((part is UNSET) == (self.reason is UNSET) for part in counted):
+            raise ValueError("a record has either counts or a reason")
+        if (self.kind == "followed") != (self.invariant is not UNSET and self.shown is not UNSET):
+            raise ValueError("a record has an invariant if a trace was followed")
+
+
+def decoded(text: str, version: str) -> list[dict[str, Any]] | None:
+    """The records of a whole survey of this release as plain data; None for anything else."""
+    lines = text.splitlines()
+    if len(lines) < 2:
+        return None
+    first, *lines, last = lines
+    try:
+        decoded_json(last, End, "the end", "another")
+        if decoded_json(first, Header, "the header", "another").vllm != version:
+            return None
+        records = [decoded_json(line, SurveyRecord, "a record", "another") for line in lines]
+    except UsageError:
+        return None
+    return [msgspec.to_builtins(record) for record in records]

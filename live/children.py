@@ -1,0 +1,63 @@
+"""Other programs that kvproof starts, such as pip: they end where kvproof ends."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from kvproof.model import interruption
+
+PARENT = "KVPROOF_PARENT"
+"""The environment variable with the process id of kvproof."""
+
+PARENT_LOOK_S = 0.5
+"""The time between two looks for the parent, in seconds."""
+
+
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end, and keep its output. An interruption of kvproof ends the program
+    and all that it started, and raises KeyboardInterrupt. Raises subprocess.TimeoutExpired."""
+    process = subprocess.Popen(
+        command,
+        env={**(os.environ if env is None else env), PARENT: str(os.getpid())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="backslashreplace",
+        start_new_session=True,  # Ctrl-C of the terminal reaches kvproof alone, which ends it
+    )
+
+    def end() -> None:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    try:
+        with interruption.stopping(end):
+            out, err = process.communicate(timeout=timeout_s)
+    except BaseException:
+        end()
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def end_with_parent() -> None:
+    """In a program that `run` has started: end it if kvproof was killed."""
+    parent = os.getppid()
+    if os.environ.get(PARENT) != str(parent):
+        return
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_LOOK_S)
+        os._exit(128 + signal.SIGKILL)
+
+    threading.Thread(target=look, daemon=True).start()

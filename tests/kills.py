@@ -1,0 +1,208 @@
+"""Kills of the program: SIGINT, SIGTERM and SIGKILL at chosen moments, and what must hold after.
+
+`python -m tests.kills --times 60` makes 60 kills, each at a moment of its own (from --seed on), and
+prints one line for each. `tests/test_interrupts.py` makes some of them.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+END_S = 20.0
+"""The limit for the end of a killed process, in seconds: an idle machine needs less than one."""
+
+UNWANTED = ("Traceback", "Exception ignored", "KeyboardInterrupt")
+
+CHECKPOINT = "kept.ckpt"
+
+COUNTS = ("verdict", "states_distinct", "states_generated", "depth", "events", "goals", "margins")
+
+FAKE_PIP = """
+import os, sys, time
+if "install" in sys.argv:
+    folder = sys.argv[sys.argv.index("--target") + 1]
+    os.makedirs(folder)
+    print("half", file=open(os.path.join(folder, "half"), "w"), flush=True)
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.2)
+"""
+"""A pip that never ends: the installation of a release is what is killed."""
+
+
+TRACE = str(next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl")))
+
+
+class Kind(NamedTuple):
+    """A command, and whether a killed one continues with the same command and --resume."""
+
+    name: str
+    command: tuple[str, ...]
+    longest_s: float
+    resumes: bool = False
+
+
+KINDS = (
+    Kind(
+        "explore",
+        ("explore", "--config", "pd-default", "--checkpoint", CHECKPOINT, "--states-max", "3000"),
+        6.0,
+        True,
+    ),
+    Kind("sample", ("sample", "--examples", "100000"), 4.0),
+    Kind("prove", ("prove",), 6.0),
+    Kind("releases", ("releases", "--releases", "0.18.0", "--cache", "cache"), 3.0),
+    Kind("trace", ("releases", "--trace", TRACE, "--releases", "0.18.0", "--cache", "cache"), 3.0),
+    Kind("gate", ("gate", "--config", "pd-default", "--without-live"), 6.0),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+class Killed(NamedTuple):
+    """What a killed process left: its exit code (negative for SIGKILL), its output, and the time
+    that it needed to end, in seconds."""
+
+    code: int
+    out: str
+    err: str
+    took_s: float
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of the program, with the pip that never ends before all others."""
+    site = folder / "site"
+    if not site.exists():
+        (site / "pip").mkdir(parents=True)
+        (site / "pip" / "__init__.py").touch()
+        (site / "pip" / "__main__.py").write_text(FAKE_PIP, encoding="utf-8")
+    found = [str(site), *(path for path in sys.path if path)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(found)}
+
+
+def started(folder: Path, *command: str) -> "subprocess.Popen[str]":
+    """The program, in a session of its own, so that signals reach nothing else."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvproof", *command],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell in the background ignores SIGINT, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def killed(folder: Path, kind: Kind, number: signal.Signals, after_s: float) -> Killed:
+    """Start a command with --json, and send it a signal after this time."""
+    process = started(folder, *kind.command, "--json")
+    time.sleep(after_s)
+    begin = time.monotonic()
+    process.send_signal(number)
+    try:
+        out, err = process.communicate(timeout=END_S)
+    finally:
+        process.kill()
+    return Killed(process.returncode, out, err, time.monotonic() - begin)
+
+
+def check(folder: Path, kind: Kind, number: signal.Signals, end: Killed) -> None:
+    """What holds after each kill: the exit code is that of the signal, or the command had already
+    ended; no traceback; one whole object or nothing on standard output; no half-written file."""
+    left = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    left = [path for path in left if path.parts[0] not in ("site", ".hypothesis")]
+    context = f"{kind.name} {number.name} {end._replace(out=end.out[-300:])} {left}"
+    if number is signal.SIGKILL:
+        assert end.code in (-number, 0), context
+    else:
+        assert end.code in (128 + number, 0), context
+        assert not any(word in end.err for word in UNWANTED), context
+    if end.out:
+        record = json.loads(end.out)
+        assert record["exit_code"] == end.code, context
+        if end.code:
+            assert record["verdict"] in ("UNKNOWN", "VIOLATED"), context
+            assert "interrupted" in json.dumps(record), context
+    if number is not signal.SIGKILL:
+        assert {path.name for path in left} <= {CHECKPOINT}, context
+        assert not _processes(folder), context
+    assert not (folder / "cache" / "vllm" / "0.18.0").exists(), context
+
+
+def _processes(folder: Path) -> list[str]:
+    """The command lines of processes that work in a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = entry.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if any(word.startswith(str(folder)) for word in words):
+            found.append(" ".join(words))
+    return found
+
+
+def resumed(folder: Path, kind: Kind) -> dict[str, Any]:
+    """The result of the command, continued from its checkpoint where it left one."""
+    more = ["--resume"] if (folder / CHECKPOINT).exists() else []
+    process = started(folder, *kind.command, *more, "--json")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode in (0, 3), err
+    record: dict[str, Any] = json.loads(out)
+    return record
+
+
+def same(found: dict[str, Any], whole: dict[str, Any]) -> None:
+    """The verdict and the counts are those of a run that nothing interrupted."""
+    for name in COUNTS:
+        assert found[name] == whole[name], name
+
+
+def moments(times: int, seed: int) -> Iterator[tuple[Kind, signal.Signals, float]]:
+    """Kills: each command with each signal in turn, at random moments from the imports on."""
+    source = random.Random(seed)
+    for number in range(times):
+        kind = KINDS[number % len(KINDS)]
+        sent = SIGNALS[number // len(KINDS) % len(SIGNALS)]
+        yield kind, sent, source.uniform(0.1, kind.longest_s)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Kill, and check. Returns the number of kills after which something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
+    parser.add_argument("--times", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(argv)
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        whole = resumed(Path(folder), BY_NAME["explore"])
+    for index, (kind, sent, after_s) in enumerate(moments(args.times, args.seed), 1):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                end = killed(Path(folder), kind, sent, after_s)
+                check(Path(folder), kind, sent, end)
+                if kind.resumes:
+                    same(resumed(Path(folder), kind), whole)
+                said = f"ok, exit code {end.code}, {end.took_s:.2f} s"
+            except Exception as error:
+                failed += 1
+                said = f"FAILED {type(error).__name__}: {error}"
+        print(f"{index:3} {kind.name:8} {sent.name:7} after {after_s:.2f} s: {said}", flush=True)
+    print(f"{args.times} kills, {failed} failed")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))

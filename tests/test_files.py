@@ -1,0 +1,264 @@
+"""Files that come from outside are read with all their errors, and files that go out appear whole
+or not at all."""
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvproof.model.errors import UsageError
+from kvproof.model.files import folders, reading, writing
+from tests.sentences import two_sentences
+
+ROOT = os.geteuid() == 0
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """The error of two sentences that this raises."""
+    with pytest.raises(UsageError) as refused:
+        action()
+    assert two_sentences(str(refused.value)), str(refused.value)
+    return str(refused.value)
+
+
+def as_file(path: Path) -> None:
+    path.write_bytes(b"x" * (reading.MIB + 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (Path.exists, "No such file"),
+        (Path.mkdir, "not a regular file"),
+        (os.mkfifo, "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+        (lambda path: path.symlink_to("/dev/null"), "not a regular file"),
+        (lambda path: path.symlink_to(path), "symbolic links"),
+        (lambda path: path.symlink_to("nothing"), "No such file"),
+        (as_file, "larger than 1 MiB"),
+    ],
+)
+def test_only_a_regular_file_is_read(
+    make: Callable[[Path], None], why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "f"
+    make(path)
+    assert why in refusal(lambda: reading.read_text(path, "trace file", 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("x" * 256, "File name too long"),
+        ("x/" * 3000, "File name too long"),
+        ("a\0b", "null byte"),
+        ("\ud800", "surrogates"),
+        ("\udcff\n[red]", "No such file"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    assert why in refusal(lambda: reading.read_bytes(path, "trace file"))
+    if "red" not in name:
+        refusal(lambda: writing.write_new(path, ""))
+        refusal(lambda: writing.check_new(path))
+        refusal(lambda: folders.check_folder(path))
+    assert sorted(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(ROOT, reason="root may read all files")
+def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("secret")
+    path.chmod(0)
+    assert "Permission denied" in refusal(lambda: reading.read_bytes(path, "trace file"))
+
+
+def test_a_text_is_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes("größer".encode("latin-1"))
+    assert "(byte 2)" in refusal(lambda: reading.read_text(path, "trace file"))
+    path.write_bytes("größer\n".encode())
+    assert reading.read_text(path, "trace file") == "größer\n"
+    assert reading.read_bytes(Path("/proc/self/status"), "file of unknown size")
+
+
+def test_a_path_is_shown_as_printable_text() -> None:
+    assert reading.shown("a\udcff\x1b[31m\nb") == "a\\xff\\x1b[31m\\nb"
+    assert reading.shown("\ud800") == "\\ud800"
+    assert reading.shown("größe [red]") == "größe [red]"
+    assert len(reading.shown("x" * 10_000)) < 400
+
+
+@pytest.fixture(params=["nameless", "renamed", "without links"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The three ways in which a file gets its name, as the file system can."""
+
+    def cannot(*_: object, **__: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    if request.param != "nameless":
+        monkeypatch.setattr(writing, "_make_nameless", cannot)
+    if request.param == "without links":
+        monkeypatch.setattr(os, "link", cannot)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("way")
+def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to("nothing")
+    (tmp_path / "folder").mkdir()
+    for name in ("mine", "link", "folder"):
+        path = tmp_path / name
+        for action in (lambda p: writing.write_new(p, "new"), writing.check_new):
+            assert "is not overwritten" in refusal(lambda: action(path))  # noqa: B023
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "link", "mine"]
+    path = writing.write_fresh(tmp_path, "mine", "", "new")
+    assert (path.name, path.read_text()) == ("mine-2", "new")
+    assert writing.write_fresh(tmp_path, "link", "", "new").name == "link-2"
+
+
+@pytest.mark.usefixtures("way")
+def test_an_earlier_version_is_replaced_and_its_neighbours_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    names = ("c.part", ".c.part", "c.tmp", "c~")
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    for content in (b"one", b"two"):
+        writing.replace(path, content, b"!")
+        assert path.read_bytes() == content + b"!"
+    assert {(tmp_path / name).read_text() for name in names} == {"mine"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(("c", *names))
+    (tmp_path / "folder").mkdir()
+    refusal(lambda: writing.replace(tmp_path / "folder", b""))
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+@pytest.mark.usefixtures("way")
+def test_a_file_has_the_permissions_of_the_user(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        writing.write_new(tmp_path / "f", "")
+        writing.replace(tmp_path / "g", b"")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "fg"} == {0o640}
+
+
+@pytest.mark.usefixtures("way")
+def test_a_full_disk_leaves_nothing_new(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        said = [
+            refusal(lambda: writing.write_new(tmp_path / "new", "x" * 10_000)),
+            refusal(lambda: writing.write_fresh(tmp_path, "new", "", "x" * 10_000)),
+            refusal(lambda: writing.replace(tmp_path / "old", b"x" * 10_000)),
+        ]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert all("File too large" in text for text in said)
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
+
+
+NO_PLACE = ("/proc/here", "/dev/null/here", "missing/here")
+
+
+@pytest.mark.parametrize("place", NO_PLACE)
+def test_a_folder_that_cannot_be_written_to_is_seen_before_the_work(
+    place: str, tmp_path: Path
+) -> None:
+    # In /proc root has every permission, and yet nobody can make a file.
+    assert "cannot be written" in refusal(lambda: writing.check_new(tmp_path / place))
+    assert "cannot be written" in refusal(lambda: writing.write_new(tmp_path / place, ""))
+    if not place.startswith("missing"):
+        assert "cannot be made" in refusal(lambda: folders.check_folder(tmp_path / place))
+        assert "cannot be made" in refusal(lambda: folders.made_folder(tmp_path / place))
+
+
+@pytest.mark.skipif(ROOT, reason="root may write to all folders")
+def test_a_read_only_folder_is_seen_before_the_work(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "Permission denied" in refusal(lambda: writing.check_new(tmp_path / "f"))
+    assert "Permission denied" in refusal(lambda: folders.check_folder(tmp_path / "new"))
+
+
+def test_a_check_leaves_nothing(tmp_path: Path) -> None:
+    assert folders.check_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert folders.check_empty(tmp_path / "c") == tmp_path / "c"
+    assert writing.check_new(tmp_path / "f") == tmp_path / "f"
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    folders.check_folder(tmp_path / "a")
+    assert [p.name for p in tmp_path.rglob("*")] == ["a"]
+
+
+def test_a_folder_appears_with_all_its_files(tmp_path: Path) -> None:
+    texts = {"a.txt": "a", "b.txt": "b"}
+    for name in ("new", "empty"):
+        if name == "empty":
+            (tmp_path / name).mkdir()
+        folders.write_folder(tmp_path / name, texts)
+        assert {p.name: p.read_text() for p in (tmp_path / name).iterdir()} == texts
+        assert "is not empty" in refusal(lambda: folders.write_folder(tmp_path / name, texts))  # noqa: B023
+    refusal(lambda: folders.write_folder(tmp_path / "half", {"a": "a", "x" * 256: "b"}))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "new"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from kvproof.model.files.writing import replace, write_new
+folder, number = Path(sys.argv[1]), 0
+while True:
+    number += 1
+    replace(folder / "checkpoint", bytes([number % 256]) * 3_000_000)
+    write_new(folder / f"new-{number}", "x" * 100_000)
+"""
+
+
+def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
+    for delay_s in (0.0, 0.01, 0.02, 0.03, 0.05):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
+            deadline = time.monotonic() + 30
+            while not list(tmp_path.glob("new-*")) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(delay_s)
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+        content = (tmp_path / "checkpoint").read_bytes()
+        assert (len(content), len(set(content))) == (3_000_000, 1)
+        for path in tmp_path.glob("new-*"):
+            assert path.stat().st_size == 100_000
+            path.unlink()
+
+
+FRESH = """
+import sys
+from pathlib import Path
+from kvproof.model.files.writing import write_fresh
+for _ in range(20):
+    print(write_fresh(Path(sys.argv[1]), "trace", ".jsonl", sys.argv[2] * 1000).name)
+"""
+
+
+def test_two_processes_take_no_name_twice(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FRESH, str(tmp_path)]
+    writers = [
+        subprocess.Popen([*command, mark], stdout=subprocess.PIPE, text=True) for mark in "ab"
+    ]
+    names = [writer.communicate(timeout=60)[0].split() for writer in writers]
+    assert len({*names[0], *names[1]}) == 40
+    for mark, written in zip("ab", names, strict=True):
+        assert {(tmp_path / name).read_text() for name in written} == {mark * 1000}

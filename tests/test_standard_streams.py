@@ -1,0 +1,96 @@
+"""Standard output that is closed, full or without a reader: exit code 4 and two sentences. Standard
+error may be all this; then only its messages are lost."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import (
+    PROGRAM,
+    QUICK,
+    TRACE,
+    environment,
+    no_traceback,
+    redirected,
+    refused,
+    started,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+
+NOT_PRINTED = 4
+"""The exit code where standard output is closed or full."""
+
+
+@pytest.mark.parametrize("argv", QUICK, ids=" ".join)
+def test_a_full_standard_output(argv: tuple[str, ...], tmp_path: Path) -> None:
+    said = refused(redirected(argv, tmp_path, ">/dev/full"), NOT_PRINTED)
+    assert "standard output" in said.lower()
+
+
+@pytest.mark.parametrize("argv", QUICK[::2], ids=" ".join)
+def test_a_closed_standard_output(argv: tuple[str, ...], tmp_path: Path) -> None:
+    said = refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
+    assert "standard output" in said.lower()
+
+
+def test_a_closed_output_is_noticed_before_the_work(tmp_path: Path) -> None:
+    argv = ["explore", "--config", "oversized", "--checkpoint", "c", "--graph", "g.dot"]
+    refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("argv", QUICK[1::2], ids=" ".join)
+def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = started(argv, tmp_path, stdout=writer)
+    os.close(writer)
+    no_traceback(ran)
+    assert ran.returncode == NOT_PRINTED
+
+
+@pytest.mark.parametrize("command", ["faults", "invariants", "configs"])
+def test_a_reader_that_leaves_after_the_first_line(command: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*PROGRAM, command],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        assert process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        code = process.wait(timeout=60)
+    assert b"Traceback" not in said
+    assert code == NOT_PRINTED
+
+
+@pytest.mark.parametrize("how", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("explore", "--config", "oversized"), 0),
+        (("explore", "--fault", "front_trim", "--json"), 1),
+        (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
+        (("explore", "--config", "nosuch"), 2),
+        (("nosuch",), 2),
+        (("faults",), 0),
+        (("report", str(TRACE)), 0),
+    ],
+)
+def test_a_standard_error_that_is_closed_or_full(
+    argv: tuple[str, ...], code: int, how: str, tmp_path: Path
+) -> None:
+    ran = redirected(argv, tmp_path, how)
+    assert ran.returncode == code
+    assert bool(ran.stdout) == (code != 2)
+    no_traceback(ran)

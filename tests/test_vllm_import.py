@@ -1,0 +1,120 @@
+"""A vLLM that is installed and fails at import, in any way: one line with its reason, and exit code
+3. Here it is a package of that name, before all others on the path."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+NMS = "operator torchvision::nms does not exist"
+
+WAYS = {
+    f"raise RuntimeError({NMS!r})": f"RuntimeError: {NMS}",
+    "raise ImportError('libtorch_cuda.so: no such file')": "ImportError: libtorch_cuda.so: no such",
+    "raise SystemExit(0)": "SystemExit: 0",
+    "def (": "SyntaxError: invalid syntax",
+    "class Panic(BaseException): pass\nraise Panic('a\\n\\nthread panicked')": (
+        "Panic: thread panicked"
+    ),
+    "import gguf_that_is_not_there": "ModuleNotFoundError: No module named",
+    "raise RecursionError": "RecursionError",
+}
+
+FINDING = next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl"))
+
+COMMANDS = (
+    ("sample", "--machine", "live", "--config", "full"),
+    ("replay", str(FINDING), "--machine", "live"),
+    ("coverage", "--config", "full"),
+    ("gate", "--config", "full"),
+    ("doctor",),
+)
+
+NOISE = "import os, sys\nprint('noise')\nsys.__stdout__.write('noise')\nos.write(1, b'noise')\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run the program with these packages (name and code) before all others."""
+
+    def call(*command: str, **packages: str) -> "subprocess.CompletedProcess[str]":
+        for name, code in packages.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "__init__.py").write_text(code, encoding="utf-8")
+        path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+        return subprocess.run(
+            [sys.executable, "-m", "kvproof", *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.mark.parametrize("code", WAYS)
+def test_each_way_to_fail(run: Run, code: str) -> None:
+    done = run(*COMMANDS[0], "--json", vllm=code)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    record = json.loads(done.stdout)
+    assert record["verdict"] == "UNKNOWN"
+    assert f"vLLM cannot be imported ({WAYS[code]}" in record["reason"]
+    assert record["reason"].endswith("see what of this vLLM can be driven.")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_each_command(run: Run, command: tuple[str, ...]) -> None:
+    done = run(*command, vllm=f"raise RuntimeError('first\\n{NMS}')")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"RuntimeError: {NMS}" in " ".join(done.stdout.split())
+    assert "first" not in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_what_vllm_prints_at_import_is_not_in_the_object(
+    run: Run, command: tuple[str, ...]
+) -> None:
+    done = run(*command, "--json", vllm=f"{NOISE}raise RuntimeError")
+    assert json.loads(done.stdout)["exit_code"] == done.returncode == 3
+    assert done.stderr.count("noise") == 3
+
+
+def test_a_package_of_another_build_than_torch_is_hidden_and_named(run: Run) -> None:
+    """vLLM imports torchvision where it is there, through transformers. What goes wrong after it
+    here is that this vLLM is empty."""
+    asks = "import importlib.util as u\nif u.find_spec('torchvision'): import torchvision\n"
+    broken = f"raise RuntimeError({NMS!r})"
+    done = run("doctor", "--json", vllm=asks, torchvision=broken, torchcodec="")
+    record = json.loads(done.stdout)
+    assert record["failure"] is None
+    assert [(row["name"], row["why"]) for row in record["hidden"]] == [
+        ("torchvision", f"RuntimeError: {NMS}")
+    ]
+    done = run("doctor", vllm=asks, torchvision=broken)
+    said = " ".join(done.stdout.split())
+    assert "does not load beside torch" in said
+    assert "Use pip uninstall torchvision, or install its build for this torch" in said
+
+
+def test_an_import_that_is_interrupted_is_named(run: Run) -> None:
+    """Also where the interruption is swallowed, as by a bare `except:`."""
+    swallows = (
+        "import os, signal, time\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(2)\nexcept: pass\n"
+    )
+    done = run("gate", "--config", "full", "--json", vllm=swallows)
+    assert done.returncode == 143, done.stderr
+    assert done.stderr == ""
+    parts = {part["command"]: part for part in json.loads(done.stdout)["parts"]}
+    assert [part["verdict"] for part in parts.values()] == ["EXHAUSTED", "PROVED", "UNKNOWN"]
+    assert parts["sample live"]["reason"] == "interrupted"
