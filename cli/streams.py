@@ -69,7 +69,7 @@ class _Descriptor(io.RawIOBase):
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output. On a terminal, text replaces the live line."""
+    """Standard output or standard error. On a terminal, text replaces the live line."""
 
     def write(self, text: str) -> int:
         """Write text."""
@@ -113,8 +113,7 @@ def _open(number: int) -> bool:
 def _stream(before: TextIO | None, number: int, *, needed: bool) -> TextIO:
     """The stream of a descriptor, with the encoding that Python chose for it."""
     raw = _Descriptor(number, needed=needed)
-    kind = _Output if needed else io.TextIOWrapper
-    return kind(
+    return _Output(
         io.BufferedWriter(raw),
         encoding=before.encoding if before is not None else "utf-8",
         errors="backslashreplace",
