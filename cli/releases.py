@@ -37,7 +37,7 @@ from kvproof.reports.heat_map import (
     undriven,
 )
 from kvproof.reports.output.releases import Releases, ReleasesOfTrace, TraceCell
-from kvproof.reports.screen import cells, columns, folds, say
+from kvproof.reports.screen import HANG, cells, columns, folds, say
 from kvproof.strategies.verdict import Verdict
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
     def text() -> None:
         for line in _map(releases):
-            say(line, hang=6)
+            say(line, hang=6 if line.startswith(" ") else HANG)
         if interruption.requested():
             kept = shown(surveys.folder)
             say(f"UNKNOWN: interrupted. Surveys that ended are in {kept}; use the same command.")

@@ -80,3 +80,18 @@ def test_the_committed_files_are_of_one_run_and_of_the_commands_form(
     main([*surveyed, "--json"])
     assert set(json.loads(capsys.readouterr().out)) == set(kept)
     assert (REPORTS / "releases.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_map_fits_a_terminal(
+    surveyed: list[str],
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(surveyed) == Verdict.UNKNOWN.exit_code
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= width
+    assert ("| front_trim" in text.replace("`", "")) == (width == 120)
+    assert "bad from 0.18.0 or earlier, good from 0.19.0" in " ".join(text.split())
