@@ -38,8 +38,8 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
             raise refusal(self, "job", "name", f"a name that does not end with {REVERSE!r}")
         if any(DRAFT in text for text in (self.prompt, *self.parts)):
             raise NotValid(
-                f"A prompt of job {self.name} has the token {DRAFT!r}, which stands for a draft that "
-                "is not accepted. Use another character.",
+                f"A prompt of job {self.name} has the token {DRAFT!r}, which stands for a draft "
+                "that is not accepted. Use another character.",
                 "prompt" if DRAFT in self.prompt else "parts",
             )
 
