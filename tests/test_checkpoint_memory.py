@@ -20,7 +20,7 @@ ADDRESSES_MAX_MIB = 2000
 HUGE = b"\xff\xff\xff\xff"
 BEGIN = b"\x81\xa5graph\x81\xaacomponents\x81\xa7engines"
 
-SPARSE_BYTES = 3 << 30
+SPARSE_BYTES = 600 << 20
 SPARSE = checkpoint.HEAD.pack(checkpoint.MAGIC, checkpoint.VERSION, SPARSE_BYTES)
 """The head of a file that is nothing but a hole."""
 

@@ -40,8 +40,8 @@ HEAD = struct.Struct(f">{len(MAGIC)}sIQ")
 
 CHECKSUM_BYTES = 32
 
-SIZE_MAX_MIB = 4096
-"""The largest file that is read: about 60 million states."""
+SIZE_MAX_MIB = 2048
+"""The largest file that is read: about 30 million states."""
 
 PICKLE = b"\x80"
 """The first byte of a checkpoint of kvproof before format 1."""
