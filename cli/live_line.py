@@ -13,6 +13,7 @@ def show(text: str) -> None:
     """Show this instead of the line before. Where the terminal is too narrow, the end is left
     out."""
     global _shown
+    _shown = False  # what is written here replaces it
     if wanted():
         try:
             width = os.get_terminal_size(sys.stderr.fileno()).columns or 80

@@ -77,7 +77,7 @@ def test_the_output_of_coverage() -> None:
     lines = (many.ExecutedLines(module="m", statements=2, executed=1),)
     rows = [Exercised("a step", 2, 0)]
     output = coverage._output(
-        rows, outcomes, lines, Verdict.UNKNOWN, coverage.Times(2.0, 1.0), 0, 3
+        rows, outcomes, lines, Verdict.UNKNOWN, coverage.Times(1.0, 26.0), 0, 3
     )
     assert decoded(encoded(output)) == output
     assert output.unknown == ("why",)
