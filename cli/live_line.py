@@ -1,8 +1,9 @@
 """One live line on standard error: what the program is doing. Elsewhere than on a terminal, nothing
 is shown."""
 
-import os
 import sys
+
+from kvproof.reports.screen import columns, one_line
 
 CLEAR = "\r\x1b[K"
 
@@ -15,11 +16,7 @@ def show(text: str) -> None:
     global _shown
     _shown = False  # what is written here replaces it
     if wanted():
-        try:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-        except OSError:
-            width = 80
-        sys.stderr.write(f"{CLEAR}{text[: width - 1]}")
+        sys.stderr.write(f"{CLEAR}{one_line(text, columns(sys.stderr) - 1)}")
         sys.stderr.flush()
         _shown = True
 

@@ -68,8 +68,8 @@ class _Descriptor(io.RawIOBase):
         return len(data)
 
 
-class _Text(io.TextIOWrapper):
-    """A stream whose text replaces the live line, where both are on a terminal."""
+class _Output(io.TextIOWrapper):
+    """Standard output or standard error. On a terminal, text replaces the live line."""
 
     def write(self, text: str) -> int:
         """Write text."""
@@ -113,7 +113,7 @@ def _open(number: int) -> bool:
 def _stream(before: TextIO | None, number: int, *, needed: bool) -> TextIO:
     """The stream of a descriptor, with the encoding that Python chose for it."""
     raw = _Descriptor(number, needed=needed)
-    return _Text(
+    return _Output(
         io.BufferedWriter(raw),
         encoding=before.encoding if before is not None else "utf-8",
         errors="backslashreplace",

@@ -97,6 +97,17 @@ def one_line(text: str, width: int) -> str:
     return set_cell_size(text, max(width - 1, 0)) + "…"
 
 
+_LIST = re.compile(r"\[[^][]*\]")
+
+_JOINED = "\0"
+"""What stands for a space at which no line breaks; a printable text has none."""
+
+
+def _whole(found: str, width: int) -> str:
+    """A list in brackets, without breaks if it takes two fifths of a line at most."""
+    return found.replace(" ", _JOINED) if cells(found) <= width * 2 // 5 else found
+
+
 class Line(NamedTuple):
     """One text of a print: its style, the column in which its further lines begin (0 if it is not
     folded), and the parts of it, from and to a character, that are bold."""
@@ -107,11 +118,13 @@ class Line(NamedTuple):
     bold: tuple[tuple[int, int], ...] = ()
 
     def folded(self, width: int) -> "list[Line]":
-        """The lines that are printed, taken literally."""
+        """The lines that are printed, taken literally. A short list in brackets stays whole."""
         text = printable(self.text)
         if not self.hang:
             return [self._replace(text=text)]
-        return [Line(part, self.style) for part in folded(text, width, self.hang)]
+        text = _LIST.sub(lambda found: _whole(found[0], width), text)
+        parts = folded(text, width, self.hang)
+        return [Line(part.replace(_JOINED, " "), self.style) for part in parts]
 
     @property
     def styled(self) -> "Text":

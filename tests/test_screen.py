@@ -141,6 +141,13 @@ def test_nothing_is_wider_than_the_terminal(
     assert empty < 10
 
 
+def test_an_error_replaces_the_live_line() -> None:
+    code, lines = on_terminal(80, "explore", "--config", "nosuch")
+    assert code == 2
+    assert lines[0].startswith("There is no ")
+    assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 @pytest.mark.parametrize("command", ["configs", "faults", "invariants", "remedies"])
 def test_no_list_is_wider_than_the_terminal(

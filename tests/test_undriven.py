@@ -27,12 +27,12 @@ def test_it_fails():
 """
 
 
-def run(folder: Path, tests: str) -> "subprocess.CompletedProcess[str]":
+def run(folder: Path, tests: str, *options: str) -> "subprocess.CompletedProcess[str]":
     """Run pytest with the conftest of these tests."""
     (folder / "test_given.py").write_text(tests, encoding="utf-8")
     path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "conftest", "test_given.py"],
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "conftest", *options, "test_given.py"],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
@@ -46,6 +46,12 @@ def test_a_drift_of_the_adapter_is_unknown(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stdout + done.stderr
     assert "1 passed, 1 skipped" in done.stdout
     assert "UNKNOWN: This vLLM has no Scheduler.schedule. Use kvproof doctor" in done.stdout
+
+
+def test_a_drift_in_another_process_is_unknown_too(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    done = run(tmp_path, DRIFTS, "-n", "2")
+    assert done.returncode == 3, done.stdout + done.stderr
 
 
 def test_a_failure_comes_first(tmp_path: Path) -> None:
