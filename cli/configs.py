@@ -1,20 +1,36 @@
-"""`kvproof configs`: the preset clusters, and what each is for."""
+"""`kvproof configs`: the preset clusters, and what each is for; and one cluster as JSON."""
 
 import argparse
+import json
 
 from kvproof.cli.finish import finish
-from kvproof.model.presets import CLUSTERS
-from kvproof.reports.output.lists import ConfigRow, Configs
+from kvproof.model.config import Cluster
+from kvproof.model.config.config_json import without_defaults
+from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.reports.cluster_line import cluster_lines
+from kvproof.reports.output.lists import ConfigRow, Configs, ShownConfig
 from kvproof.reports.screen import say
+
+KEY = """
+A group is its kind and the number of tokens in a block; "window of 3 2" has blocks of 2 tokens, and
+"eagle" a drafter. Use kvproof configs --show NAME for the JSON of a cluster.
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """The cluster to show."""
+    parser.add_argument(
+        "--show",
+        metavar="NAME",
+        help="print the JSON of a preset, a file or random:SEED; --config takes a file with it",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list."""
-    files = map(CLUSTERS.file, CLUSTERS)
+    """Print the list, or one cluster."""
+    if args.show is not None:
+        return _show(args, cluster_named(args.show))
+    files = [CLUSTERS.file(name) for name in CLUSTERS]
     rows = tuple(
         ConfigRow(name=f.name, about=f.about, distinct_states=f.distinct_states or 0) for f in files
     )
@@ -23,5 +39,16 @@ def run(args: argparse.Namespace) -> int:
         for row in rows:
             say(f"{row.name} ({row.distinct_states:,} distinct states)")
             say(f"    {row.about}")
+            for line in cluster_lines(CLUSTERS[row.name]):
+                say(f"    {line}")
+        say()
+        say(" ".join(KEY.split()), hang=1)
 
     return finish(args, 0, lambda code: Configs(exit_code=code, configs=rows), text)
+
+
+def _show(args: argparse.Namespace, cluster: Cluster) -> int:
+    def text() -> None:
+        print(json.dumps(without_defaults(cluster), indent=2))
+
+    return finish(args, 0, lambda code: ShownConfig(exit_code=code, config=cluster), text)

@@ -14,6 +14,7 @@ def show(text: str) -> None:
     """Show this instead of the line before. Where the terminal is too narrow, the end is left
     out."""
     global _shown
+    _shown = False  # what is written here replaces it
     if wanted():
         sys.stderr.write(f"{CLEAR}{one_line(text, columns(sys.stderr) - 1)}")
         sys.stderr.flush()

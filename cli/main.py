@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "replay": "repeat the events of a trace, and report whether its finding appears again",
     "invariants": "list the invariants and the guards: severity and origin of each",
     "faults": "list the faults, the origin of each, and the invariants that find it",
-    "configs": "list the preset clusters, what each is for, and how many distinct states it has",
+    "configs": "list the preset clusters, what each is for, and its groups; or print one as JSON",
     "matrix": "run each fault, and list which engines find it",
     "report": "print a trace: what each event changed, and why the last one is wrong",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "

@@ -83,7 +83,8 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="NAME|FILE",
-        help="a preset cluster or a JSON file (default: the preset of the fault, else pd-default)",
+        help="a preset (see kvproof configs; ./NAME is always a file), random:SEED, or a JSON file "
+        "(default: the preset of the fault, else pd-default)",
     )
     add_fault(parser)
     parser.add_argument(

@@ -7,9 +7,9 @@ the cache groups that a model with these layers would have.
 import atexit
 import functools
 import json
-import os
 import shutil
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
@@ -39,6 +39,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 from kvproof.live import adapt
 from kvproof.live.contract.aliases import follow
 from kvproof.model import config, state
+from kvproof.model.errors import UsageError
+from kvproof.model.files.writing import write_new
 
 if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig
@@ -67,10 +69,15 @@ _MODEL = {
 
 @functools.cache
 def _model_config() -> ModelConfig:
-    folder = tempfile.mkdtemp(prefix="kvproof-model-")
+    try:
+        folder = tempfile.mkdtemp(prefix="kvproof-model-")
+    except OSError as error:
+        raise UsageError(
+            f"The temporary folder for vLLM's configuration cannot be made ({error.strerror}). "
+            "Use TMPDIR with a folder that you may write to."
+        ) from error
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(_MODEL, file)
+    write_new(Path(folder) / "config.json", json.dumps(_MODEL))
     init_none_hash(sha256)
     return ModelConfig(
         model=folder,

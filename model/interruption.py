@@ -45,8 +45,8 @@ _installed = False
 _held = 0
 _stops: list[Callable[[], object]] = []
 _lock = threading.Lock()
-_watching: int | None = None
-"""The end of the pipe to which Python writes the number of each signal."""
+_pipe: tuple[int, ...] = ()
+"""The pipe to which Python writes the number of each signal: where it is read, and written."""
 
 
 def received() -> signal.Signals | None:
@@ -82,25 +82,30 @@ def install() -> None:
 def handled() -> Iterator[None]:
     """Handlers for one command inside another program, such as a test. Where `install` was called,
     they are already there and stay."""
-    global _installed, _received, _first_at, _noticed
+    global _received, _noticed
     if _installed:
         yield
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    _received, _first_at, _noticed = None, None, False
+    _received, _noticed = None, False
     install()
     try:
         yield
     finally:
         _restore(before)
-        _installed, _received, _first_at, _noticed = False, None, None, False
 
 
 def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    """End `handled`. What the thread has not read yet is of this command, and not of the next."""
+    global _installed, _received, _first_at, _noticed
     if _installed:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
+        with _lock:
+            _numbers(_pipe[0])
+            _received, _first_at = None, None
+    _installed, _received, _noticed = False, None, False
 
 
 class Stopped:
@@ -193,13 +198,13 @@ def _handle(number: int, _frame: Any) -> None:
 
 def _watch() -> None:
     """Start the thread that watches, once for this process."""
-    global _watching
-    if _watching is None:
-        reader, _watching = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(_watching, False)
-        threading.Thread(target=_look, args=(reader,), daemon=True).start()
-    signal.set_wakeup_fd(_watching, warn_on_full_buffer=False)
+    global _pipe
+    if not _pipe:
+        _pipe = os.pipe()
+        for end in _pipe:
+            os.set_blocking(end, False)
+        threading.Thread(target=_look, args=(_pipe[0],), daemon=True).start()
+    signal.set_wakeup_fd(_pipe[1], warn_on_full_buffer=False)
 
 
 def _look(reader: int) -> None:
@@ -209,26 +214,27 @@ def _look(reader: int) -> None:
     while True:
         waiting = _received is None or (_noticed and not _stops)
         select.select([reader], [], [], None if waiting else SLICE_S)
-        for number in _numbers(reader):
-            if raised:  # this thread raised it
-                raised -= 1
-            elif _first_at is None:
-                _received = _received or signal.Signals(number)
-                _first_at, looks = time.monotonic(), 0
-            elif time.monotonic() - _first_at > AGAIN_S:
-                _end("Interrupted again: ended at once.")
-        if _first_at is None:
-            continue
         with _lock:
+            for number in _numbers(reader):
+                if raised:  # this thread raised it
+                    raised -= 1
+                elif _first_at is None:
+                    _received = _received or signal.Signals(number)
+                    _first_at, looks = time.monotonic(), 0
+                elif time.monotonic() - _first_at > AGAIN_S:
+                    _end("Interrupted again: ended at once.")
+            if _first_at is None:
+                raised = 0
+                continue
             _call_stops()
             if _noticed or _held or _stops:
                 continue
-        looks += 1
-        if looks > SLICES_MAX:
-            _end("Interrupted, and the work did not stop by itself: ended.")
-        if looks % RAISED_EVERY == 0:
-            raised += 1
-            _thread.interrupt_main(_received or signal.SIGINT)
+            looks += 1
+            if looks > SLICES_MAX:
+                _end("Interrupted, and the work did not stop by itself: ended.")
+            if looks % RAISED_EVERY == 0:
+                raised += 1
+                _thread.interrupt_main(_received or signal.SIGINT)
 
 
 def _numbers(reader: int) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from kvproof.model.config.config_json import ClusterFile
 from kvproof.model.files.writing import replace
 from kvproof.model.traces.lines import AnyLine
 from kvproof.reports.output.registry import OUTPUTS
@@ -16,6 +17,7 @@ from kvproof.reports.output.registry import OUTPUTS
 FOLDER = Path("docs/schemas")
 
 TYPES: dict[str, tuple[Any, ...]] = {
+    "cluster.json": (ClusterFile,),
     "output.json": OUTPUTS,
     "trace.json": get_args(AnyLine),
 }

@@ -56,7 +56,7 @@ def resumed_from(content: bytes, path: Path) -> Any:
 def sealed(data: bytes) -> bytes:
     """Data with a head and the right checksum."""
     head = checkpoint.HEAD.pack(checkpoint.MAGIC, checkpoint.VERSION, len(data))
-    return head + checkpoint._checksum(head, data) + data
+    return head + checkpoint._checksum(head, (data,)) + data
 
 
 def refusal(content: bytes, path: Path) -> str:

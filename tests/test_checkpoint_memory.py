@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.strategies.explorer import checkpoint
 from tests.sentences import two_sentences
 from tests.test_checkpoint_files import sealed
 
@@ -19,6 +20,10 @@ ADDRESSES_MAX_MIB = 2000
 HUGE = b"\xff\xff\xff\xff"
 BEGIN = b"\x81\xa5graph\x81\xaacomponents\x81\xa7engines"
 
+SPARSE_BYTES = 600 << 20
+SPARSE = checkpoint.HEAD.pack(checkpoint.MAGIC, checkpoint.VERSION, SPARSE_BYTES)
+"""The head of a file that is nothing but a hole."""
+
 
 def limited() -> None:
     size = ADDRESSES_MAX_MIB << 20
@@ -28,6 +33,7 @@ def limited() -> None:
 @pytest.mark.parametrize(
     "content",
     [
+        SPARSE,
         b"\x93ABCDEF",
         sealed(b"\xdd" + HUGE),  # an array of four billion items
         sealed(b"\xdf" + HUGE),
@@ -37,10 +43,13 @@ def limited() -> None:
         # Engines without anything, as dense as they can be.
         sealed(BEGIN + b"\xdd\x00\x01\x00\x00" + b"\x93\xa0\x90\x90" * 65536),
     ],
-    ids=["old", "array", "map", "bytes", "deep", "engines", "dense"],
+    ids=["sparse", "old", "array", "map", "bytes", "deep", "engines", "dense"],
 )
 def test_a_length_is_not_believed(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(content)
+    with (tmp_path / "c").open("wb") as file:
+        file.write(content)
+        if content.startswith(SPARSE):
+            file.truncate(len(SPARSE) + checkpoint.CHECKSUM_BYTES + SPARSE_BYTES)
     command = [sys.executable, "-m", "kvproof", "explore", "--config", "pd-failing"]
     command += ["--checkpoint", str(tmp_path / "c"), "--resume"]
     with (tmp_path / "error").open("wb") as error:

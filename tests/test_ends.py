@@ -143,19 +143,26 @@ def test_the_default_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         cache_folder(None)
 
 
-def test_progress_is_shown_on_a_terminal_from_the_beginning() -> None:
-    """First the start, then the search."""
+def on_terminal(*command: str) -> str:
+    """What a terminal gets as standard error."""
     leader, follower = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof", *COMMAND],
-        stdout=subprocess.PIPE,
-        stderr=follower,
-        check=False,
-    )
+    arguments = [sys.executable, "-m", "kvproof", *command]
+    subprocess.run(arguments, stdout=subprocess.DEVNULL, stderr=follower, check=False)
     os.close(follower)
     shown = os.read(leader, 100_000).decode()
     os.close(leader)
-    assert done.returncode == 0
+    return shown
+
+
+def test_progress_is_shown_on_a_terminal_from_the_beginning() -> None:
+    """First the start, then the search; at the end, nothing stays."""
+    shown = on_terminal(*COMMAND)
     assert shown.startswith("\r\x1b[Kkvproof: starting")
     assert "\r\x1b[Kexploring: 0 states" in shown
     assert shown.endswith("\r\x1b[K")
+
+
+def test_an_error_replaces_the_live_line() -> None:
+    shown = on_terminal("nosuch").split("\r\x1b[K")
+    assert shown[:2] == ["", "kvproof: starting"]
+    assert shown[2].startswith("There is no command named 'nosuch'.")

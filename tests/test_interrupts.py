@@ -20,9 +20,9 @@ INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 @pytest.mark.parametrize(
     ("name", "number", "after_s"),
     [
-        ("explore", INT, 0.15),  # while the program is imported
-        ("prove", TERM, 0.2),
-        ("sample", INT, 0.25),
+        ("explore", INT, 0.0),  # while the program is imported
+        ("prove", TERM, 0.1),
+        ("sample", INT, 0.2),
         ("explore", TERM, 2.0),
         ("explore", KILL, 2.5),
         ("sample", TERM, 2.5),

@@ -101,7 +101,7 @@ def test_the_verdict_is_out_before_a_file_is_written(
         printed.append(capsys.readouterr().out)
         raise UsageError("The file x cannot be written. Use another.")
 
-    monkeypatch.setattr(answer, "write", look)
+    monkeypatch.setattr(answer, "write_in", look)
     code, rest, _ = run("explore", *BROKEN)
     assert code == 1
     assert "VIOLATED - cluster pd-full" in printed[0]
@@ -161,7 +161,7 @@ def test_an_interruption_while_a_file_is_written_keeps_the_verdict(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(answer, "write", interrupted)
+    monkeypatch.setattr(answer, "write_in", interrupted)
     code, out, err = run("explore", *BROKEN)
     assert code in (1, 130)
     assert "VIOLATED - cluster pd-full" in out

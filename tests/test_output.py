@@ -76,7 +76,9 @@ def test_the_output_of_coverage() -> None:
     outcomes = [Outcome(Verdict.SAMPLED, {"examples": 3}), Outcome(Verdict.UNKNOWN, reason="why")]
     lines = (many.ExecutedLines(module="m", statements=2, executed=1),)
     rows = [Exercised("a step", 2, 0)]
-    output = coverage._output(rows, outcomes, lines, Verdict.UNKNOWN, 0, 3)
+    output = coverage._output(
+        rows, outcomes, lines, Verdict.UNKNOWN, coverage.Times(1.0, 26.0), 0, 3
+    )
     assert decoded(encoded(output)) == output
     assert output.unknown == ("why",)
 

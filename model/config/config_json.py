@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from kvproof.model.config import Cluster
 from kvproof.model.config.limits import Name
@@ -30,6 +30,17 @@ def to_json(cluster: Cluster) -> dict[str, Any]:
     """The cluster as plain data, for trace headers and `--json`."""
     data: dict[str, Any] = msgspec.to_builtins(cluster)
     return data
+
+
+def without_defaults(record: Struct) -> dict[str, Any]:
+    """The fields of a cluster, or of a part of it, that are not what they are by default."""
+    short: dict[str, Any] = {}
+    for field in msgspec.structs.fields(record):
+        value = getattr(record, field.name)
+        if field.required or value != field.default:
+            parts = isinstance(value, tuple) and value and isinstance(value[0], Struct)
+            short[field.name] = list(map(without_defaults, value)) if parts else value
+    return short
 
 
 def from_json(data: Any) -> Cluster:

@@ -37,6 +37,8 @@ def opened(path: Path, what: str, size_max_mib: int = SIZE_MAX_MIB) -> Iterator[
             if about.st_size > size_max_mib * MIB:
                 raise _too_large(path, what, size_max_mib)
             yield file
+    except UsageError:
+        raise
     except (OSError, ValueError) as error:
         raise _unread(path, what, str(getattr(error, "strerror", None) or error)) from error
 

@@ -64,11 +64,11 @@ def cluster_named(name: str) -> Cluster:
         return CLUSTERS[name]
     if name.startswith(random_clusters.PREFIX):
         return random_clusters.from_name(name)
-    if _is_path(name):
+    if name and _is_path(name):
         return _read(Path(name)).cluster
     near = nearest(name, CLUSTERS)
     raise UsageError(
-        f"There is no cluster and no file named {printable(name)!r}. Use {near or 'a name'}"
+        f"There is no cluster and no file named '{printable(name[:80])}'. Use {near or 'a name'}"
         f"{', or another name' if near else ''} that kvproof configs lists."
     )
 

@@ -13,10 +13,14 @@ from kvproof.model.config.engine import Role
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
 from kvproof.model.reference.blocks.capacity import needed_blocks
 
 PREFIX = "random:"
 """The name of a random cluster is this prefix and its seed."""
+
+DIGITS_MAX = 18
+"""Digits of a seed."""
 
 LAYOUTS = (
     ("full",),
@@ -62,8 +66,11 @@ def random_cluster(seed: int) -> Cluster:
 def from_name(name: str) -> Cluster:
     """The cluster of a name like random:7. Raises UsageError where no seed follows."""
     seed = name.removeprefix(PREFIX)
-    if not seed.isdecimal():
-        raise UsageError(f"{name} has no seed. Use {PREFIX} and a whole number from 0 on.")
+    if not (seed.isascii() and seed.isdecimal()) or len(seed) > DIGITS_MAX:
+        raise UsageError(
+            f"{shown(name)} has no seed. Use {PREFIX} and a whole number of at most {DIGITS_MAX} "
+            "digits."
+        )
     return random_cluster(int(seed))
 
 

@@ -1,19 +1,21 @@
-"""Whether the jobs of a cluster fit its engines."""
+"""Whether the jobs of a P/D pair fit its engines."""
 
+from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.errors import UsageError
+from kvproof.model.reference.blocks import groups
 from kvproof.model.reference.blocks.capacity import reserved_blocks
 
 
 def check_room(cluster: Cluster) -> None:
-    """Raises UsageError where P or D can never admit a job.
+    """Raises UsageError where P can never admit a job, or D never finish it.
 
     vLLM starts only where its longest request fits, and refuses longer ones. A single engine
     rejects them in the model too; P and D reject nothing, and the job would wait for ever.
     """
     for engine in filter(lambda e: e.connected, cluster.engines):
         for job in cluster.jobs:
-            needed = reserved_blocks(engine, _tokens(engine, job))
+            needed = _needed_blocks(engine, job)
             if needed >= engine.num_blocks:
                 raise UsageError(
                     f"Job {job.name} needs {needed} blocks of engine {engine.name}, which has "
@@ -22,6 +24,13 @@ def check_room(cluster: Cluster) -> None:
                 )
 
 
-def _tokens(engine: Engine, job: Job) -> int:
-    """The tokens of a job that an engine computes or loads. The last sampled one is neither."""
-    return len(job.prompt) + (job.max_tokens - 1 if engine.role == "decode" else 0)
+def _needed_blocks(engine: Engine, job: Job) -> int:
+    """The blocks that an engine must have to admit the prompt of a job, and in the last step of the
+    job: the last sampled token is not computed."""
+    computed = len(job.prompt) + (job.max_tokens - 1 if engine.role == "decode" else 0)
+    last_step = sum(
+        int(counts.blocks_for_tokens(computed, group.block_size))
+        - groups.skipped_blocks(group, computed - 1, counts)
+        for group in engine.groups
+    )
+    return max(reserved_blocks(engine, len(job.prompt)), last_step)

@@ -1,5 +1,6 @@
 """The outputs of the commands that list what there is."""
 
+from kvproof.model.config import Cluster
 from kvproof.reports.output.base import Output, Part, TraceLine
 
 
@@ -59,6 +60,12 @@ class Configs(Output, frozen=True, kw_only=True, tag="configs"):
     """The preset clusters."""
 
     configs: tuple[ConfigRow, ...]
+
+
+class ShownConfig(Output, frozen=True, kw_only=True, tag="configs"):
+    """One cluster (`--show`)."""
+
+    config: Cluster
 
 
 class RemedyRow(Part, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """All outputs of `--json`."""
 
 from kvproof.reports.output.base import Part, Stopped
-from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report
+from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report, ShownConfig
 from kvproof.reports.output.many import Coverage, Gate, Matrix
 from kvproof.reports.output.proof import Discovered, Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
@@ -16,6 +16,7 @@ OUTPUTS: tuple[type[Part], ...] = (
     Invariants,
     Faults,
     Configs,
+    ShownConfig,
     Matrix,
     Report,
     Releases,
@@ -26,4 +27,5 @@ OUTPUTS: tuple[type[Part], ...] = (
     Doctor,
     Stopped,
 )
-"""The type of each object; `prove` and `releases` have two each, and any command may be stopped."""
+"""The type of each object; `prove`, `releases` and `configs` have two each. Any command may be
+stopped."""

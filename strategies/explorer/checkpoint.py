@@ -24,7 +24,7 @@ import msgspec
 import kvproof
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
-from kvproof.model.files.reading import opened, shown
+from kvproof.model.files.reading import MIB, opened, shown
 from kvproof.model.files.writing import replace
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
@@ -40,8 +40,8 @@ HEAD = struct.Struct(f">{len(MAGIC)}sIQ")
 
 CHECKSUM_BYTES = 32
 
-SIZE_MAX_MIB = 4096
-"""The largest file that is read: about 60 million states."""
+SIZE_MAX_MIB = 2048
+"""The largest file that is read: about 30 million states."""
 
 PICKLE = b"\x80"
 """The first byte of a checkpoint of kvproof before format 1."""
@@ -83,7 +83,7 @@ def save(path: Path, about: Scope, graph: SavedGraph) -> None:
     fails."""
     data = msgspec.msgpack.encode(Content(about, graph))
     head = HEAD.pack(MAGIC, VERSION, len(data))
-    replace(path, head, _checksum(head, data), data)
+    replace(path, head, _checksum(head, (data,)), data)
 
 
 def load(path: Path, about: Scope) -> SavedGraph:
@@ -95,10 +95,10 @@ def load(path: Path, about: Scope) -> SavedGraph:
         length = _length(path, head)
         if os.fstat(file.fileno()).st_size != len(head) + CHECKSUM_BYTES + length:
             raise Broken("the file has another length than it says")
-        data = file.read(length)
-        if checksum != _checksum(head, data):
+        if checksum != _checksum(head, iter(lambda: file.read(MIB), b"")):
             raise Broken("its checksum is wrong")
-        content = msgspec.msgpack.decode(data, type=Content)
+        file.seek(len(head) + CHECKSUM_BYTES)
+        content = msgspec.msgpack.decode(file.read(length), type=Content)
         if content.scope != about:
             raise UsageError(
                 f"The checkpoint {shown(path)} is of another search. "
@@ -146,7 +146,8 @@ def _other_format(path: Path, maker: str) -> UsageError:
     )
 
 
-def _checksum(head: bytes, data: bytes) -> bytes:
+def _checksum(head: bytes, data: Iterable[bytes]) -> bytes:
     checksum = hashlib.blake2b(head, digest_size=CHECKSUM_BYTES)
-    checksum.update(data)
+    for part in data:
+        checksum.update(part)
     return checksum.digest()

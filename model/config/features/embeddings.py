@@ -9,9 +9,8 @@ def _tokens_apart(cluster: Cluster) -> Refusal | None:
     embedded = {token: job.name for job in cluster.jobs if job.embeds for token in job.prompt}
     for token, name in embedded.items():
         if len(token.upper()) > 1 or token.upper() == token.lower():
-            return Refusal(
-                f"Job {name} embeds the token {token!r}, which has no capital", "letters"
-            )
+            wrong = f"Job {name} embeds the token {token!r}, which has no capital"
+            return Refusal(wrong, "letters")
     capitals = {token.upper() for token in embedded}
     for job in cluster.jobs:
         ids = "".join((*job.parts, "" if job.embeds else job.prompt))
