@@ -97,7 +97,7 @@ HERE = ("paired_offsets_are_equal.jsonl", "../paired_offsets_are_equal.jsonl")
 
 def _with_suffix(random: Random, name: str, option: str) -> str:
     suffix = random.choice(SUFFIXES.get(option, OTHER_SUFFIXES))
-    return name + suffix if name.strip("./ ") else name
+    return name + suffix if name.strip("./") else name
 
 
 def case(random: Random, key: str, number: int) -> Case:  # noqa: ARG001
@@ -149,7 +149,7 @@ def _good(argv: tuple[str, ...]) -> bytes:
 
 def _inside(name: str) -> bool:
     """Whether a name is of a path in the working folder."""
-    return bool(name.strip("./ ")) and not name.startswith(("/", ".", "-"))
+    return bool(name.strip("./")) and not name.startswith(("/", ".", "-"))
 
 
 def _can_be(name: str) -> bool:
