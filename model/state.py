@@ -9,7 +9,7 @@ represented by the prefix "abc", from which it was computed. A sampled token is 
 
 from typing import Any, NamedTuple
 
-from kvproof.model import config
+from kvproof.model.config import DRAFT as DRAFT
 from kvproof.model.errors import NotAllowed, unknown
 from kvproof.model.ghost_state import EMPTY, Ghost
 from kvproof.model.kv_events import Report
@@ -20,9 +20,6 @@ NULL = 0
 
 SAMPLED = "."
 """The token every request samples."""
-
-DRAFT = config.DRAFT
-"""A draft token that is not accepted yet. An accepted draft token becomes SAMPLED."""
 
 Key = tuple[int, str]
 """A cache key: the group, and the prefix up to the end of the block. It represents a block hash."""
