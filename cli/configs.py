@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list, or one cluster."""
     if args.show is not None:
-        return _show(args, cluster_named(args.show))
+        return _show(cluster_named(args.show), args)
     files = [CLUSTERS.file(name) for name in CLUSTERS]
     rows = tuple(
         ConfigRow(name=f.name, about=f.about, distinct_states=f.distinct_states or 0) for f in files
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(args, 0, lambda code: Configs(exit_code=code, configs=rows), text)
 
 
-def _show(args: argparse.Namespace, cluster: Cluster) -> int:
+def _show(cluster: Cluster, args: argparse.Namespace) -> int:
     def text() -> None:
         print(json.dumps(without_defaults(cluster), indent=2))
 

@@ -61,7 +61,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "invariants": ("kvproof invariants", "kvproof invariants --json"),
     "faults": ("kvproof faults", "kvproof faults --json"),
-    "configs": ("kvproof configs", "kvproof configs --show pd > mine.json"),
+    "configs": ("kvproof configs", "kvproof configs --show pd"),
     "matrix": (
         "kvproof matrix --fault front_trim --fault double_free",
         "kvproof matrix --config pd --examples 50",

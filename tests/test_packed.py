@@ -3,9 +3,10 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Job
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.ghost_state import EMPTY
+from kvproof.model.ghost_state import EMPTY, Served
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.default_rules import REFERENCE
@@ -49,6 +50,22 @@ def test_equal_components_are_one_object() -> None:
     for state in reached.states:
         for engine in collapse.state(collapse.parts(state)).engines:
             assert seen.setdefault(engine, id(engine)) == id(engine)
+
+
+def test_equal_tuples_of_two_types_stay_two_objects() -> None:
+    collapse = Collapse(PD)
+    pairs: list[object] = [("r1", 0), Served("r1", 0), ("r1", False), (("r1", 0),)]
+    kept = [collapse._share((pair, ("x",))) for pair in (*pairs, *pairs)]
+    assert [type(one[0]) for one in kept[:2]] == [tuple, Served]
+    assert len({id(one) for one in kept}) == len(pairs)
+
+
+def test_a_prompt_like_a_name_is_searched() -> None:
+    jobs = (Job("r0", "abcdefg", 2), Job("r1", "r1"))
+    search = PackedSearch(CLUSTERS["partial-tight"].carrying(*jobs), ALL, REFERENCE)
+    while not search.over and search.reached.expanded < 30:
+        search.expand()
+    assert search.reached.finding is None
 
 
 def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,12 @@ def test_like_jobs_are_those_whose_prompts_differ_in_the_names_of_tokens() -> No
     assert found[1].inverse == found[1]
 
 
+def test_the_tokens_of_answers_are_exchanged_with_nothing() -> None:
+    jobs = (Job("a", "x."), Job("b", "xy"), Job("c", "y."))
+    found = renamings(replace(CLUSTERS["pd"], jobs=jobs))
+    assert [dict(r.jobs) for r in found] == [{"a": "a", "b": "b", "c": "c"}]
+
+
 def test_too_many_jobs_are_an_error() -> None:
     jobs = tuple(Job(f"r{n}", "ab") for n in range(6))
     with pytest.raises(UsageError, match="up to 5 jobs"):

@@ -11,7 +11,7 @@ REVERSE = " reverse"
 """The end of the name of a reverse transfer (D to P) (see `follow_up_turns`)."""
 
 DRAFT = "?"
-"""A draft token that is not accepted yet. No prompt has it."""
+"""A draft token that is not accepted yet. An accepted one becomes `SAMPLED`. No prompt has it."""
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):

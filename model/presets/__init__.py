@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvproof.model.config import Cluster
 from kvproof.model.config.config_json import ClusterFile, parse
-from kvproof.model.errors import UsageError, nearest
+from kvproof.model.errors import NotValid, UsageError, nearest
 from kvproof.model.files.reading import printable, read_text, shown
 from kvproof.model.presets import random_clusters
 from kvproof.model.presets.room import check_room
@@ -85,6 +85,10 @@ def _is_path(name: str) -> bool:
 
 
 def _read(path: Path) -> ClusterFile:
-    file = parse(read_text(path, "cluster file", SIZE_MAX_MIB), f"The cluster file {shown(path)}")
-    check_room(file)
+    source = f"The cluster file {shown(path)}"
+    file = parse(read_text(path, "cluster file", SIZE_MAX_MIB), source)
+    try:
+        check_room(file)
+    except NotValid as error:
+        raise UsageError(f"{source} is not valid at $.{error.field}: {error}") from error
     return file

@@ -2,25 +2,26 @@
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, Engine, Job
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import NotValid
 from kvproof.model.reference.blocks import groups
 from kvproof.model.reference.blocks.capacity import reserved_blocks
 
 
 def check_room(cluster: Cluster) -> None:
-    """Raises UsageError where P can never admit a job, or D never finish it.
+    """Raises NotValid where P can never admit a job, or D never finish it.
 
     vLLM starts only where its longest request fits, and refuses longer ones. A single engine
     rejects them in the model too; P and D reject nothing, and the job would wait for ever.
     """
-    for engine in filter(lambda e: e.connected, cluster.engines):
-        for job in cluster.jobs:
+    for index, engine in enumerate(cluster.engines):
+        for job in cluster.jobs if engine.connected else ():
             needed = _needed_blocks(engine, job)
             if needed >= engine.num_blocks:
-                raise UsageError(
+                raise NotValid(
                     f"Job {job.name} needs {needed} blocks of engine {engine.name}, which has "
                     f"{engine.num_blocks - 1} beside the null block. Use a num_blocks of "
-                    f"{needed + 1} or more, or a shorter prompt."
+                    f"{needed + 1} or more, or a shorter prompt.",
+                    f"engines[{index}].num_blocks",
                 )
 
 

@@ -1,0 +1,238 @@
+"""Cluster files: strictly decoded, found by any name, listed, shown, and of a size that is searched
+quickly."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.cli.main import main
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config.config_json import from_json, parse, to_json, without_defaults
+from kvproof.model.errors import NotValid, UsageError
+from kvproof.model.presets import CLUSTERS, FOLDER, cluster_named
+from kvproof.model.presets.random_clusters import random_cluster
+from kvproof.reports.cluster_line import WIDTH, cluster_lines
+from kvproof.reports.schemas import text
+from tests.sentences import two_sentences
+
+FULL = Group("full", 2)
+
+
+def pair(**fields: Any) -> dict[str, Any]:
+    """The preset pd-default as plain data, with fields of the cluster changed."""
+    return json.loads(json.dumps(to_json(CLUSTERS["pd-default"]))) | fields
+
+
+def engines(**fields: Any) -> dict[str, Any]:
+    """It with fields of both engines changed."""
+    data = pair()
+    return data | {"engines": [engine | fields for engine in data["engines"]]}
+
+
+def jobs(*changes: dict[str, Any]) -> dict[str, Any]:
+    """It with these jobs."""
+    return pair(jobs=[{"name": f"r{n}", "prompt": "ab"} | c for n, c in enumerate(changes)])
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (jobs({}, {"name": "r0"}), "$.jobs[1].name: Two jobs have the name r0"),
+        (jobs({"name": ""}), "$.jobs[0].name: expected `str` of length >= 1"),
+        (jobs({"name": "x" * 65}), "Use text of 1 to 64 printable characters"),
+        (jobs({"name": "a\x1b[31m"}), "$.jobs[0].name: name of job is 'a\\x1b[31m'"),
+        (jobs({"name": "r0 reverse"}), "$.jobs[0].name"),
+        (jobs({"prompt": "a\nb"}), "$.jobs[0].prompt"),
+        (jobs({"prompt": "a?"}), "$.jobs[0].prompt: A prompt of job r0 has the token '?'"),
+        (jobs({"parts": "ab"}), "$.jobs[0].parts: expected `array`"),
+        (jobs({"parts": ["ab", ""]}), "$.jobs[0].parts[1]: expected `str` of length >= 1"),
+        (jobs({"follows": "r1"}, {}), "$.jobs[0].follows: Job r0 follows r1, and no earlier job"),
+        (jobs({"follows": "r0"}), "$.jobs[0].follows"),
+        (jobs({"max_tokens": 513}), "$.jobs[0].max_tokens"),
+        (jobs({"embeds": 1}), "$.jobs[0].embeds: expected `bool`, got `int`. Use true or false."),
+        (jobs({"prompt": "ß", "embeds": True}), "no capital"),
+        (jobs({"embeds": True}, {"prompt": "A"}), "Use small letters for token ids"),
+        (pair(jobs=[{"name": "r0", "prompt": "ab"}] * 51), "$.jobs: expected `array` of length"),
+        (pair(failures=-1), "$.failures: expected `int` >= 0"),
+        (pair(failures=1.5), "$.failures: expected `int`, got `float`"),
+        (pair(failures=1.0), "$.failures"),
+        (pair(aborts="false"), "$.aborts: expected `bool`, got `str`. Use true or false."),
+        (pair(transfer="pul"), "$.transfer: invalid enum value 'pul'. Use pull."),
+        (pair(evictionss=True), "unknown field `evictionss`. Use evictions."),
+        (pair(zz=True), "Use one of aborts, about"),
+        (pair(name=None), "$.name: expected `str`, got `null`"),
+        (engines(prefix_caching=2), "$.engines[0].prefix_caching: expected `bool`, got `int`"),
+        (engines(num_blocks=True), "$.engines[0].num_blocks: expected `int`, got `bool`"),
+        (engines(num_blocks=10**30), "$.engines[0].num_blocks"),
+        (engines(name="E"), "$.engines[1].name: Two engines have the name E"),
+        (engines(retention="x"), "Use a whole number from 0 to 1000000 or null."),
+        (engines(groups=[{"kind": "full", "block_size": True}]), "groups[0].block_size"),
+        (
+            engines(num_blocks=4),
+            "$.engines[0].num_blocks: Job r0 needs 10 blocks",
+        ),
+    ],
+)
+def test_a_wrong_field_is_named(refused: Any, data: dict[str, Any], says: str) -> None:
+    Path("bad.cfg").write_text(json.dumps(data), encoding="utf-8")
+    said = refused("explore", "--config", "bad.cfg")
+    assert says in said
+    assert "bad.cfg" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"engines": [], "engines": []}', "length >= 1"),
+        (b'{"name": "\\ud800", "engines": []}', "surrogate"),
+        (b'{"name": "\xff"}', "is not UTF-8 text"),
+        (b"[" * 100_000, "expected `object`"),
+        (b'{"engines":' * 100_000, "$.engines"),
+        (b'{"engines": [{"num_blocks": ' + b"9" * 5000 + b"}]}", "$.engines[0].num_blocks"),
+        (b'{"' + b"x" * 100_000 + b'": 1}', "unknown field"),
+        (b" " * (5 << 20), "larger than 4 MiB"),
+    ],
+)
+def test_a_file_that_is_no_cluster(refused: Any, content: bytes, says: str) -> None:
+    Path("bad").write_bytes(content)
+    said = refused("explore", "--config", "bad")
+    assert says in said
+    assert len(said) < 1000
+
+
+def test_a_field_that_stands_twice_is_refused() -> None:
+    whole = json.dumps(to_json(CLUSTERS["pd"]))
+    twice = whole.replace('"role": "prefill"', '"role": "prefill", "role": "prefill"', 1)
+    assert parse(whole, "this").cluster == CLUSTERS["pd"]
+    with pytest.raises(UsageError, match="has the field role twice") as refusal:
+        parse(twice, "This")
+    assert two_sentences(str(refusal.value))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Engine("E", (FULL,), prefix_caching=2),  # type: ignore[arg-type]
+        lambda: Engine("E", (FULL,), num_blocks=True),
+        lambda: Engine("E", (FULL,), num_blocks=10**5000),
+        lambda: Engine("E", (3,)),  # type: ignore[arg-type]
+        lambda: Job("", "ab"),
+        lambda: Job("r0", "a\ud800"),
+        lambda: replace(CLUSTERS["pd"], failures=-1),
+        lambda: replace(CLUSTERS["pd"], aborts="false"),
+        lambda: replace(CLUSTERS["pd"], jobs=(Job("a", "b"), Job("a", "c"))),
+    ],
+)
+def test_records_made_in_code_are_checked_too(wrong: Any) -> None:
+    with pytest.raises(NotValid) as refusal:
+        wrong()
+    assert two_sentences(str(refusal.value))
+    assert len(str(refusal.value)) < 300
+
+
+def test_any_path_is_a_file_and_a_preset_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = without_defaults(CLUSTERS["full"]) | {"name": "mine"}
+    for name in ("own.cfg", "noSuffix", "pd"):
+        Path(name).write_text(json.dumps(mine), encoding="utf-8")
+    assert cluster_named("own.cfg").name == "mine"
+    assert cluster_named("noSuffix").name == "mine"
+    assert cluster_named("pd") == CLUSTERS["pd"]
+    assert cluster_named("./pd").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nosuch", "Use a name that kvproof configs lists."),
+        ("", "Use a name that kvproof configs lists."),
+        ("pd-defualt", "Use pd-default, or another name"),
+        ("no/such", "cannot be read (No such file"),
+        ("x" * 300, "File name too long"),
+        ("pipe", "not a regular file"),
+        ("a\x1b[31m\ud800", "There is no cluster"),
+        ("random:" + "9" * 5000, "has no seed"),
+        ("random:\u0663", "has no seed"),
+    ],
+)
+def test_a_name_of_nothing(refused: Any, name: str, says: str) -> None:
+    os.mkfifo("pipe")
+    assert says in refused("explore", "--config", name)
+
+
+@pytest.mark.parametrize("name", ["pd-default", "turns", "random:7", "random:40"])
+def test_what_is_shown_is_a_cluster_file(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["configs", "--show", name]) == 0
+    shown = capsys.readouterr().out
+    (tmp_path / "c").write_text(shown, encoding="utf-8")
+    assert cluster_named(str(tmp_path / "c")) == cluster_named(name)
+    assert parse(shown, "this").cluster == cluster_named(name)
+
+
+def test_the_list_has_a_picture_of_each_preset(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["configs"]) == 0
+    out = capsys.readouterr().out
+    assert "P 14 blocks -> D 12 blocks: full 2 | window of 3 2 | mamba 2" in out
+    assert max(map(len, out.splitlines())) <= 80
+    for name in CLUSTERS:
+        assert f"{name} (" in out
+
+
+def test_a_cluster_fits_its_lines() -> None:
+    clusters = [*CLUSTERS.values(), *map(random_cluster, range(100))]
+    wide = Engine("E", tuple(Group("window", 16, 100 + n) for n in range(9)))
+    for cluster in (*clusters, Cluster("c", (wide,))):
+        lines = cluster_lines(cluster)
+        assert max(map(len, lines)) <= WIDTH
+        kinds = [g.kind for e in cluster.engines for g in e.groups]
+        assert all(kind in "\n".join(lines) for kind in kinds)
+
+
+def test_plain_data_is_the_cluster() -> None:
+    for cluster in (*CLUSTERS.values(), *map(random_cluster, range(50))):
+        assert from_json(json.loads(json.dumps(to_json(cluster)))) == cluster
+        assert from_json(without_defaults(cluster)) == cluster
+        assert list(to_json(cluster)) == list(Cluster.__struct_fields__)
+
+
+def test_presets_match_the_schema() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(json.loads(text("cluster.json")))
+    for path in FOLDER.glob("*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        check.validate(data)
+        assert not check.is_valid(data | {"more": 1})
+        assert not check.is_valid(data | {"failures": 1.5})
+
+
+@pytest.mark.parametrize("name", ["full", "pd"])
+@pytest.mark.parametrize(
+    ("of_engines", "of_jobs"),
+    [
+        ({"num_blocks": 4096}, {}),
+        ({"num_blocks": 4096, "chunk_tokens": 1_000_000}, {"prompt": "abcdefgh" * 64}),
+        ({"num_blocks": 4096, "chunk_tokens": 1_000_000}, {"max_tokens": 512}),
+    ],
+)
+def test_the_largest_clusters_are_searched_in_seconds(
+    name: str, of_engines: dict[str, Any], of_jobs: dict[str, Any], as_json: Any
+) -> None:
+    """The limits of the declared types; a larger number is refused."""
+    data = without_defaults(CLUSTERS[name])
+    data["engines"] = [engine | of_engines for engine in data["engines"]]
+    data["jobs"] = [job | of_jobs for job in data["jobs"]]
+    Path("large.json").write_text(json.dumps(data), encoding="utf-8")
+    code, record = as_json("explore", "--config", "large.json", "--states-max", "10")
+    assert code in (0, 3)
+    assert record["seconds"] < 10
