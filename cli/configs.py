@@ -12,8 +12,9 @@ from kvproof.reports.output.lists import ConfigRow, Configs, ShownConfig
 from kvproof.reports.screen import say
 
 KEY = """
-A group is its kind and the number of tokens in a block; "window of 3 2" has blocks of 2 tokens, and
-"eagle" a drafter. Use kvproof configs --show NAME for the JSON of a cluster.
+A group is its kind and the number of tokens in a block; "window 2 (of 3)" has blocks of 2 tokens
+and a window of 3, and "eagle" has layers of a drafter. Use kvproof configs --show NAME for the JSON
+of a cluster.
 """
 
 

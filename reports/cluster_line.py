@@ -24,10 +24,10 @@ def groups_text(engine: Engine) -> str:
 
 
 def _group(group: Group) -> str:
-    window = f" of {group.window}" if group.kind == "window" else ""
+    window = f" (of {group.window})" if group.kind == "window" else ""
     state = " uncached" if group.kind == "mamba" and group.mode == "none" else ""
     drafter = " eagle" if group.eagle else ""
-    return f"{group.kind}{window} {group.block_size}{state}{drafter}"
+    return f"{group.kind} {group.block_size}{window}{state}{drafter}"
 
 
 def _split(text: str) -> list[str]:

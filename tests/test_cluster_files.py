@@ -183,7 +183,7 @@ def test_the_list_has_a_picture_of_each_preset(
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["configs"]) == 0
     out = capsys.readouterr().out
-    assert "P 14 blocks -> D 12 blocks: full 2 | window of 3 2 | mamba 2" in out
+    assert "P 14 blocks -> D 12 blocks: full 2 | window 2 (of 3) | mamba 2" in out
     assert max(map(len, out.splitlines())) <= 80
     for name in CLUSTERS:
         assert f"{name} (" in out
