@@ -59,7 +59,7 @@ def ran(report: Path) -> Ran:
     content = read_bytes(report, "JUnit report", REPORT_MAX_MIB)
     try:
         parser.Parse(content, True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, ValueError, LookupError) as error:  # or an unknown encoding
         raise UsageError(
             f"The report {shown(report)} cannot be read ({error}). "
             "Use pytest --junitxml=FILE to make one."

@@ -135,6 +135,8 @@ def test_a_vllm_that_is_not_there_is_not_run(
         '<!DOCTYPE t [<!ENTITY a "b"><!ENTITY c "&a;&a;">]><testsuites>&c;</testsuites>',
         '<!DOCTYPE t SYSTEM "file:///etc/passwd"><testsuites/>',
         "<a>" * 100_000 + "</a>" * 100_000,
+        '<?xml version="1.0" encoding="nosuch"?><testsuites/>',
+        '<?xml version="1.0" encoding="shift_jis"?><testsuites/>',
     ],
 )
 def test_a_report_that_cannot_be_read_is_bad_usage(
