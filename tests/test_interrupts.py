@@ -45,8 +45,16 @@ def test_an_interrupted_search_continues_to_the_same_result(tmp_path: Path) -> N
     for number in (INT, TERM):  # the second interrupts what continues
         more = ["--resume"] if (tmp_path / kills.CHECKPOINT).exists() else []
         again = kind._replace(command=(*kind.command, *more))
-        assert kills.killed(tmp_path, again, number, 1.5).code in (128 + number, 0)
+        assert kills.killed(tmp_path, again, number, 1.5).code in (128 + number, kind.code)
     kills.same(kills.resumed(tmp_path, kind), whole)
+
+
+def test_a_search_that_was_cut_is_cut_at_the_same_state_when_it_continues(as_json: Any) -> None:
+    command = ("explore", "--config", "pd-full", "--states-max", "10", "--checkpoint", "kept")
+    _, cut = as_json(*command)
+    _, again = as_json(*command, "--resume")
+    kills.same(again, cut)
+    assert cut["reason"] == again["reason"] == "the search was cut at 10 states"
 
 
 def python(code: str, *sent: tuple[float, signal.Signals]) -> "subprocess.CompletedProcess[str]":

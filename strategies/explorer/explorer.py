@@ -166,11 +166,13 @@ def _run(
     reached = search.reached
     saved_at = time.monotonic()
     with interruption.held() as requested:
-        reason = ""
+        cut = f"the search was cut at {limits.states} states"
+        # One that continues from a checkpoint may have been cut there already.
+        reason = cut if len(reached.packed) > limits.states else ""
         while not search.over and not reason:
             search.expand()
             if len(reached.packed) > limits.states:
-                reason = f"the search was cut at {limits.states} states"
+                reason = cut
             if requested() and not search.over:
                 reason = INTERRUPTED
             if reached.expanded % LOOK_STATES and not reason:
