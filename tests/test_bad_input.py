@@ -28,7 +28,7 @@ from tests.sentences import two_sentences
             "Use pd-full, or another name that kvproof configs lists",
         ),
         (["explore", "--config", "missing.json"], "No such file"),
-        (["explore", "--config", "."], "Is a directory"),
+        (["explore", "--config", "."], "not a regular file"),
         (["explore", "--states-max", "0"], "'0' is not an integer from 1 on"),
         (["explore", "--states-max", "many"], "'many' is not an integer"),
         (["explore", "--seed", "x"], "--seed"),
