@@ -18,6 +18,8 @@ def program(module: str) -> int:
         interruption.install()
         streams.prepare()
         sys.unraisablehook = _unraisable
+        # Hypothesis would keep its caches in the working folder; without them it works as well.
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.devnull)
         live_line.show("kvproof: starting")
         code = _run(module)
     except streams.OutputLost as lost:

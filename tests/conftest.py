@@ -86,6 +86,13 @@ def golden(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture(autouse=True)
+def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The readline library, where Python has loaded it, gives COLUMNS to all processes."""
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

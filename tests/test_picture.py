@@ -280,7 +280,7 @@ def test_the_answer_is_given_though_drawing_fails(
 
     monkeypatch.setitem(graph_file.FORMATS, ".svg", fails)
     code, out, err = run("--fault", "double_free", "--graph", "g.svg")
-    assert (code, err) == (2, "No. Use another.\n")
+    assert (code, err) == (1, "No. Use another.\n")
     assert "VIOLATED" in out
     assert len(list(Path("kvproof-traces").iterdir())) == 1
     assert not Path("g.svg").exists()

@@ -65,7 +65,7 @@ def test_what_two_processes_install_at_once_is_there_once(
         (tmp_path / "vllm" / "0.1.0" / "site-packages" / "other").mkdir(parents=True, exist_ok=True)
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(cache_folder.subprocess, "run", pip)
+    monkeypatch.setattr(cache_folder.children, "run", pip)
     place = Cache(tmp_path).installed("0.1.0")
     assert [path.name for path in place.iterdir()] == ["other"]
     assert [path.name for path in (tmp_path / "vllm").iterdir()] == ["0.1.0"]
@@ -78,7 +78,7 @@ def test_what_was_killed_while_pip_ran_is_not_believed(
         (Path(command[command.index("--target") + 1]) / "vllm").mkdir(parents=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache_folder.subprocess, "run", pip)
+    monkeypatch.setattr(cache_folder.children, "run", pip)
     with pytest.raises(KeyboardInterrupt):
         Cache(tmp_path).installed("0.1.0")
     assert not list((tmp_path / "vllm").iterdir())

@@ -21,11 +21,14 @@ TEXT_MAX = 80
 Name = Annotated[str, Meta(min_length=1, max_length=64, description="printable characters")]
 """The name of a cluster, an engine or a job."""
 
+PROMPT_TOKENS_MAX = 512
+"""The longest prompt, in tokens. A model checker learns nothing from longer ones."""
+
 Prompt = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=512,
+        max_length=PROMPT_TOKENS_MAX,
         description="one printable character is one token",
     ),
 ]

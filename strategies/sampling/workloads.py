@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
 from kvproof.model.reference.blocks.capacity import needed_blocks
 
@@ -133,7 +134,8 @@ def jobs(
     max_tokens = draw(st.sampled_from(possible))
     longest = longest_prompt(cluster.engines, max_tokens)
     if cluster.oversized:
-        longest += max(g.block_size for g in cluster.prefill.groups)
+        longest += max(cluster.prefill.block_sizes, default=1)
+    longest = min(longest, PROMPT_TOKENS_MAX)
     before = draw(st.sampled_from([None, *answered])) if answered else None
     if before is not None:
         prompt = draw(_next_turns(cluster.engines, longest, before))
