@@ -138,12 +138,12 @@ def _counts(counts: Mapping[str, int]) -> str:
 def summary(outcome: Outcome, setup: Setup) -> str:
     """The verdict in one line, with the coverage and, for UNKNOWN, the reason."""
     covered = ", ".join(
-        f"{name} {value}"
+        f"{name} {f'{value:.3g}' if isinstance(value, float) else value}"
         for name, value in outcome.coverage.items()
         if isinstance(value, int | float | str)
     )
     faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
-    why = f": {outcome.reason}" if outcome.reason else ""
+    why = f": {outcome.reason.rstrip('.')}" if outcome.reason else ""
     return (
         f"{outcome.verdict.value}{why} - cluster {setup.cluster.name}{faults}: "
         f"{covered or 'nothing covered'} ({outcome.seconds:.1f} s)"

@@ -16,12 +16,17 @@ class Command(Protocol):
         """Run the command."""
 
 
+REASON_MAX = 300
+"""The number of characters of what is wrong with a command line."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are usage errors."""
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
         reason = message.rstrip(".")
+        reason = reason if len(reason) <= REASON_MAX else f"{reason[:REASON_MAX]}..."
         raise UsageError(
             f"The command line is wrong: {reason}. Use {self.prog} --help to see its options."
         )

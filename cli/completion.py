@@ -51,7 +51,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     }
     presets = " ".join(names["config"])
     for action in _actions(parser):
-        if action.dest == "config":
+        if action.dest in ("config", "show"):
             # tcsh completes one kind of word: presets, and no files.
             action.complete = {  # type: ignore[attr-defined]
                 "bash": CLUSTERS_FUNCTION,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
-from kvproof.cli.machines import Make, maker, undriven
+from kvproof.cli.machines import Make, maker, require_core, undriven
 from kvproof.cli.progress import progress
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     clusters = [cluster_named(name) for name in args.config or CLUSTERS]
     with _lines(args.lines) as lines:
         machine = maker("live")
+        require_core()
         begin = time.monotonic()
         search = _Search(machine.search, args)
         with interruption.stoppable() as stopped, progress("coverage: {} of {} clusters") as show:

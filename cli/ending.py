@@ -1,18 +1,21 @@
 """The end of the program: one exit code and one message for each way to end."""
 
+import atexit
+import contextlib
 import importlib
 import os
 import sys
+from typing import NoReturn
 
 from kvproof.cli import live_line, streams
 from kvproof.model import interruption
 
-DEFECT = 3
+BAD_USAGE, DEFECT = 2, 3
 
 
-def program(module: str) -> int:
-    """Run the function `main` of a module, between the start and the end of the process. Returns
-    the exit code."""
+def program(module: str) -> NoReturn:
+    """Run the function `main` of a module, between the start and the end of the process, and end
+    the process with its exit code."""
     try:
         streams.fill()
         interruption.install()
@@ -21,19 +24,38 @@ def program(module: str) -> int:
         # Hypothesis would keep its caches in the working folder; without them it works as well.
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.devnull)
         live_line.show("kvproof: starting")
-        code = _run(module)
+        code = _run(module) if _has_folder() else BAD_USAGE
     except streams.OutputLost as lost:
         code = _report(str(lost), streams.EXIT_CODE)
     except BaseException as error:  # an import may turn a KeyboardInterrupt into any other error
-        if not interruption.requested() and not isinstance(error, KeyboardInterrupt):
-            raise
-        interruption.caught()
-        code = _report("Interrupted.", DEFECT)
+        if interruption.requested() or isinstance(error, KeyboardInterrupt):
+            interruption.caught()
+            code = _report("Interrupted.", DEFECT)
+        else:
+            code = _defect()
     interruption.ignore()
-    if interruption.requested():  # threads that have not ended do not keep the process
-        sys.stderr.flush()
-        os._exit(interruption.exit_code(code))
-    return code
+    _leave(interruption.exit_code(code))
+
+
+def _has_folder() -> bool:
+    """Whether the working folder exists; it may have been removed."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        _report(
+            f"The working folder cannot be used ({error.strerror}). Use a folder that exists.",
+            BAD_USAGE,
+        )
+        return False
+    return True
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process with this exit code. Python would first take vLLM's modules apart, which
+    lasts seconds, and a signal would end it with another code; threads would keep it."""
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _unraisable(about: "sys.UnraisableHookArgs", /) -> None:
@@ -57,12 +79,22 @@ def _ended(module: str) -> int:
         return int(importlib.import_module(module).main())
     except SystemExit as end:  # argparse, after --help and --version
         return end.code if isinstance(end.code, int) else 0
+    except MemoryError:
+        return _report(
+            "UNKNOWN: the memory is used up. Use --memory-max or a smaller scope.", DEFECT
+        )
     except Exception:
         if interruption.requested():
             raise
-        live_line.clear()
+        return _defect()
+
+
+def _defect() -> int:
+    """Print the exception that is handled, with its traceback. Returns the code."""
+    live_line.clear()
+    with contextlib.suppress(Exception):  # where no file can be opened, there are no lines of code
         sys.excepthook(*sys.exc_info())
-        return _report("This is a defect of kvproof, and there is no verdict.", DEFECT)
+    return _report("This is a defect of kvproof, and there is no verdict.", DEFECT)
 
 
 def _report(line: str, code: int) -> int:

@@ -22,7 +22,7 @@ from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
 from kvproof.strategies.explorer.search_graph import SearchGraph
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 AHEAD_MAX = 20_000
 """Maximum number of states that the search for the point of no return visits; beyond it, the point
@@ -67,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
         lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
         [*INVARIANTS.values(), *conformance_checks(setup.rules)],
     )
+    new = len(reached.packed) - (kept.states if kept else 0)
     more = {
-        "states_per_s": round(len(reached.packed) / max(outcome.seconds, 1e-3)),
+        "states_per_s": round(new / max(outcome.seconds, 1e-3)),
         "memory_mib": memory_mib(),
         **_no_return(setup, outcome),
     }
@@ -164,7 +165,9 @@ def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
     if covered["goals_not_reached"]:
         lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
     if outcome.verdict is Verdict.UNKNOWN and kept is not None and not kept.error:
+        further = "" if outcome.reason == INTERRUPTED else " and a higher limit"
         lines.append(
-            f"To continue, run the same command with --resume (checkpoint: {shown(kept.path)})."
+            f"To continue, run the same command with --resume{further} (checkpoint: "
+            f"{shown(kept.path)})."
         )
     return lines

@@ -100,7 +100,10 @@ def run(args: argparse.Namespace) -> int:
         for part in parts:
             for line in _lines(part, args.fail_on):
                 say(line.text, line.hang)
-        say(f"gate: {verdict.value if verdict.exit_code else 'all hold'}")
+        if args.without_live:
+            say("sample live  not run (--without-live)")
+        held = f"all hold on cluster {setup.cluster.name}"
+        say(f"gate: {verdict.value if verdict.exit_code else held}")
         if verdict.exit_code and not code:
             say(f"No violation is as severe as {args.fail_on.words}, so the exit code is 0.")
 

@@ -9,7 +9,7 @@ if __name__ == "__main__":  # before the imports, during which a signal may come
 
     from kvproof.cli import start
 
-    sys.exit(start.program("kvproof.cli.live_summary"))
+    start.program("kvproof.cli.live_summary")
 
 import argparse
 import importlib.util
@@ -34,6 +34,9 @@ LIVE_FILE = re.compile(r"(?:^|[._/])live(?:[._]|$)")
 
 
 REPORT_MAX_MIB = 64
+
+ROOTS = ("testsuites", "testsuite")
+"""The outermost element of a JUnit report."""
 
 DEPTH_MAX = 100
 """The deepest nesting of elements. pytest writes four levels."""
@@ -83,6 +86,8 @@ class _Cases:
     def begin(self, name: str, attributes: dict[str, str]) -> None:
         """An element begins. Raises ExpatError where it is nested too deeply."""
         self.depth += 1
+        if self.depth == 1 and name not in ROOTS:
+            raise expat.ExpatError(f"it is no JUnit report, but {name}")
         if self.depth > DEPTH_MAX:  # the parser keeps memory for each element that is open
             raise expat.ExpatError(f"its elements are nested more than {DEPTH_MAX} deep")
         if name == "testcase":

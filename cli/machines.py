@@ -91,6 +91,14 @@ def _import() -> float:
     return round(time.monotonic() - begin, 1)
 
 
+def require_core() -> None:
+    """Raise AdapterDrift if this vLLM lacks what every engine needs, or cannot be imported."""
+    from kvproof.live.contract.features import CORE
+    from kvproof.live.contract_check import check
+
+    check().require([CORE])
+
+
 def _live(cluster: Cluster) -> Machine:
     from kvproof.live.contract_check import require
 

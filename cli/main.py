@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import kvproof
-from kvproof.cli import completion, interrupt
+from kvproof.cli import completion, interrupt, outputs
 from kvproof.cli.command import Command, Parser
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
@@ -84,8 +84,10 @@ def _run(arguments: Sequence[str]) -> int:
     named = next((word for word in arguments if not word.startswith("-")), "")
     if arguments and named == arguments[0] and named not in COMMANDS:
         raise unknown("command", named, COMMANDS)
+    outputs.check_values(arguments)
     # Where no command is named, as with --help, the options of none are needed.
     args = parser(named).parse_args(arguments)
+    outputs.check_apart(args)
     try:
         with interruption.stoppable() as stopped:
             code = command(args.command).run(args)

@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE",
         help="one cluster for all faults (default: the preset of each fault)",
     )
-    options.add_fault(parser)
+    options.add_fault(parser, "run only this fault (repeatable; default: all)")
     options.add_sampling(parser)
     options.add_states_max(parser)
 
@@ -84,14 +84,13 @@ def run(args: argparse.Namespace) -> int:
         wrong = [row.name for row in rows if row.verdict is not Verdict.SAMPLED]
         say(f"Found by no engine, or found without a fault: {', '.join(wrong) or 'none'}.")
         if interrupted:
-            say("UNKNOWN: interrupted")
+            say(f"UNKNOWN: {INTERRUPTED}; {len(_names(args)) - len(rows)} rows were not run")
 
     return finish(args, worst.exit_code, output, text)
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
-    names = args.fault or [NO_FAULT, *FAULTS]
-    for name in names:
+    for name in _names(args):
         faults = [] if name == NO_FAULT else [name]
         scope = argparse.Namespace(config=args.config, fault=faults, invariant=[])
         setup = options.setup(scope)
@@ -103,6 +102,11 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         yield Row(name, setup.cluster.name, outcomes)
         if any(outcome.reason == INTERRUPTED for outcome in outcomes):
             raise KeyboardInterrupt
+
+
+def _names(args: argparse.Namespace) -> list[str]:
+    """The rows of the table."""
+    return args.fault or [NO_FAULT, *FAULTS]
 
 
 def print_rows(rows: list[Row]) -> None:

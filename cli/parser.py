@@ -1,6 +1,7 @@
 """The options that several commands share, and what they select together."""
 
 import argparse
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,10 +70,7 @@ def new_file(text: str) -> Path:
 
 def at_least_one(text: str) -> int:
     """A count from the command line."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
+    number = int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 1 on")
     return number
@@ -96,14 +94,17 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_fault(parser: argparse.ArgumentParser) -> None:
+def add_fault(
+    parser: argparse.ArgumentParser,
+    text: str = "give the model this historical mistake (repeatable; default: none)",
+) -> None:
     """The option for historical mistakes."""
     parser.add_argument(
         "--fault",
         action="append",
         default=[],
         metavar="NAME",
-        help="give the model this historical mistake (repeatable; default: none)",
+        help=text,
     )
 
 

@@ -27,7 +27,7 @@ def progress(text: str) -> Iterator[Progress]:
             live_line.show(text.format(f"{done:,}", f"{other:,}"))
             shown_at = time.monotonic()
 
-    show(0, 0)
+    live_line.show(text.partition(":")[0])
     try:
         yield show
     finally:

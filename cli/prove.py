@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import time
 from collections.abc import Sequence
 
 from msgspec import UNSET
@@ -9,6 +10,7 @@ from msgspec import UNSET
 from kvproof.cli import discover, second_opinion, witness
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
+from kvproof.cli.progress import progress
 from kvproof.cli.second_opinion import Certificates
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -21,7 +23,7 @@ from kvproof.reports.output.proof import Counterexample, Obligation, Proved
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import outcome, prove
+from kvproof.strategies.symbolic.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -60,9 +62,10 @@ def seconds(text: str) -> float:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e6:
+    if not 0 < number <= TIMEOUT_MAX_S:
         raise UsageError(
-            f"The time limit {text!r} is not a number of seconds above 0. Use for example 10."
+            f"The time limit {text[:80]!r} is not a number of seconds above 0 and at most "
+            f"{TIMEOUT_MAX_S}. Use for example 10."
         )
     return number
 
@@ -107,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
         for more in (*second_opinion.lines(args, found, opinions), *witness.lines(runs)):
             say(more)
         why = f": {INTERRUPTED}" if found.reason == INTERRUPTED else ""
+        if why and (missing := len(args.obligation or everything()) - len(proofs)):
+            say(f"not run: {missing} obligations")
         say(f"{found.verdict.value}{why} - {covered(found)} ({found.seconds:.1f} s)")
 
     return finish(args, found.verdict.exit_code, output, text, files)
@@ -117,10 +122,17 @@ def proved(
 ) -> tuple[Outcome, list[Proof]]:
     """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
-    with interruption.stoppable() as stopped:
+    began = time.monotonic()
+    number = len(everything() if names is None else names)
+
+    def note(proof: Proof) -> None:
+        proofs.append(proof)
+        show(len(proofs), number)
+
+    with interruption.stoppable() as stopped, progress("proving: {} of {} obligations") as show:
         interruption.check()
-        prove(rules, names=names, timeout_s=timeout_s, progress=proofs.append)
-    found = outcome(proofs)
+        prove(rules, names=names, timeout_s=timeout_s, progress=note)
+    found = dataclasses.replace(outcome(proofs), seconds=time.monotonic() - began)
     if stopped:
         verdict = found.verdict if found.verdict is Verdict.VIOLATED else Verdict.UNKNOWN
         found = dataclasses.replace(found, verdict=verdict, reason=INTERRUPTED)

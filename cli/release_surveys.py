@@ -85,8 +85,9 @@ class Surveys:
         records = whole(kept, version)
         if records is None:
             options = ["--seed", str(seed), "--episodes", str(episodes)]
-            options += ["--witnesses", str(self.witnesses())]
             try:
+                self.releases.installed(version)
+                options += ["--witnesses", str(self.witnesses())]
                 records = self._run(version, kept, options)
             except Failed as failed:
                 return Release(version, reason=str(failed))

@@ -83,6 +83,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Survey the releases, and print the heat map."""
+    if args.trace is not None and args.picture is not None:
+        raise UsageError("--trace draws no heat map. Use --picture without --trace.")
     versions = _known(args.releases)
     draw = _drawer(args.picture)
     surveys = Surveys(cache_folder(args.cache))

@@ -69,7 +69,7 @@ def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str
     outcome, differs = replayed.outcome, replayed.differs
     elsewhere = f" The run first differs at {differs.sentence}." if differs else ""
     if outcome.verdict is Verdict.UNKNOWN:
-        return f"UNKNOWN: {outcome.reason}.{elsewhere}"
+        return f"UNKNOWN: {outcome.reason.rstrip('.')}.{elsewhere}"
     if outcome.verdict is Verdict.VIOLATED and outcome.finding is not None:
         what = f"{outcome.finding.invariant}, {outcome.finding.sentence}"
         if differs is None:

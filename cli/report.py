@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 from kvproof.cli.finish import finish
+from kvproof.invariants.registry import check_named
 from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.lists import Report
 from kvproof.reports.terminal import show
+from kvproof.strategies.count_conformance import CONFORMANCE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the trace. The exit code is 0, because nothing is checked."""
     trace = read(args.trace)
+    if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
+        check_named(trace.finding.invariant)
     return finish(
         args,
         0,

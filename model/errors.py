@@ -4,6 +4,12 @@ vLLM."""
 import difflib
 from collections.abc import Iterable
 
+NAMED = 8
+"""The number of known names in an error."""
+
+NAME_MAX = 80
+"""The number of characters of a wrong name in an error."""
+
 
 class UsageError(Exception):
     """Bad input. The message is two sentences: what is wrong, and what to use instead."""
@@ -25,8 +31,10 @@ class NotAllowed(Exception):
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in a registry; suggests the nearest one."""
     names = sorted(known)
-    hint = nearest(name, names) or ", ".join(names)
-    return UsageError(f"There is no {what} named {name!r}. Use {hint} instead.")
+    few = ", ".join(names[:NAMED])
+    more = f", or another of the {len(names)}," if len(names) > NAMED else ""
+    hint = nearest(name[:NAME_MAX], names) or f"{few}{more}"
+    return UsageError(f"There is no {what} named {name[:NAME_MAX]!r}. Use {hint} instead.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -10,6 +10,9 @@ from kvproof.reports.screen import cells, columns, folded, say
 GAP = 2
 """The columns between two columns of a table."""
 
+HANG = 2
+"""The column of a cell in which its further lines begin."""
+
 
 class Table(NamedTuple):
     """The headings, and the rows of as many cells. A cell is text of one line. `rule` is whether a
@@ -43,7 +46,7 @@ class Table(NamedTuple):
         every word whole."""
         cut = list(zip(*(map(printable, row) for row in (self.headings, *self.rows)), strict=True))
         widths = [max(map(cells, column)) for column in cut]
-        least = [max(cells(w) for cell in column for w in cell.split(" ")) for column in cut]
+        least = [max(_least(cell) for cell in column) for column in cut]
         room = width - GAP * (len(cut) - 1)
         if sum(least) > room:
             return None
@@ -51,7 +54,7 @@ class Table(NamedTuple):
         while sum(widths) > room:
             # The column whose narrowing adds the fewest lines gives one column away.
             narrower = {
-                index: [len(folded(cell, widths[index] - 1, hang=0)) for cell in column]
+                index: [len(folded(cell, widths[index] - 1, HANG)) for cell in column]
                 for index, column in enumerate(cut)
                 if widths[index] > least[index]
             }
@@ -59,6 +62,12 @@ class Table(NamedTuple):
             widths[index] -= 1
             heights[index] = narrower[index]
         return widths
+
+
+def _least(cell: str) -> int:
+    """The narrowest column that shows every word of a cell whole."""
+    first, *rest = map(cells, cell.split(" "))
+    return max([first, *(wide + HANG for wide in rest)])
 
 
 def _lines(heights: Sequence[list[int]], index: int, changed: list[int]) -> int:
@@ -69,7 +78,7 @@ def _lines(heights: Sequence[list[int]], index: int, changed: list[int]) -> int:
 
 def _beside(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The lines of a row, its cells side by side."""
-    parts = [folded(printable(cell), wide, hang=0) for cell, wide in zip(row, widths, strict=True)]
+    parts = [folded(printable(cell), wide, HANG) for cell, wide in zip(row, widths, strict=True)]
     for line in zip_longest(*parts, fillvalue=""):
         yield beside(line, widths)
 

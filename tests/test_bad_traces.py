@@ -218,3 +218,19 @@ def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     finding = {"invariant": "pool_add_up", "reasons": ["a", "b"]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
     assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")
+
+
+def test_a_field_under_its_old_and_its_new_name_is_refused(refused: Any, lines: list[str]) -> None:
+    header = json.loads(lines[0])
+    header["schema"] = 2
+    header["config"] = {"turns": "garbage", **header["config"]}
+    said = bad_trace(refused, "".join([json.dumps(header) + "\n", *lines[1:]]))
+    assert "is there twice, once under an older name" in said
+
+
+def test_a_report_of_an_unknown_finding_is_refused(refused: Any, lines: list[str]) -> None:
+    whole = [json.loads(line) for line in lines]
+    found = next(record for record in whole if "finding" in record)
+    found["finding"]["invariant"] = "nosuch"
+    Path("odd.jsonl").write_text("".join(json.dumps(record) + "\n" for record in whole))
+    assert "'nosuch'" in refused("report", "odd.jsonl")

@@ -36,14 +36,16 @@ def shell(line: str, **environment: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["configs"]])
 def test_what_answers_at_once_imports_little(arguments: list[str]) -> None:
     code = (
-        "import sys, kvproof.cli.start as start; code = start.main();"
-        "print(code, *{m.split('.')[0] for m in sys.modules}, file=sys.stderr)"
+        "import atexit, sys, kvproof.cli.start as start;"
+        "atexit.register(lambda: print(*{m.split('.')[0] for m in sys.modules}, file=sys.stderr));"
+        "start.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
-    ended, *modules = done.stderr.split()
-    assert ended == "0"
+    modules = done.stderr.split()
+    assert done.returncode == 0
+    assert "argparse" in modules
     assert not LARGE & set(modules)
 
 
@@ -158,7 +160,7 @@ def test_progress_is_shown_on_a_terminal_from_the_beginning() -> None:
     """First the start, then the search; at the end, nothing stays."""
     shown = on_terminal(*COMMAND)
     assert shown.startswith("\r\x1b[Kkvproof: starting")
-    assert "\r\x1b[Kexploring: 0 states" in shown
+    assert "\r\x1b[Kexploring" in shown
     assert shown.endswith("\r\x1b[K")
 
 

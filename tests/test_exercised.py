@@ -76,4 +76,4 @@ def test_live_vllm_is_driven_to_every_step_of_a_cluster(capsys: pytest.CaptureFi
     assert main(["coverage", "--config", "pd-losing", "--examples", "5", "--lines"]) == 0
     said = capsys.readouterr().out
     assert "episodes; 0 are missing." in said
-    assert "vllm.v1.core.block_pool" in said
+    assert "v1.core.block_pool" in said

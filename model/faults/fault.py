@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import NAMED, UsageError
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 
@@ -54,7 +54,7 @@ def rules_with(faults: Iterable[Fault]) -> Rules:
     names = [f.replaces[0] for f in chosen]
     if len(set(names)) < len(names):
         raise UsageError(
-            f"The faults {', '.join(f.name for f in chosen)} replace the same rule. Use one "
-            "fault for each rule."
+            f"The faults {', '.join(f.name for f in chosen[:NAMED])} replace the same rule. Use "
+            "one fault for each rule."
         )
     return functools.reduce(lambda made, fault: made.with_rule(*fault.replaces), chosen, REFERENCE)

@@ -52,11 +52,12 @@ def write_fresh(folder: Path, stem: str, suffix: str, content: str) -> Path:
 def replace(path: Path, *data: bytes) -> None:
     """Write a file, and replace an earlier version of it. Raises UsageError where it cannot be
     written; then the earlier version stays."""
-    part = unused(path.parent)
+    final = Path(os.path.realpath(path))  # a link to a file stays
+    part = unused(final.parent)
     with errors(path):
         try:
             _make(part, data)
-            os.replace(part, path)
+            os.replace(part, final)
         finally:
             with suppress(OSError):
                 os.unlink(part)

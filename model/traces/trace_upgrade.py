@@ -6,11 +6,12 @@ machine that replays them chooses the blocks by its own policy.
 `renamed`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproof.model.errors import UsageError
 from kvproof.model.events import BLOCKS
+from kvproof.model.files.reading import printable
 from kvproof.model.traces import renamed
 
 Record = dict[str, Any]
@@ -44,18 +45,34 @@ def _from_2(record: Record) -> Record:
     if "event" in record:
         record["event"] = renamed.event(record["event"])
     if isinstance(record.get("changed"), dict):
-        record["changed"] = {
-            renamed.pointer(at): renamed.value(at, value) for at, value in record["changed"].items()
-        }
+        record["changed"] = _each_once(
+            (renamed.pointer(at), renamed.value(at, value))
+            for at, value in record["changed"].items()
+        )
     if isinstance(record.get("removed"), list):
         record["removed"] = [renamed.pointer(at) for at in record["removed"]]
     if isinstance(record.get("config"), dict):
-        record["config"] = {renamed.OPTIONS.get(k, k): v for k, v in record["config"].items()}
+        record["config"] = _each_once(
+            (renamed.OPTIONS.get(k, k), v) for k, v in record["config"].items()
+        )
     if isinstance(record.get("faults"), list):
         record["faults"] = [renamed.id_of(fault) for fault in record["faults"]]
     if isinstance(record.get("finding"), dict):
         record["finding"] = renamed.finding(record["finding"])
     return record
+
+
+def _each_once(items: Iterable[tuple[str, Any]]) -> Record:
+    """The items as a record. Raises UsageError where an old and a new name are the same."""
+    made: Record = {}
+    for name, value in items:
+        if name in made:
+            raise UsageError(
+                f"The field {printable(name)} is there twice, once under an older name. "
+                "Use each field once."
+            )
+        made[name] = value
+    return made
 
 
 def _choices(record: Record) -> list[Record]:

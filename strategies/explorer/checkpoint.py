@@ -25,7 +25,7 @@ import kvproof
 from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import MIB, opened, shown
-from kvproof.model.files.writing import replace
+from kvproof.model.files.writing import replace, write_new
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.saved_graph import Broken, SavedGraph
@@ -78,12 +78,16 @@ def scope(
     )
 
 
-def save(path: Path, about: Scope, graph: SavedGraph) -> None:
-    """Write the search to its file and replace an earlier version. Raises UsageError if that
-    fails."""
+def save(path: Path, about: Scope, graph: SavedGraph, *, first: bool = False) -> None:
+    """Write the search to its file, the `first` time to a new one, then in place of an earlier
+    version. Raises UsageError if that fails."""
     data = msgspec.msgpack.encode(Content(about, graph))
     head = HEAD.pack(MAGIC, VERSION, len(data))
-    replace(path, head, _checksum(head, (data,)), data)
+    parts = head, _checksum(head, (data,)), data
+    if first:
+        write_new(path, b"".join(parts))
+    else:
+        replace(path, *parts)
 
 
 def load(path: Path, about: Scope) -> SavedGraph:

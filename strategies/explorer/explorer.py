@@ -51,18 +51,23 @@ class Limits(NamedTuple):
 @dataclass
 class Checkpoint:
     """The file of a search, whether the search resumes from it, and how often it is written. A file
-    that cannot be written does not end the search: `error` says why the last write failed."""
+    that cannot be written does not end the search: `error` says why the last write failed. `states`
+    is the number of states that a resumed search began with."""
 
     path: Path
     resume: bool = False
     every_s: float = 30.0
     error: str = ""
+    states: int = 0
+
+    def __post_init__(self) -> None:
+        self.fresh = not self.resume
 
     def write(self, about: checkpoint.Scope, reached: SearchGraph) -> None:
         """Write the search to the file."""
         try:
-            checkpoint.save(self.path, about, saved(reached))
-            self.error = ""
+            checkpoint.save(self.path, about, saved(reached), first=self.fresh)
+            self.error, self.fresh = "", False
         except UsageError as error:
             self.error = str(error)
 
@@ -123,6 +128,7 @@ def _explored(
     search = PackedSearch(cluster, chosen, rules, symmetric=symmetric)
     if kept is not None and kept.resume:
         search = resumed(search, checkpoint.load(kept.path, about))
+        kept.states = len(search.reached.packed)
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
