@@ -151,7 +151,7 @@ def test_any_path_is_a_file_and_a_preset_comes_first(
     ("name", "says"),
     [
         ("nosuch", "Use a name that kvproof configs lists."),
-        ("", "Use a name that kvproof configs lists."),
+        ("", "The value of --config is empty. Use a value"),
         ("pd-defualt", "Use pd-default, or another name"),
         ("no/such", "cannot be read (No such file"),
         ("x" * 300, "File name too long"),
