@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("jsonschema")
 from tests.fuzz.planted import WRONG
 from tests.fuzz.valid import cluster_file, trace_file
 
