@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kvproof.cli import interrupt
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.reports.output.base import Part, encoded
@@ -110,4 +109,4 @@ def _write(files: Sequence[File]) -> None:
 
 def _final(code: int, files: Sequence[File]) -> int:
     failed = any(file.error for file in files)
-    return interrupt.exit_code(code or (NOT_WRITTEN if failed else 0))
+    return interruption.exit_code(code or (NOT_WRITTEN if failed else 0))

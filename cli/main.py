@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import kvproof
-from kvproof.cli import completion, interrupt, outputs
+from kvproof.cli import completion, outputs
 from kvproof.cli.command import Command, Parser
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
@@ -47,9 +47,9 @@ def parser(*loaded: str) -> Parser:
         prog="kvproof",
         description=kvproof.__doc__,
         epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run, 4 "
-        "the output could not be written, 130 and 143 interrupted. A violation below the severity "
-        "of --fail-on (by default: lost performance and bookkeeping) is reported, and the exit "
-        "code is 0.",
+        "the output could not be written, 129, 130 and 143 interrupted. A violation below the "
+        "severity of --fail-on (by default: lost performance and bookkeeping) is reported, and the "
+        "exit code is 0.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
@@ -74,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     with interruption.handled():
         try:
-            return interrupt.exit_code(_run(arguments))
+            return interruption.exit_code(_run(arguments))
         except UsageError as error:
             say(str(error), file=sys.stderr)
-            return interrupt.exit_code(BAD_USAGE)
+            return interruption.exit_code(BAD_USAGE)
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _unknown(args: argparse.Namespace, reason: str) -> int:
     """Print the end of a command that no command handled itself. Returns the exit code."""
-    code = interrupt.exit_code(UNKNOWN)
+    code = interruption.exit_code(UNKNOWN)
     if args.json:
         from kvproof.reports.output.base import Stopped, encoded
 

@@ -104,6 +104,31 @@ def started(*argv: str, shell: str = "", cwd: Path) -> "subprocess.CompletedProc
     )
 
 
+@pytest.mark.parametrize("where", ["PackedSearch.expand", "Checkpoint.write"])
+def test_no_memory_is_no_verdict(where: str, tmp_path: Path) -> None:
+    """Also while a checkpoint is relied on: the file is not to blame."""
+    code = (
+        "import kvproof.cli.start, kvproof.strategies.explorer.explorer as e\n"
+        "def full(*_: object) -> None: raise MemoryError\n"
+        f"e.{where} = full\n"
+        "kvproof.cli.start.main()"
+    )
+    assert (
+        started("explore", "--checkpoint", "c", "--states-max", "9", cwd=tmp_path).returncode == 3
+    )
+    path = os.pathsep.join(folder for folder in sys.path if folder)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "explore", "--checkpoint", "c", "--resume"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "the memory is used up" in done.stderr
+
+
 def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     (tmp_path / "g").mkdir()
     done = started("sample", shell="rmdir ../g;", cwd=tmp_path / "g")

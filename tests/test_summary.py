@@ -132,6 +132,7 @@ def test_a_vllm_that_is_not_there_is_not_run(
         "",
         "not XML",
         "<testsuites>",
+        "<html><body/></html>",
         '<!DOCTYPE t [<!ENTITY a "b"><!ENTITY c "&a;&a;">]><testsuites>&c;</testsuites>',
         '<!DOCTYPE t SYSTEM "file:///etc/passwd"><testsuites/>',
         "<a>" * 100_000 + "</a>" * 100_000,

@@ -14,7 +14,9 @@ Maybe = Union[Field, UnsetType]  # noqa: UP007 (an alias with a parameter)
 TraceLine: TypeAlias = dict[str, Any]
 """A line of a trace file: an object of docs/schemas/trace.json."""
 
-ExitCode = Annotated[int, Meta(ge=0, le=255, extra_json_schema={"enum": [0, 1, 2, 3, 130, 143]})]
+ExitCode = Annotated[
+    int, Meta(ge=0, le=255, extra_json_schema={"enum": [0, 1, 2, 3, 129, 130, 143]})
+]
 """The exit code of the process; 4 (the output could not be written) is never printed."""
 
 VerdictName: TypeAlias = Literal["PROVED", "EXHAUSTED", "SAMPLED", "VIOLATED", "UNKNOWN"]

@@ -117,7 +117,7 @@ def believed(path: Path) -> Iterator[None]:
     somebody made on purpose can contain states that do not exist, on which any step can fail."""
     try:
         yield
-    except (UsageError, OSError):
+    except (UsageError, OSError, MemoryError):
         raise
     except Exception as error:
         known = isinstance(error, Broken | msgspec.MsgspecError)

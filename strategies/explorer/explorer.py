@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,22 +52,22 @@ class Limits(NamedTuple):
 class Checkpoint:
     """The file of a search, whether the search resumes from it, and how often it is written. A file
     that cannot be written does not end the search: `error` says why the last write failed. `states`
-    is the number of states that a resumed search began with."""
+    is the number of states that a resumed search began with. `written` is whether this search has
+    written the file."""
 
     path: Path
     resume: bool = False
     every_s: float = 30.0
-    error: str = ""
-    states: int = 0
-
-    def __post_init__(self) -> None:
-        self.fresh = not self.resume
+    error: str = field(default="", init=False)
+    states: int = field(default=0, init=False)
+    written: bool = field(default=False, init=False)
 
     def write(self, about: checkpoint.Scope, reached: SearchGraph) -> None:
         """Write the search to the file."""
         try:
-            checkpoint.save(self.path, about, saved(reached), first=self.fresh)
-            self.error, self.fresh = "", False
+            first = not (self.resume or self.written)
+            checkpoint.save(self.path, about, saved(reached), first=first)
+            self.error, self.written = "", True
         except UsageError as error:
             self.error = str(error)
 
