@@ -1,0 +1,125 @@
+"""The output of `gate`: a pull request, judged by the difference between base and head."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta
+
+from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
+
+Class = Literal["introduced", "mended", "still there"]
+"""How a finding differs between base and head. One that is `introduced` is on head and not on base;
+`mended` is on base and not on head."""
+
+
+class GateLost(Part, frozen=True, kw_only=True):
+    """A feature that could be driven on base and cannot on head: `entry` of the contract is missing
+    there, and `why` says what is known about it."""
+
+    feature: str
+    entry: str
+    why: str
+
+
+class GateTree(Part, frozen=True, kw_only=True):
+    """A vLLM. `name` is what the user called it (a path, a commit, a release), `version` what its
+    metadata says, `fingerprint` a hash of its Python files. `not_driven` are the features that
+    kvproof cannot drive on it, with the missing entry of the contract. `deviations` are the known
+    deviations that it has."""
+
+    name: str
+    version: str
+    fingerprint: str
+    not_driven: tuple[GateLost, ...] = ()
+    deviations: tuple[str, ...] = ()
+
+
+class GatePlace(Part, frozen=True, kw_only=True):
+    """A function of vLLM that the pull request changes and that the run of a finding reaches.
+    `file` is relative to the root of the repository, as in `vllm/v1/request.py`; `line` counts from
+    1."""
+
+    file: str
+    line: Annotated[int, Meta(ge=1)]
+    function: str
+
+
+class GateReproducer(Part, frozen=True, kw_only=True):
+    """A pytest file in vLLM's own terms. It was run: the results on head and on base."""
+
+    path: Path
+    head: Literal["fails", "passes", "cannot run"]
+    base: Literal["fails", "passes", "cannot run", "not run"]
+
+
+class GateFinding(Part, frozen=True, kw_only=True):
+    """A violation on base or head, seen again in a fresh process.
+
+    `invariant` is the id of the invariant or guard, `says` the sentence that must be true,
+    `severity` in words, `signature` the check with the event, the kind of cache group and, for a
+    death, the function. `sentence` is what was found. `workload` names the run that shows it, on
+    `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
+    invariant. `known` is the known deviation that explains it, or null. `fails` is whether it makes
+    the exit code 1."""
+
+    kind: Class
+    invariant: str
+    says: str
+    origin: str
+    severity: str
+    signature: str
+    sentence: str
+    workload: str
+    cluster: str
+    events: tuple[str, ...]
+    known: str | None
+    fails: bool
+    places: tuple[GatePlace, ...] = ()
+    trace: Path | None = None
+    reproducer: GateReproducer | None = None
+
+
+class GateChange(Part, frozen=True, kw_only=True):
+    """A quantity that differs between base and head on the same stimuli, and that is allowed to:
+    tokens hit in the cache, steps, the most blocks held. `before` and `after` are sums over the
+    `workloads` whose runs both sides took to the end."""
+
+    what: Literal["cached tokens", "steps", "blocks held"]
+    workloads: int
+    before: int
+    after: int
+
+
+class GateRan(Part, frozen=True, kw_only=True):
+    """What was run on each side: workloads that replay a trace, workloads of random episodes, and
+    steps of vLLM."""
+
+    traces: int
+    sampled: int
+    steps: int
+
+
+class Gate(Output, frozen=True, kw_only=True, tag="gate"):
+    """The check of a pull request.
+
+    The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged, SAMPLED if
+    nothing is introduced, and UNCHANGED if head changes no function of the accounting: then nothing
+    was run. `reason` says why the verdict is UNKNOWN or UNCHANGED. `changed_functions` are those of
+    the accounting, `reached` those of them that some run executed. `not_run` has a line for each
+    workload, feature or function that was not judged. `allowed` are differences that are
+    permitted. `seconds` is wall time."""
+
+    verdict: Literal[VerdictName, "UNCHANGED"]
+    seed: int
+    seconds: float
+    budget_s: float
+    base: GateTree | None
+    head: GateTree
+    changed_functions: tuple[str, ...]
+    reached: tuple[str, ...]
+    ran: GateRan
+    findings: tuple[GateFinding, ...]
+    allowed: tuple[GateChange, ...]
+    lost: tuple[GateLost, ...]
+    not_run: tuple[str, ...]
+    reason: Maybe[str] = UNSET
