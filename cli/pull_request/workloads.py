@@ -1,0 +1,53 @@
+"""The workloads of a comparison, in the order in which they are driven if nothing else decides."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from kvproof.live.deviations import traces
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.strategies.witnesses import witnesses
+
+EPISODES = 6
+"""The number of random episodes of a cluster in one workload."""
+
+STEPS = 30
+"""The number of choices in an episode."""
+
+SEEDS = 1_000_003
+"""Two runs with different seeds have no random cluster in common, unless they are very long."""
+
+
+def of_findings() -> list[Follow]:
+    """The traces of past findings, named after their deviations."""
+    return [
+        follow(f"finding {name}", trace.cluster, trace.events) for name, trace in traces.all_of()
+    ]
+
+
+def of_faults() -> list[Follow]:
+    """The shortest runs of the model that show the faults."""
+    return [
+        follow(f"fault {w.fault.name}, {w.finding.invariant} on {w.cluster.name}", w.cluster, w.events)
+        for w in witnesses(FAULTS.values())
+    ]
+
+
+def of_presets(seed: int, part: int = 0) -> list[Workload]:
+    """Random episodes of every preset. Each `part` has others."""
+    return [_episodes(name, name, seed, part) for name in CLUSTERS]
+
+
+def of_random_clusters(seed: int) -> Iterator[Workload]:
+    """Random episodes of random clusters, without end."""
+    for number in count(seed * SEEDS):
+        name = f"random:{number}"
+        yield _episodes(name, name, seed, 0)
+
+
+def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:
+    again = f", part {part + 1}" if part else ""
+    return Episodes(
+        f"episodes of {name}{again}", cluster_named(cluster), seed * SEEDS + part, EPISODES, STEPS
+    )

@@ -1,0 +1,18 @@
+"""The traces of the findings: the shortest known run that shows each deviation.
+
+`findings/` has a folder for each; the link in this folder makes them a part of the package.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
+
+FOLDER = Path(__file__).parent / "findings"
+
+
+def all_of() -> Iterator[tuple[str, Trace]]:
+    """The name of each finding that has a trace, with its trace."""
+    for path in sorted(FOLDER.glob("*/trace.jsonl")):
+        yield path.parent.name, read(path)

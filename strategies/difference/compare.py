@@ -1,0 +1,93 @@
+"""Two machines compared by what they break on the same workloads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kvproof.strategies.difference.judged import Break, Key
+from kvproof.strategies.difference.result import Result, severity
+
+
+class Results(dict[str, Result]):
+    """The results of one machine by the name of the workload."""
+
+    def add(self, results: Sequence[Result]) -> None:
+        """Add results."""
+        self.update({result.name: result for result in results})
+
+    @property
+    def keys_broken(self) -> set[Key]:
+        """The keys of all breaks."""
+        return {each.key for result in self.values() for each in result.breaks}
+
+
+class Candidate(NamedTuple):
+    """A break that one machine shows in a workload and the other does not."""
+
+    workload: str
+    found: Break
+
+
+def only_on(these: Results, others: Results, names: Sequence[str]) -> list[Candidate]:
+    """What the first machine breaks in these workloads, where the second could be driven and does
+    not break the same: one candidate for each key, the shortest run, the most severe first."""
+    kept_by_key: dict[Key, Candidate] = {}
+    for name in names:
+        for candidate in _only_in(name, these, others):
+            kept = kept_by_key.get(candidate.found.key)
+            if kept is None or _order(candidate.found) < _order(kept.found):
+                kept_by_key[candidate.found.key] = candidate
+    return sorted(kept_by_key.values(), key=lambda one: _order(one.found))
+
+
+def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
+    ours, theirs = these.get(name), others.get(name)
+    if ours is None or theirs is None or ours.reason or theirs.reason:
+        return
+    shown = theirs.keys
+    for key, each in ours.keys.items():
+        if key not in shown:
+            yield Candidate(name, each)
+
+
+def _order(found: Break) -> tuple[int, bool, int, Key]:
+    """The most severe first; of equal severity one that no other break precedes, then the shortest
+    run."""
+    return severity(found), bool(found.after), len(found.events), found.key
+
+
+def the_same(key: Key, result: Result) -> bool:
+    """Whether a result shows this break, or breaks the same check for the same reason after another
+    event."""
+    return any(_but_for_event(each) == _but_for_event(key) for each in result.keys)
+
+
+def _but_for_event(key: Key) -> tuple[str, ...]:
+    return key.signature.check, key.signature.feature, key.by, key.death
+
+
+class Quantities(NamedTuple):
+    """What two machines may do differently, summed over the workloads that both took whole."""
+
+    workloads: int
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+
+QUANTITIES = {"cached tokens": "hit_tokens", "steps": "steps", "blocks held": "blocks_held"}
+
+
+def quantities(base: Results, head: Results, names: Sequence[str]) -> Quantities:
+    """The quantities of the workloads with fixed stimuli."""
+    both = [name for name in names if _whole(base, name) and _whole(head, name)]
+
+    def summed(results: Results) -> dict[str, int]:
+        return {
+            what: sum(getattr(results[name], field) for name in both)
+            for what, field in QUANTITIES.items()
+        }
+
+    return Quantities(len(both), summed(base), summed(head))
+
+
+def _whole(results: Results, name: str) -> bool:
+    return name in results and results[name].whole

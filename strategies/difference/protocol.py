@@ -1,0 +1,70 @@
+"""What is asked of a process that drives one vLLM, and what it answers: a line of JSON each."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from kvproof.strategies.difference.judged import Key
+from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.workload import Follow, Workload
+
+
+class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):
+    """A request or an answer."""
+
+
+class Look(_Message, frozen=True):
+    """What of this vLLM can be driven?"""
+
+
+class Drive(_Message, frozen=True):
+    """Drive a workload, in a fresh process. With `reach`, also record the functions called."""
+
+    workload: Workload
+    reach: bool = False
+
+
+class Record(_Message, frozen=True):
+    """Take this run again, and write it with its states up to the break with this key: as a trace,
+    to a new file `stem.jsonl` in a folder."""
+
+    run: Follow
+    key: Key
+    folder: str
+    stem: str
+
+
+Request: TypeAlias = Look | Drive | Record
+
+
+class Missing(Struct, frozen=True, forbid_unknown_fields=True):
+    """A feature that cannot be driven, with the first entry of the contract that it lacks."""
+
+    feature: str
+    entry: str
+    why: str
+
+
+class Seen(_Message, frozen=True):
+    """What can be driven. `failure` says why nothing can, else it is empty."""
+
+    failure: str
+    missing: tuple[Missing, ...]
+
+
+class Driven(_Message, frozen=True):
+    """The result of a workload."""
+
+    result: Result
+
+
+class Recorded(_Message, frozen=True):
+    """A written trace: its path, and its events in words. Both are empty where the break did not
+    show again; `error` is there where the file could not be written."""
+
+    path: str = ""
+    events: tuple[str, ...] = ()
+    error: str = ""
+
+
+Answer: TypeAlias = Seen | Driven | Recorded
