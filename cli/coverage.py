@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
-from kvproof.cli.machines import Make, maker, require_core, undriven
+from kvproof.cli.machines import Make, borrow, maker, require_core, undriven
 from kvproof.cli.progress import progress
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
@@ -62,11 +62,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also count the executed lines of vLLM's KV-cache accounting",
     )
+    options.add_vllm(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Search the model, drive vLLM, and print the missed steps."""
     clusters = [cluster_named(name) for name in args.config or CLUSTERS]
+    borrow(args.vllm, args.cache, live=True)
     with _lines(args.lines) as lines:
         machine = maker("live")
         require_core()

@@ -43,12 +43,12 @@ class Found(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    options.add_release(parser)
+    options.add_vllm(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Look everything up, and print the result."""
-    borrow(args.release, args.cache, live=True)
+    borrow(args.vllm, args.cache, live=True)
     found = _found()
     return finish(
         args,

@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_fail_on(parser)
     options.add_states_max(parser)
     options.add_traces(parser)
-    options.add_release(parser)
+    options.add_vllm(parser)
     parser.add_argument(
         "--junit", type=options.new_file, metavar="FILE", help="write JUnit XML to a new file"
     )
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the parts, and print one line for each. The exit code is that of the worst part with at
     least the severity of --fail-on."""
     setup = options.setup(args)
-    borrow(args.release, args.cache, live=not args.without_live)
+    borrow(args.vllm, args.cache, live=not args.without_live)
     parts = _parts(setup, args)
     traces = {part.name: file for part in parts if (file := _trace_file(setup, part, args))}
     files = list(traces.values())

@@ -108,19 +108,19 @@ def _live(cluster: Cluster) -> Machine:
     return LiveMachine(cluster)
 
 
-def borrow(release: str | None, cache: Path | None, *, live: bool) -> None:
-    """Make this release the real vLLM, if one is named. Raises UsageError if it is not in the cache
-    folder, or if no real vLLM is driven."""
-    if release is None:
+def borrow(vllm: str | None, cache: Path | None, *, live: bool) -> None:
+    """Make this tree the real vLLM, if one is named. Raises UsageError if there is no vLLM, or if
+    no real vLLM is driven."""
+    if vllm is None:
         return
-    from kvproof.live.releases import cache_folder, lend
+    from kvproof.live.trees import lend, named
 
     if not live:
         raise UsageError(
-            "--release selects a real vLLM, and this command does not drive one. Use "
-            "--machine live, or leave --release out."
+            "--vllm selects a real vLLM, and this command does not drive one. Use "
+            "--machine live, or leave --vllm out."
         )
-    lend(release, cache_folder(cache))
+    lend(named(vllm, cache))
 
 
 def undriven(drift: AdapterDrift) -> Outcome:

@@ -147,23 +147,25 @@ def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") 
     )
 
 
-def add_release(parser: argparse.ArgumentParser) -> None:
-    """The option for a release of vLLM, if it is not the installed one."""
+def add_vllm(parser: argparse.ArgumentParser) -> None:
+    """The option for a vLLM, if it is not the installed one."""
     parser.add_argument(
-        "--release",
-        metavar="X.Y.Z",
-        help="use this release of vLLM, from the cache folder (default: the installed one)",
+        "--vllm",
+        metavar="PATH|X.Y.Z",
+        help="use this vLLM: a virtual environment, a site-packages folder, a source checkout, or "
+        "a release of the cache folder (default: the installed one)",
     )
     add_cache(parser)
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
-    """The option for the folder with releases of vLLM."""
+    """The option for the folder with releases of vLLM, and with what is kept of other trees."""
     parser.add_argument(
         "--cache",
         type=Path,
         metavar="DIR",
-        help="folder with releases of vLLM (default: kvproof in the cache of the user)",
+        help="folder for releases and other trees of vLLM (default: kvproof in the cache of the "
+        "user)",
     )
 
 

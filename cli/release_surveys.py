@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import kvproof
 from kvproof.cli import survey_release
 from kvproof.cli.survey_records import decoded
 from kvproof.live import children
-from kvproof.live.releases import Cache, Failed, environment
+from kvproof.live.releases import Cache, Failed
+from kvproof.live.trees import environment, named
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.folders import appear, part_of
@@ -106,10 +107,11 @@ class Surveys:
 
     def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
         """Run a survey in its own process. Raises Failed."""
-        folders = [self.releases.installed(version), self.releases.needed()]
+        self.releases.installed(version)
+        env = environment(named(version, self.releases.folder), (self.releases.needed(),))
         with part_of(out) as part:
             written, traces = part / "survey.jsonl", part / "traces"
-            _in_its_own_process(folders, [str(written), "--traces", str(traces), *options])
+            _in_its_own_process(env, [str(written), "--traces", str(traces), *options])
             records = whole(written, version)
             if records is None:
                 raise Failed("its survey has no end")
@@ -121,11 +123,11 @@ class Surveys:
         return records
 
 
-def _in_its_own_process(folders: Sequence[Path], arguments: Sequence[str]) -> None:
-    """Run a survey with these packages. Raises Failed."""
+def _in_its_own_process(env: Mapping[str, str], arguments: Sequence[str]) -> None:
+    """Run a survey in this environment. Raises Failed."""
     command = [sys.executable, "-m", "kvproof.cli.survey_release", *arguments]
     try:
-        ran = children.run(command, env=environment(folders), timeout_s=SURVEY_S)
+        ran = children.run(command, env=env, timeout_s=SURVEY_S)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"its survey takes more than {SURVEY_S:.0f} s") from error
     if ran.returncode != 0:

@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
     options.add_machine(parser, default=None)
-    options.add_release(parser)
+    options.add_vllm(parser)
     options.add_fail_on(parser)
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     trace = read(args.trace)
     rules = rules_with(fault_named(name) for name in trace.faults)
     args.machine = args.machine or trace.machine
-    borrow(args.release, args.cache, live=args.machine == "live")
+    borrow(args.vllm, args.cache, live=args.machine == "live")
     replayed = Replayed(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
     with interruption.stoppable():
         chosen = maker(args.machine, rules)

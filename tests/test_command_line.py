@@ -56,7 +56,7 @@ def test_two_outputs_have_two_paths(argv: tuple[str, ...], refused: Any, tmp_pat
         ("explore", "--states-max", "9" * 5000),
         ("prove", "--obligation", "x" * 100_000),
         ("prove", "--timeout-s", "1" * 5000),
-        ("sample", "--machine", "live", "--release", "../.."),
+        ("sample", "--machine", "live", "--vllm", "../.."),
     ],
 )
 def test_an_error_is_short(argv: tuple[str, ...], refused: Any) -> None:

@@ -15,7 +15,7 @@ def check_folder(folder: Path) -> Path:
     """The folder, which is there or can be made; nothing of it is left. Raises UsageError where it
     cannot be made or written to."""
     made: list[Path] = []
-    with _errors(folder):
+    with folder_errors(folder):
         try:
             for part in (*reversed(folder.parents), folder):
                 if not part.exists():
@@ -31,7 +31,7 @@ def check_folder(folder: Path) -> Path:
 
 def made_folder(folder: Path) -> Path:
     """The folder, made where it is missing. Raises UsageError where it cannot be made."""
-    with _errors(folder):
+    with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -40,7 +40,7 @@ def check_empty(folder: Path) -> Path:
     """The folder, for files that are to be written later: it is empty, or it can be made. Raises
     UsageError where it is not empty or cannot be written to."""
     check_folder(folder)
-    with _errors(folder):
+    with folder_errors(folder):
         if folder.exists() and any(folder.iterdir()):
             raise UsageError(
                 f"The folder {shown(folder)} is not empty, and nothing in it is overwritten. "
@@ -59,7 +59,7 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
     made_folder(folder.parent)
     with part_of(folder) as part:
         _write(part, files)
-        with _errors(folder):
+        with folder_errors(folder):
             part.rename(folder)
 
 
@@ -71,7 +71,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 def appear(part: Path, folder: Path) -> None:
     """Give a complete folder its final name. Where another process was faster, its folder stays.
     Raises UsageError where neither is possible."""
-    with _errors(folder):
+    with folder_errors(folder):
         try:
             part.rename(folder)
         except OSError:
@@ -83,7 +83,7 @@ def appear(part: Path, folder: Path) -> None:
 def part_of(folder: Path) -> Iterator[Path]:
     """A new folder beside the final one, which gets its name when it is complete. It is removed if
     it still has its own name at the end. Raises UsageError where it cannot be made."""
-    with _errors(folder):
+    with folder_errors(folder):
         part = unused(folder.parent)
         part.mkdir()
     try:
@@ -93,7 +93,8 @@ def part_of(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _errors(folder: Path) -> Iterator[None]:
+def folder_errors(folder: Path) -> Iterator[None]:
+    """Every error of making a folder as a UsageError."""
     try:
         yield
     except (OSError, ValueError) as error:

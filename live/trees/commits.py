@@ -1,0 +1,105 @@
+"""Commits of vLLM in a git clone, unpacked into the cache folder."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvproof.live import children
+from kvproof.live.availability import UNKNOWN_VERSION
+from kvproof.live.releases import cache_folder
+from kvproof.live.trees.mirror import mirrored
+from kvproof.live.trees.naming import wheel
+from kvproof.live.trees.tree import Tree
+from kvproof.model.errors import UsageError
+from kvproof.model.files.archives import unpack
+from kvproof.model.files.folders import appear, made_folder, part_of
+from kvproof.model.files.reading import printable, shown
+
+SHORT = 10
+"""The number of digits of a commit that people read."""
+
+REDIRECT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+"""Variables that make git use another clone. They are set where a hook of git runs kvproof."""
+
+FIND = ("rev-parse", "--verify", "--quiet", "--end-of-options")
+
+
+def commit(repo: Path, ref: str, cache: Path | None) -> Tree:
+    """The vLLM of a commit of a clone, which may be bare. Its folder `vllm` is unpacked once, and
+    kept by git's hash of it. Raises UsageError where git, the clone, the commit or its vLLM is
+    missing, or where the cache folder cannot be written to."""
+    clone = _Clone(repo)
+    number = clone.asked([*FIND, f"{ref}^{{commit}}"])
+    if not number:
+        raise UsageError(
+            f"The clone {shown(repo)} has no commit {shown(ref)}. Use {clone.to_get_it()}."
+        )
+    content = clone.asked([*FIND, f"{number}:vllm"])
+    if not content:
+        raise UsageError(
+            f"The commit {shown(ref)} of {shown(repo)} has no folder vllm. "
+            "Use a clone of vLLM, and a commit with the package vllm."
+        )
+    folder = cache_folder(cache)
+    kept = made_folder(folder / "commits") / content
+    if not kept.is_dir():
+        with part_of(kept) as part:
+            clone.unpack(number, ref, part)
+            appear(part, kept)
+    package = Path(os.path.realpath(kept)) / "vllm"
+    site = mirrored(package, UNKNOWN_VERSION, folder, wheel())
+    name = number[:SHORT] if number.startswith(ref) else f"{printable(ref)} ({number[:SHORT]})"
+    return Tree(name, package, (site,), UNKNOWN_VERSION)
+
+
+class _Clone:
+    """git, asked about one clone. It never asks a server, and reads no settings of a work tree."""
+
+    def __init__(self, repo: Path) -> None:
+        self.repo = Path(os.path.abspath(os.path.expanduser(repo)))
+        program = shutil.which("git")
+        if program is None:
+            raise UsageError("There is no git on this machine. Use --vllm with a folder instead.")
+        self.git = program
+        ran = self._run(["rev-parse", "--git-dir"])
+        if ran.returncode:
+            raise UsageError(
+                f"{shown(repo)} is no git clone ({_why(ran)}). Use the folder of a clone of vLLM."
+            )
+
+    def asked(self, words: Sequence[str]) -> str:
+        """The answer of git in one line, empty where it fails."""
+        ran = self._run(words)
+        return "" if ran.returncode else ran.stdout.strip()
+
+    def to_get_it(self) -> str:
+        """What to do about a commit that is missing."""
+        if self.asked(["rev-parse", "--is-shallow-repository"]) == "true":
+            return "git fetch --unshallow first, as this clone is shallow, or fetch that commit"
+        return "a branch, a tag or a commit that git log shows there, or git fetch it first"
+
+    def unpack(self, number: str, ref: str, folder: Path) -> None:
+        """Unpack the folder `vllm` of a commit to a folder. Raises UsageError."""
+        archive = folder / "vllm.tar"
+        ran = self._run(["archive", "--format=tar", f"--output={archive}", number, "--", "vllm"])
+        if ran.returncode:
+            raise UsageError(
+                f"git cannot unpack {shown(ref)} of {shown(self.repo)} ({_why(ran)}). Use a whole "
+                "clone, or git fetch --refetch where it was made with --filter."
+            )
+        unpack(archive, folder)
+        archive.unlink()
+
+    def _run(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        own = {name: value for name, value in os.environ.items() if name not in REDIRECT}
+        env = own | {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        return children.run([self.git, "-C", str(self.repo), *words], env=env)
+
+
+def _why(ran: "subprocess.CompletedProcess[str]") -> str:
+    """The last line that git says, without its full stop."""
+    lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
+    said = lines[-1] if lines else f"exit code {ran.returncode}"
+    return printable(said.removeprefix("fatal: ").rstrip("."))

@@ -1,0 +1,69 @@
+"""The mirror of a tree: links in the cache folder that a process imports in place of the tree.
+
+Python keeps its compiled bytecode beside a file, and so in the mirror. vLLM asks the metadata of
+the package `vllm` whether it is a CPU build, so the mirror has metadata that say so. The links lie
+in a folder `site-packages`: Hypothesis reads all code elsewhere in search of constants, and would
+draw other numbers on each tree.
+"""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from kvproof.live.availability import NO_VERSION, ORIGIN, UNKNOWN_VERSION
+from kvproof.live.trees.files import COMPILED, compiled, files
+from kvproof.model.files.folders import appear, folder_errors, made_folder, part_of
+from kvproof.model.files.writing import write_new
+
+NOT_BUILT = """\
+__version__ = version = "dev"
+__version_tuple__ = version_tuple = (0, 0, "dev")
+__commit_id__ = commit_id = None
+"""
+"""`vllm/_version.py`, which a build writes: what vLLM assumes without it, without its warning."""
+
+
+def mirrored(package: Path, version: str, cache: Path, wheel: Path | None) -> Path:
+    """The folder `site-packages` of the mirror of a package, made if missing. A package without
+    compiled parts gets those of the wheel's package. Raises UsageError where it cannot be made, or
+    where the package cannot be read."""
+    links = dict(files(package))
+    if wheel is not None and not any(name.endswith(COMPILED) for name in links):
+        folders = {os.path.dirname(name) for name in links}
+        parts = compiled(wheel).items()
+        links |= {name: part for name, part in parts if os.path.dirname(name) in folders}
+    texts = {"METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {for_cpu(version)}\n"}
+    digest = hashlib.sha256(repr((package, texts)).encode())
+    for name, path in sorted(links.items()):
+        digest.update(os.fsencode(f"{name}\n{path}\n"))
+    folder = made_folder(cache / "trees") / digest.hexdigest()[:16]
+    if not folder.is_dir():
+        with part_of(folder) as part:
+            _fill(part, package, links, texts)
+            appear(part, folder)
+    return folder / "site-packages"
+
+
+def _fill(part: Path, package: Path, links: dict[str, Path], texts: dict[str, str]) -> None:
+    site = part / "site-packages"
+    described = made_folder(site / f"vllm-{NO_VERSION}.dist-info")
+    with folder_errors(site):
+        for name in sorted({os.path.dirname(name) for name in links}):
+            (site / "vllm" / name).mkdir(parents=True, exist_ok=True)
+        for name, target in links.items():
+            os.symlink(target, site / "vllm" / name)
+    if "_version.py" not in links:
+        write_new(site / "vllm" / "_version.py", NOT_BUILT)
+    for name, text in texts.items():
+        write_new(described / name, text)
+    write_new(part / ORIGIN, os.fsencode(package))
+
+
+def for_cpu(version: str) -> str:
+    """This version as that of a CPU build."""
+    if version == UNKNOWN_VERSION:
+        version = NO_VERSION
+    public, _, local = version.partition("+")
+    parts = [part for part in re.split(r"[._-]", local) if part and part != "cpu"]
+    return f"{public}+{'.'.join([*parts, 'cpu'])}"

@@ -1,0 +1,113 @@
+"""Finds the tree that a user names."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from kvproof.live.availability import described, installed, place
+from kvproof.live.releases import RELEASE, cache_folder, packages
+from kvproof.live.trees.editable import source
+from kvproof.live.trees.mirror import mirrored
+from kvproof.live.trees.tree import Tree
+from kvproof.live.trees.versions import version_of_source
+from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
+
+PYTHON = sys.version_info[:2]
+
+WHAT = "a folder with vLLM (a virtual environment, a site-packages folder or a source checkout)"
+
+
+def named(text: str | None, cache: Path | None) -> Tree:
+    """The tree of this name: a release X.Y.Z of the cache folder, or the path of a virtual
+    environment, a site-packages folder, or a source checkout; None for the vLLM that is importable.
+
+    Raises UsageError where there is no vLLM, or where its mirror cannot be made.
+    """
+    if text is None:
+        return Tree("the installed vLLM", place(), (), installed())
+    folder = cache_folder(cache)
+    if RELEASE.fullmatch(text):
+        return _release(text, folder)
+    path = _path(text)
+    package, beside, version = _package(path)
+    return Tree(
+        shown(text),
+        package,
+        (mirrored(package, version, folder, wheel()), *beside),
+        version,
+    )
+
+
+def wheel() -> Path | None:
+    """The package of the installed vLLM, for its compiled parts; None where none is installed."""
+    try:
+        return place()
+    except UsageError:
+        return None
+
+
+def _release(version: str, cache: Path) -> Tree:
+    site = packages(cache / "vllm" / version)
+    if not (site / "vllm").is_dir():
+        raise UsageError(
+            f"vLLM {version} is not in the cache folder {shown(cache)}. "
+            f"Use kvproof releases --releases {version} --cache {shown(cache)} to install it."
+        )
+    package = _real(site / "vllm")
+    return Tree(version, package, (mirrored(package, version, cache, None),), version)
+
+
+def _path(text: str) -> Path:
+    """The folder of this path, absolute. Raises UsageError where it is none, or may not be read."""
+    try:
+        path = Path(os.path.abspath(os.path.expanduser(text)))
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind == stat.S_IFDIR:
+            os.scandir(path).close()
+            return path
+    except FileNotFoundError:
+        raise UsageError(
+            f"{shown(text) or 'An empty text'} is no folder and no release of three numbers. "
+            f"Use {WHAT}, or a release such as 0.33.0."
+        ) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"The folder {shown(text)} cannot be read ({why}). Use {WHAT}.") from error
+    raise UsageError(f"{shown(text)} is a file. Use {WHAT}; unpack an archive first.")
+
+
+def _package(path: Path) -> tuple[Path, tuple[Path, ...], str]:
+    """The package in this folder, the folders with what it needs, and its version."""
+    if path.name == "vllm" and (path / "__init__.py").is_file():
+        path = path.parent
+    if (path / "pyvenv.cfg").is_file():
+        path = _of_environment(path)
+    beside = (path,) if any(path.glob("*.dist-info")) else ()
+    if (path / "vllm" / "__init__.py").is_file():
+        package = _real(path / "vllm")
+        return package, beside, described((path,)) if beside else version_of_source(path)
+    edited = source(path)
+    if edited is not None:
+        return _real(edited), beside, described((path,))
+    raise UsageError(f"There is no vLLM in {shown(path)}. Use {WHAT}.")
+
+
+def _real(package: Path) -> Path:
+    """The real path of a package, whose last part stays `vllm`."""
+    return Path(os.path.realpath(package.parent)) / package.name
+
+
+def _of_environment(path: Path) -> Path:
+    """The site-packages folder of a virtual environment. Raises UsageError where it is for another
+    Python."""
+    found = sorted((path / "lib").glob("python3.*/site-packages"))
+    for folder in found:
+        if folder.parent.name == f"python{PYTHON[0]}.{PYTHON[1]}":
+            return folder
+    has = ", ".join(folder.parent.name for folder in found) or "no packages"
+    raise UsageError(
+        f"The virtual environment {shown(path)} has {has}, and this is Python "
+        f"{PYTHON[0]}.{PYTHON[1]}. Use its own Python to install kvproof there, and that kvproof."
+    )
