@@ -116,16 +116,16 @@ def severity(text: str) -> Severity:
     raise unknown("severity", text, (one.option for one in Severity))
 
 
-def add_fail_on(parser: argparse.ArgumentParser) -> None:
+def add_fail_on(parser: argparse.ArgumentParser, default: Severity = FAIL_ON) -> None:
     """The option for the lowest severity that fails the run."""
     names = ", ".join(one.option for one in Severity)
     parser.add_argument(
         "--fail-on",
         type=severity,
-        default=FAIL_ON,
+        default=default,
         metavar="SEVERITY",
         help=f"exit with 1 for a violation of at least this severity, one of {names} (default "
-        f"{FAIL_ON.option}); a lower one is reported, and the exit code is 0",
+        f"{default.option}); a lower one is reported, and the exit code is 0",
     )
 
 

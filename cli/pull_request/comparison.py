@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from kvproof.cli.pull_request.side import Side
-from kvproof.strategies.difference.compare import Candidate, Results, only_on, the_same
+from kvproof.strategies.difference.compare import Candidate, Results, only_on, same, the_same
 from kvproof.strategies.difference.judged import Break, Key
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Episodes, Follow, Workload
+from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -28,13 +28,17 @@ TRIES = 3
 
 
 class Confirmed(NamedTuple):
-    """A break that was seen again on one side and not on the other. `run` shows it, and `reached`
-    has the functions of vLLM that it called there."""
+    """A break that was seen again on one side and not on the other. `reached` has the functions of
+    head that its run called."""
 
     workload: str
     found: Break
-    run: Follow
     reached: frozenset[str]
+
+
+def as_run(name: str, found: Break) -> Follow:
+    """The run of a break as a workload."""
+    return follow(f"{name}, again", found.cluster, found.events)
 
 
 class Comparison:
@@ -51,9 +55,7 @@ class Comparison:
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 
-    def at_once(
-        self, on_base: Callable[[Side], A], on_head: Callable[[Side], B]
-    ) -> tuple[A, B]:
+    def at_once(self, on_base: Callable[[Side], A], on_head: Callable[[Side], B]) -> tuple[A, B]:
         """What two functions return that run at the same time, one with each side. Raises Ended."""
         first, second = self._pool.submit(on_base, self.base), self._pool.submit(on_head, self.head)
         return first.result(), second.result()
@@ -76,49 +78,47 @@ class Comparison:
             if self._settled(key):
                 continue
             self._tries[key] = self._tries.get(key, 0) + 1
-            run, result, seen_on_base = self._tried(candidate, self.head, self.base)
-            if not the_same(key, result):
+            result, seen_on_base = self._tried(candidate)
+            again = same(key, result)
+            if again is None:
                 self.not_again.append(candidate)
             elif not seen_on_base:
-                again = result.keys.get(key, candidate.found)
-                self.introduced.append(
-                    Confirmed(candidate.workload, again, run, frozenset(result.reached))
-                )
+                reached = frozenset(result.reached)
+                self.introduced.append(Confirmed(candidate.workload, again, reached))
 
     def _settled(self, key: Key) -> bool:
         told = any(one.found.key == key for one in self.introduced)
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
         return told or known or self._tries.get(key, 0) >= TRIES
 
-    def _tried(self, candidate: Candidate, ours: Side, theirs: Side) -> tuple[Follow, Result, bool]:
-        """The run of a candidate, its result on the side that showed it, and whether the other side
-        shows it too, or could not be asked."""
+    def _tried(self, candidate: Candidate) -> tuple[Result, bool]:
+        """The result on head of the run of a candidate, and whether base shows it too, in the same
+        run or around it, or could not be asked."""
         found = candidate.found
-        run = Follow(f"{candidate.workload}, again", found.cluster, found.events)
+        run = as_run(candidate.workload, found)
         around = Episodes(
             f"{candidate.workload}, around", found.cluster, self.seed, NEIGHBOURS, NEIGHBOUR_STEPS
         )
-        first = self._pool.submit(ours.drive, [run], reach=True)
-        second = self._pool.submit(theirs.drive, [run, around])
-        [result], others = first.result(), second.result()
-        asked = [other for other in others if not other.reason]
-        shown = any(the_same(found.key, other) for other in asked)
-        return run, result, shown or len(asked) < len(others)
+        others, [result] = self.at_once(
+            lambda base: base.drive([run, around]), lambda head: head.drive([run], reach=True)
+        )
+        shown = any(other.reason or the_same(found.key, other) for other in others)
+        return result, shown
 
     def mended(self) -> Iterator[Confirmed]:
         """What only base breaks, if it shows it again and head does not break it anywhere. Raises
         Ended."""
         on_head = self.on_head.keys_broken
         for candidate in only_on(self.on_base, self.on_head, self.names):
-            if candidate.found.key in on_head:
-                continue
-            run = Follow(f"{candidate.workload}, again", candidate.found.cluster, candidate.found.events)
-            [on_base], [there] = self.at_once(
-                lambda side, run=run: side.drive([run]),  # type: ignore[misc]
-                lambda side, run=run: side.drive([run], reach=True),  # type: ignore[misc]
-            )
-            if the_same(candidate.found.key, on_base) and not the_same(candidate.found.key, there):
-                yield Confirmed(candidate.workload, candidate.found, run, frozenset(there.reached))
+            found = candidate.found
+            if found.key not in on_head:
+                run = as_run(candidate.workload, found)
+                base, head = self.at_once(
+                    lambda side, run=run: side.drive([run]),  # type: ignore[misc]
+                    lambda side, run=run: side.drive([run], reach=True),  # type: ignore[misc]
+                )
+                if the_same(found.key, base[0]) and not the_same(found.key, head[0]):
+                    yield Confirmed(candidate.workload, found, frozenset(head[0].reached))
 
     def still_there(self) -> list[tuple[str, Break]]:
         """What both sides break: the workload and the shortest run on head, one for each key."""

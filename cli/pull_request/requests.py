@@ -1,17 +1,24 @@
 """What one side of a comparison does for each request."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import CHECKS, check_named
+from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import check
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.events import describe
+from kvproof.model.events import describe, stimulus
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
+from kvproof.model.signature import signature
+from kvproof.model.step import Step
+from kvproof.model.traces.state_diff import diff, flat
+from kvproof.model.traces.trace import Trace, write_in
 from kvproof.strategies.difference import judged
+from kvproof.strategies.difference.judged import Break
 from kvproof.strategies.difference.protocol import (
     Answer,
     Drive,
@@ -23,6 +30,7 @@ from kvproof.strategies.difference.protocol import (
 )
 from kvproof.strategies.difference.result import Result, result_of
 from kvproof.strategies.difference.workload import Follow, Workload
+from kvproof.strategies.run import Run
 
 
 def look() -> Seen:
@@ -54,11 +62,13 @@ def _make(cluster: Cluster) -> Machine:
 def answer(request: Drive | Record) -> Answer:
     """Carry a request out."""
     if isinstance(request, Drive):
-        return Driven(_driven(request.workload, request.reach))
+        with _reach(request.reach) as reached:
+            result = _driven(request.workload)
+        return Driven(replace(result, reached=tuple(sorted(reached()))))
     return _recorded(request)
 
 
-def _driven(workload: Workload, reach: bool) -> Result:
+def _driven(workload: Workload) -> Result:
     """The result of a workload, or the reason why it could not be run."""
     try:
         return _result(workload)
@@ -87,4 +97,41 @@ def _result(workload: Workload) -> Result:
 
 
 def _recorded(request: Record) -> Recorded:
-    raise NotImplementedError
+    """Write the trace of a break. Nothing is written where it does not show again."""
+    found = request.found
+    machine = _make(found.cluster)
+    run = Run(machine, ())
+    shown = None
+    for event in map(stimulus, found.events):
+        if event not in run.stimuli:
+            continue
+        run.take_one(event)
+        shown = _shown(machine, run.steps[-1], found)
+        if shown is not None:
+            break
+    if CHECKS[found.signature.check].kind == "eventually":
+        shown = found.finding
+    if shown is None:
+        return Recorded()
+    trace = Trace(
+        cluster=found.cluster,
+        events=tuple(step.event for step in run.steps),
+        changes=tuple(diff(flat(step.before), flat(step.after)) for step in run.steps),
+        finding=shown,
+        machine="live",
+        vllm=installed(),
+    )
+    try:
+        path = write_in(Path(request.folder), request.stem, trace)
+    except UsageError as error:
+        return Recorded(error=str(error))
+    return Recorded(str(path), tuple(map(describe, trace.events)))
+
+
+def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:
+    """The finding of a break at a step, None where the step does not show it."""
+    for finding in broken(machine.cluster, step, [check_named(found.signature.check)]):
+        shape = signature(machine.cluster, step.event, finding.invariant, finding.about)
+        if shape == found.signature and judged.death_of(step, finding) == found.death:
+            return finding
+    return None

@@ -29,7 +29,9 @@ def of_findings() -> list[Follow]:
 def of_faults() -> list[Follow]:
     """The shortest runs of the model that show the faults."""
     return [
-        follow(f"fault {w.fault.name}, {w.finding.invariant} on {w.cluster.name}", w.cluster, w.events)
+        follow(
+            f"fault {w.fault.name}, {w.finding.invariant} on {w.cluster.name}", w.cluster, w.events
+        )
         for w in witnesses(FAULTS.values())
     ]
 

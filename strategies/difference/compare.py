@@ -58,7 +58,14 @@ def _order(found: Break) -> tuple[int, bool, int, Key]:
 def the_same(key: Key, result: Result) -> bool:
     """Whether a result shows this break, or breaks the same check for the same reason after another
     event."""
-    return any(_but_for_event(each) == _but_for_event(key) for each in result.keys)
+    return same(key, result) is not None
+
+
+def same(key: Key, result: Result) -> Break | None:
+    """The break of a result with this key, or else one of the same check for the same reason after
+    another event."""
+    like = (b for b in result.breaks if _but_for_event(b.key) == _but_for_event(key))
+    return result.keys.get(key) or next(like, None)
 
 
 def _but_for_event(key: Key) -> tuple[str, ...]:

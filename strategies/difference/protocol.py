@@ -4,9 +4,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from kvproof.strategies.difference.judged import Key
+from kvproof.strategies.difference.judged import Break
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Follow, Workload
+from kvproof.strategies.difference.workload import Workload
 
 
 class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):
@@ -25,11 +25,10 @@ class Drive(_Message, frozen=True):
 
 
 class Record(_Message, frozen=True):
-    """Take this run again, and write it with its states up to the break with this key: as a trace,
-    to a new file `stem.jsonl` in a folder."""
+    """Take the run of this break again, and write it with its states, as a trace, to a new file
+    `stem.jsonl` in a folder."""
 
-    run: Follow
-    key: Key
+    found: Break
     folder: str
     stem: str
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-
-
 from kvproof.strategies.difference.workload import Follow
 
 Shows = Callable[[Sequence[Follow]], int | None]
@@ -47,7 +45,9 @@ def _smaller(
 
 def _without_jobs(run: Follow) -> list[Follow]:
     """The run without one of its jobs, the last ones first."""
-    return [_without_job(run, job.name) for job in reversed(run.cluster.jobs) if _free(run, job.name)]
+    return [
+        _without_job(run, job.name) for job in reversed(run.cluster.jobs) if _free(run, job.name)
+    ]
 
 
 def _free(run: Follow, name: str) -> bool:
@@ -66,5 +66,3 @@ def _without_events(run: Follow, size: int) -> list[Follow]:
     return [
         replace(run, events=(*run.events[: max(end - size, 0)], *run.events[end:])) for end in ends
     ]
-
-

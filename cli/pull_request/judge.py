@@ -1,0 +1,137 @@
+"""Base and head, compared in processes of their own, and what was found written down."""
+
+import argparse
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from kvproof.cli import live_line
+from kvproof.cli.pull_request.comparison import Comparison, Confirmed
+from kvproof.cli.pull_request.outcome import Found, Written
+from kvproof.cli.pull_request.search import Search, reached, undriven
+from kvproof.cli.pull_request.shorter import shorter
+from kvproof.cli.pull_request.side import Ended, started
+from kvproof.live.source.changes import Changes
+from kvproof.live.trees import Tree, environment
+from kvproof.model import interruption
+from kvproof.model.severity import Severity
+from kvproof.strategies.difference.protocol import Record, Seen
+from kvproof.strategies.difference.result import severity
+
+SEARCHED = 0.75
+"""The share of the budget after which no workload begins: what was found must still be confirmed,
+shrunk and written."""
+
+WRITTEN_MAX = 5
+"""The number of introduced findings for which a trace and a reproducer are written, the most severe
+first."""
+
+
+def judged(
+    args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
+) -> Found:
+    """What head introduces, and the rest that is known."""
+    base, head = trees
+    with (
+        started("base", environment(base)) as on_base,
+        started("head", environment(head)) as on_head,
+    ):
+        comparison = Comparison(on_base, on_head, args.seed)
+        try:
+            return _Judge(args, comparison, changes, begin).run()
+        finally:
+            comparison.close()
+
+
+class _Judge:
+    """One comparison from its beginning to its end."""
+
+    def __init__(
+        self, args: argparse.Namespace, comparison: Comparison, changes: Changes, begin: float
+    ) -> None:
+        self.args = args
+        self.comparison = comparison
+        self.begin = begin
+        self.changed = [each.key for each in changes.accounting]
+        self.until = begin + SEARCHED * args.budget
+        self.end = begin + args.budget
+        self.search = Search(comparison, self.changed, self.until, self._fails, self._show)
+        self.seen: tuple[Seen, Seen] | None = None
+
+    def run(self) -> Found:
+        """Search, shrink and write. An interruption keeps what was found."""
+        with interruption.stoppable() as stopped:
+            cannot = self._searched()
+        written: list[tuple[Confirmed, Written]] = []
+        mended: list[Confirmed] = []
+        introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
+        with interruption.stoppable() as stopped_later, suppress(Ended):
+            for one in introduced[:WRITTEN_MAX]:
+                interruption.check()
+                self._show(f"shrinking {one.found.signature.check} ...")
+                written.append(self._written(shorter(self.comparison, one, self.end)))
+            if not cannot:
+                mended = [*self.comparison.mended()]
+        written += [(one, Written()) for one in introduced[len(written) :]]
+        if stopped or stopped_later:
+            cannot = "interrupted"
+        return Found(
+            written,
+            mended,
+            self.seen,
+            self.comparison,
+            self._not_run(),
+            cannot or self._unjudged(),
+        )
+
+    def _searched(self) -> str:
+        """Search. Returns why head cannot be judged, or an empty text."""
+        try:
+            self._show("importing both vLLMs ...")
+            self.seen = self.comparison.at_once(lambda base: base.look(), lambda head: head.look())
+            for name, seen in zip(("base", "head"), self.seen, strict=True):
+                if seen.failure:
+                    return f"{name} cannot be driven: {seen.failure}"
+            self.search.run()
+        except Ended as error:
+            return f"a process that drives vLLM has ended ({error})"
+        return ""
+
+    def _fails(self) -> bool:
+        grave: Severity = self.args.fail_on
+        return any(severity(one.found) <= grave for one in self.comparison.introduced)
+
+    def _written(self, one: Confirmed) -> tuple[Confirmed, Written]:
+        """Write the trace of a finding, from head."""
+        folder, stem = str(self.args.traces), one.found.signature.check
+        recorded = self.comparison.head.record(Record(one.found, folder, stem))
+        if not recorded.path:
+            return one, Written()
+        return one, Written(Path(recorded.path), recorded.events)
+
+    def _not_run(self) -> list[str]:
+        """What was not judged, one line each."""
+        called = reached(self.comparison)
+        functions = [
+            f"changed, and no run reached it: {key}" for key in self.changed if key not in called
+        ]
+        again = [
+            f"seen once on head and not again: {one.found.key.words} in {one.workload}"
+            for one in self.comparison.not_again
+        ]
+        return [*self.search.not_run, *undriven(self.comparison), *functions, *again]
+
+    def _unjudged(self) -> str:
+        """Why a search that ended says nothing; empty if it says something."""
+        results = self.comparison.on_head
+        if not results:
+            return "the budget was used up before anything was driven"
+        if all(result.reason for result in results.values()):
+            return f"no workload can be driven on head: {next(iter(results.values())).reason}"
+        if not reached(self.comparison).intersection(self.changed):
+            return "no run reached a function that head changes"
+        return ""
+
+    def _show(self, text: str) -> None:
+        spent = time.monotonic() - self.begin
+        live_line.show(f"gate, {spent:.0f} of {self.args.budget} s: {text}")

@@ -1,0 +1,107 @@
+"""The search of a comparison: which workloads are driven, in which order, and for how long.
+
+The traces of past findings and of the faults come first. They also show which functions of vLLM
+each cluster reaches, so the presets that reach what the pull request changes come next, then the
+other presets, then random clusters until the time is up. The order depends on the seed and the two
+trees only; the time decides where it ends.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+
+from kvproof.cli.pull_request import workloads
+from kvproof.cli.pull_request.comparison import Comparison
+from kvproof.model import interruption
+from kvproof.strategies.difference.plan import ordered
+from kvproof.strategies.difference.workload import Workload
+
+TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
+"""The number of workloads between two looks at what differs."""
+
+Show = Callable[[str], None]
+
+
+class Search:
+    """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
+    whether what was confirmed so far is enough to end."""
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        changed: Collection[str],
+        until: float,
+        fails: Callable[[], bool],
+        show: Show,
+    ) -> None:
+        self.comparison = comparison
+        self.changed = changed
+        self.until = until
+        self.fails = fails
+        self.show = show
+        self.not_run: list[str] = []
+
+    def run(self) -> None:
+        """Search. Raises Ended, and KeyboardInterrupt."""
+        traces = [*workloads.of_findings(), *workloads.of_faults()]
+        self._drive(traces, "traces", TRACES_AT_ONCE)
+        if not self._over():
+            self._drive(self._presets(traces), "presets", SAMPLED_AT_ONCE)
+        clusters = workloads.of_random_clusters(self.comparison.seed)
+        while not self._over():
+            self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
+
+    def _over(self) -> bool:
+        return self.fails() or time.monotonic() >= self.until
+
+    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> None:
+        """Drive workloads and confirm what differs, in parts. Where the search ends before the
+        last, the rest is noted."""
+        left = list(these)
+        while left and time.monotonic() < self.until:
+            interruption.check()
+            part, left = left[:at_once], left[at_once:]
+            self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
+            self.comparison.drive(part)
+            if what != "traces":
+                self.comparison.confirm([workload.name for workload in part])
+                if self.fails():
+                    break
+        if what == "traces":
+            self.comparison.confirm(self.comparison.names)
+        if left:
+            self.not_run.append(f"{len(left)} of {len(these)} {what}")
+
+    def _presets(self, traces: Iterable[Workload]) -> list[Workload]:
+        """The presets, those that reach what was changed first."""
+        found = {each.name: each for each in workloads.of_presets(self.comparison.seed)}
+        reached = {name: self._reached(each.cluster.name, traces) for name, each in found.items()}
+        return [found[name] for name in ordered(list(found), reached, self.changed)]
+
+    def _reached(self, cluster: str, traces: Iterable[Workload]) -> frozenset[str]:
+        """The functions of vLLM that the traces on a cluster reach, on either side."""
+        return frozenset(
+            function
+            for trace in traces
+            if trace.cluster.name == cluster
+            for results in (self.comparison.on_base, self.comparison.on_head)
+            if trace.name in results
+            for function in results[trace.name].reached
+        )
+
+
+def reached(comparison: Comparison) -> set[str]:
+    """All functions of head that some workload reached."""
+    return {name for result in comparison.on_head.values() for name in result.reached}
+
+
+def undriven(comparison: Comparison) -> Iterator[str]:
+    """The workloads that could not be driven, grouped by the reason, one line each."""
+    reasons: dict[str, int] = {}
+    for name in comparison.names:
+        for side, results in (("base", comparison.on_base), ("head", comparison.on_head)):
+            if reason := results[name].reason:
+                line = f"on {side}: {reason}"
+                reasons[line] = reasons.get(line, 0) + 1
+    for line, count in reasons.items():
+        yield f"{count} workload{'s' * (count > 1)} {line}"
