@@ -25,13 +25,15 @@ class GateTree(Part, frozen=True, kw_only=True):
     """A vLLM. `name` is what the user called it (a path, a commit, a release), `version` what its
     metadata says, `fingerprint` a hash of its Python files. `not_driven` are the features that
     kvproof cannot drive on it, with the missing entry of the contract. `deviations` are the known
-    deviations that it has."""
+    deviations that it has. `path` is what `--vllm` takes to drive it again, null if it is the
+    installed one."""
 
     name: str
     version: str
     fingerprint: str
     not_driven: tuple[GateLost, ...] = ()
     deviations: tuple[str, ...] = ()
+    path: Path | None = None
 
 
 class GatePlace(Part, frozen=True, kw_only=True):
