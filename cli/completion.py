@@ -46,7 +46,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
     names = _names()
     files = {
-        "files": ("trace", "checkpoint", "graph", "junit", "table", "picture"),
+        "files": ("trace", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
         "folders": ("traces", "cache", "certificates"),
     }
     presets = " ".join(names["config"])

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
-OUTPUTS = ("traces", "checkpoint", "graph", "junit", "table", "picture", "certificates")
+OUTPUTS = (
+    *("traces", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
+    "certificates",
+)
 """The options that name a file or a folder to be written."""
 
 

@@ -31,5 +31,15 @@ class Severity(IntEnum):
         return self.words.replace(" ", "-")
 
 
+MEANINGS = {
+    Severity.WRONG_TOKENS: "an answer is wrong, and no error is reported",
+    Severity.CRASH: "an engine or a worker dies, and every request on it fails",
+    Severity.HANG: "a request never ends",
+    Severity.LEAK: "blocks stay allocated that no request uses",
+    Severity.LOST_PERFORMANCE: "answers are correct, but late: KV is computed again",
+    Severity.BOOKKEEPING: "a counter is wrong, which users do not notice by itself",
+}
+"""The most severe consequence of each severity, in words."""
+
 FAIL_ON = Severity.LEAK
 """A finding of this severity or a higher one fails a run, unless the user sets another severity."""

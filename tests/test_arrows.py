@@ -27,7 +27,7 @@ ROOMS = sorted(path.name for path in (ROOT / "src" / "kvproof").iterdir() if pat
 PLANTED = {
     "rooms": ("model/termination.py", "from kvproof.strategies import drain"),
     "circles": ("strategies/run.py", "from kvproof.strategies import drain"),
-    "vllm": ("reports/junit.py", "import vllm.config"),
+    "vllm": ("reports/screen.py", "import vllm.config"),
     "model": ("model/ghost.py", "from kvproof.model import traces"),
     "judges": ("invariants/pool_adds_up.py", "from kvproof.model.arithmetic import counts"),
     "reference": ("model/state.py", "from kvproof.model.reference import rules"),

@@ -63,6 +63,13 @@ def replace(path: Path, *data: bytes) -> None:
                 os.unlink(part)
 
 
+def append(path: Path, content: str) -> None:
+    """Append text to a file that belongs to another program, or make it. Raises UsageError where it
+    cannot be written."""
+    with errors(path), open(path, "ab") as file:
+        file.write(content.encode())
+
+
 @contextmanager
 def errors(path: Path) -> Iterator[None]:
     """Every error of writing this file as a UsageError."""

@@ -1,0 +1,251 @@
+"""What a result of the gate says, in the words that every reader of it is given.
+
+A text that comes from outside (an error of vLLM, a path, a name) is made one printable line of
+limited length here, so that no output can be broken by it.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from kvproof.model.files.reading import printable, shown
+from kvproof.model.severity import MEANINGS, Severity
+from kvproof.reports.output.gate import (
+    Class,
+    Gate,
+    GateChange,
+    GateFinding,
+    GateLost,
+    GatePlace,
+    GateReproducer,
+    GateTree,
+)
+from kvproof.reports.terminal import shell_word
+
+LONG = 1000
+"""The number of characters of one text."""
+
+FEW = 3
+"""The number of places, functions or features that a line names."""
+
+SEVERITIES = {each.words: each for each in Severity}
+
+MEANS = {
+    "cached tokens": "prompt tokens found in the prefix cache",
+    "steps": "scheduler steps",
+    "blocks held": "most KV blocks held at a time",
+}
+"""What each quantity of a `GateChange` counts."""
+
+
+def plain(text: str, limit: int = LONG) -> str:
+    """A text on one printable line of at most `limit` characters."""
+    text = printable(text[: limit + 1])
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def plain_lines(text: str, lines_max: int) -> list[str]:
+    """The lines of a text, the last ones if there are more: there an error names its cause."""
+    lines = [plain(line) for line in text.splitlines() if line.strip()]
+    return lines if len(lines) <= lines_max else ["...", *lines[1 - lines_max :]]
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 defect", "3 defects"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named(names: Sequence[str], few: int = FEW) -> str:
+    """The first few names, and how many there are beside them."""
+    more = len(names) - few
+    return ", ".join(map(plain, names[:few])) + (f" and {more} more" if more > 0 else "")
+
+
+def of_kind(gate: Gate, kind: Class) -> list[GateFinding]:
+    """The findings of one kind: first those that make the exit code 1, then the most severe."""
+    chosen = (each for each in gate.findings if each.kind == kind)
+    return sorted(chosen, key=lambda each: (not each.fails, SEVERITIES.get(each.severity, 0)))
+
+
+def reason(gate: Gate) -> list[str]:
+    """The lines of the reason; empty if there is none."""
+    return [] if gate.reason is UNSET else plain_lines(gate.reason, 12)
+
+
+def headline(gate: Gate) -> str:
+    """The verdict in one sentence."""
+    why = (reason(gate) or ["no reason is known"])[0]
+    if gate.verdict == "UNKNOWN":
+        return _sentence(f"UNKNOWN: {why}")
+    if gate.verdict == "UNCHANGED":
+        return _sentence(f"The KV-cache accounting is unchanged: {why}")
+    introduced = of_kind(gate, "introduced")
+    if not introduced:
+        return _sentence("; ".join(["Nothing introduced", *_others(gate)]))
+    first = introduced[0]
+    begin = f"{counted(len(introduced), 'defect')} introduced"
+    begin += f" ({plain(first.severity)})" if len(introduced) == 1 else ""
+    gravest = "" if len(introduced) == 1 else f"the gravest ({plain(first.severity)}): "
+    tolerated = "" if first.fails else " That is below --fail-on, so the exit code is not 1."
+    return f"{begin}: {gravest}{_sentence(not_true(first))}{tolerated}"
+
+
+def not_true(finding: GateFinding) -> str:
+    """What is broken, in plain words."""
+    if not finding.says:
+        return f"on head, {plain(finding.sentence)}"
+    return f"on head it is not always true that {plain(finding.says)}"
+
+
+def _others(gate: Gate) -> list[str]:
+    mended, still = len(of_kind(gate, "mended")), len(of_kind(gate, "still there"))
+    found = []
+    if mended:
+        found.append(f"{counted(mended, 'defect')} of base {_is(mended)} mended")
+    if still:
+        found.append(f"{counted(still, 'defect')} that base has too {_is(still)} still there")
+    return found
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def must_be_true(finding: GateFinding) -> str:
+    """The sentence that must be true, with where it comes from."""
+    origin = f" ({plain(finding.origin)})" if finding.origin else ""
+    return f"{plain(finding.says)}{origin}"
+
+
+def grave(finding: GateFinding) -> str:
+    """How grave a finding is, and what that means."""
+    known = SEVERITIES.get(finding.severity)
+    return plain(finding.severity) + (f": {MEANINGS[known]}" if known else "")
+
+
+def check(finding: GateFinding) -> str:
+    """The check that fails, with the known deviation that explains it, if any."""
+    known = f"; known as {plain(finding.known)}" if finding.known is not None else ""
+    return f"{plain(finding.signature)}{known}"
+
+
+def where(places: Sequence[GatePlace]) -> str:
+    """The changed functions that a run calls, with file and line."""
+    if not places:
+        return "no changed function is known to be called by the run"
+    text = named([f"{each.file}:{each.line} {each.function}" for each in places])
+    return f"{text}, changed by this pull request and called by the run"
+
+
+def run_of(finding: GateFinding) -> str:
+    """What the events of a finding are."""
+    length = counted(len(finding.events), "event")
+    return (
+        f"{length}, with the engines and requests of cluster {plain(finding.cluster)}; "
+        "the last one breaks it"
+    )
+
+
+def numbered(events: Sequence[str], first: int = 1) -> list[str]:
+    """Events that break a check at the last one, one line each, with their numbers from `first`
+    on."""
+    last = first + len(events) - 1
+    return [
+        f"{'>' if number == last else ' '}{number:3}  {plain(event)}"
+        for number, event in enumerate(events, first)
+    ]
+
+
+def result(reproducer: GateReproducer) -> str:
+    """The file of a reproducer, and its results on both trees."""
+    base = "was not run" if reproducer.base == "not run" else reproducer.base
+    found = f"it {reproducer.head} on head and {base} on base"
+    return f"{shown(reproducer.path)} (a pytest file that needs vLLM alone): {found}"
+
+
+def replay(gate: Gate, finding: GateFinding) -> str | None:
+    """The command that shows a finding on head again; None if it has no trace."""
+    if finding.trace is None:
+        return None
+    tree = "" if gate.head.path is None else f" --vllm {shell_word(gate.head.path)}"
+    return f"kvproof replay {shell_word(finding.trace)}{tree}"
+
+
+def names(findings: Sequence[GateFinding]) -> str:
+    """The known deviation or the check of each finding, with counts."""
+    found = [each.known or each.invariant for each in findings]
+    return ", ".join(
+        f"{plain(name)}{f' ({found.count(name)})' if found.count(name) > 1 else ''}"
+        for name in dict.fromkeys(found)
+    )
+
+
+def allowed(change: GateChange) -> str:
+    """A permitted difference, before and after."""
+    percent = f" ({change.after / change.before - 1:+.1%})" if change.before else ""
+    return f"{MEANS[change.what]}: {change.before:,} -> {change.after:,}{percent}"
+
+
+def lost(one: GateLost) -> str:
+    """A feature that cannot be driven, and the name that vLLM lacks."""
+    why = f" ({plain(one.why)})" if one.why else ""
+    return f"{plain(one.feature)}: this vLLM has no {plain(one.entry)}{why}"
+
+
+def tree(one: GateTree | None) -> str:
+    """A vLLM in a line."""
+    if one is None:
+        return "none was given: head was compared with what is known of released versions"
+    version = f", version {plain(one.version)}" if one.version else ""
+    return f"{plain(one.name)}{version}, Python files {plain(one.fingerprint[:12])}"
+
+
+def trees(gate: Gate) -> list[tuple[str, str]]:
+    """Base and head, and the features of each that kvproof cannot drive: labels and texts."""
+    found = [("head", tree(gate.head)), ("base", tree(gate.base))]
+    of_head, of_base = gate.head.not_driven, gate.base.not_driven if gate.base else ()
+    both = tuple(each for each in of_head if each in of_base)
+    for where_, each in (
+        ("base and head", both),
+        ("head", tuple(one for one in of_head if one not in both)),
+        ("base", tuple(one for one in of_base if one not in both)),
+    ):
+        if each:
+            found.append(("not driven", f"on {where_}: {named([*map(lost, each)])}"))
+    return found
+
+
+def changed(gate: Gate) -> str:
+    """How many functions the pull request changes, and how many of them were executed."""
+    number, reached = len(gate.changed_functions), len(gate.reached)
+    if not number:
+        return "no function of the KV-cache accounting"
+    unreached = [name for name in gate.changed_functions if name not in set(gate.reached)]
+    never = f"; never executed: {named(unreached)}" if unreached else ""
+    return (
+        f"{counted(number, 'function')} of the KV-cache accounting; {reached:,} of them "
+        f"{'was' if reached == 1 else 'were'} executed here{never}"
+    )
+
+
+def ran(gate: Gate) -> str:
+    """What was run."""
+    if not (gate.ran.traces or gate.ran.sampled):
+        return "nothing"
+    return (
+        f"on each side {counted(gate.ran.traces, 'recorded run')} and "
+        f"{counted(gate.ran.sampled, 'random run')} of vLLM's scheduler, "
+        f"{counted(gate.ran.steps, 'step')} in all"
+    )
+
+
+def took(gate: Gate) -> str:
+    """The time and the seed."""
+    return (
+        f"{gate.seconds:.1f} s, of at most {gate.budget_s:.0f} s; with seed {gate.seed} and the "
+        "same two trees it runs the same again"
+    )

@@ -1,0 +1,247 @@
+"""Results of the gate, made by hand: one for each verdict, and one of hostile texts."""
+
+from pathlib import Path
+from typing import Any
+
+from kvproof.reports.output.gate import (
+    Gate,
+    GateChange,
+    GateFinding,
+    GateLost,
+    GatePlace,
+    GateRan,
+    GateReproducer,
+    GateTree,
+)
+
+LOST = GateLost(
+    feature="push",
+    entry="NixlConnectorScheduler.get_transfer_results",
+    why="removed by this pull request",
+)
+BASE = GateTree(
+    name="origin/main",
+    version="0.33.1.dev4+g4f2c9a1",
+    fingerprint="5a0b77c1e2d34f56",
+    not_driven=(GateLost(feature="sessions", entry="Request.session_id", why=""),),
+    deviations=("late_end_loses_session", "copied_before_filled"),
+    path=Path("cache/trees/5a0b77c1e2d3"),
+)
+HEAD = GateTree(
+    name="HEAD",
+    version="0.33.1.dev5+gbadc0de",
+    fingerprint="c0ffee12e2d34f56",
+    not_driven=BASE.not_driven,
+    deviations=BASE.deviations,
+    path=Path("cache/trees/c0ffee12e2d3"),
+)
+PLACE = GatePlace(
+    file="vllm/v1/core/sched/scheduler.py", line=812, function="Scheduler._preempt_request"
+)
+EVENTS = ("Submit(P, r0)", "Submit(P, r1)", "Schedule(P): Admit(r0, 0, 0), Compute(r0, 10)")
+EVENTS += tuple(f"Complete(P), round {number}" for number in range(1, 11))
+EVENTS += ("Schedule(P): Admit(r1, 0, 0), Compute(r1, 2)",)
+
+INTRODUCED = GateFinding(
+    kind="introduced",
+    invariant="truncated_at_most_once",
+    says="a prompt is truncated at most once, also if its request is preempted",
+    origin="vllm#37310",
+    severity="wrong tokens",
+    signature="truncated_at_most_once after Schedule",
+    sentence="r1 was submitted to P with 4 prompt tokens and preempted, yet its prompt has 2 "
+    "tokens",
+    workload="random episodes of pd-preempting, seed 0",
+    cluster="pd-preempting",
+    events=EVENTS,
+    known=None,
+    fails=True,
+    places=(PLACE,),
+    trace=Path("kvproof-traces/truncated_at_most_once.jsonl"),
+    reproducer=GateReproducer(
+        path=Path("kvproof-traces/test_truncated_at_most_once.py"), head="fails", base="passes"
+    ),
+)
+
+
+def finding(**changes: Any) -> GateFinding:
+    """The introduced finding, with changes."""
+    return GateFinding(**{field: getattr(INTRODUCED, field) for field in FIELDS} | changes)
+
+
+FIELDS = GateFinding.__struct_fields__
+
+LEAK = finding(
+    invariant="all_blocks_return",
+    says="after all requests end, every block except the null block is free again",
+    origin="vllm#12345",
+    severity="leak",
+    signature="all_blocks_return after Complete, sliding window",
+    sentence="all requests of E have ended, yet block 4 is not free",
+    cluster="random:97",
+    events=EVENTS[:4],
+    places=(),
+    trace=Path("kvproof-traces/a path.jsonl"),
+    reproducer=None,
+)
+COUNTER = finding(
+    invariant="counter_counts_only_cached",
+    says="num_cached_blocks counts only blocks that are hashed or that a hit skipped",
+    severity="bookkeeping",
+    signature="counter_counts_only_cached after Preempt",
+    sentence="r0 has 2 hashed blocks, yet num_cached_blocks is 3",
+    fails=False,
+    trace=None,
+    reproducer=None,
+    events=(),
+)
+STILL = tuple(
+    finding(
+        kind="still there",
+        invariant=invariant,
+        signature=f"{invariant} after Schedule",
+        known=known,
+        fails=False,
+        places=(),
+        trace=None,
+        reproducer=None,
+        events=(),
+    )
+    for invariant, known in (
+        ("cached_block_holds_its_key", "copied_before_filled"),
+        ("every_request_in_one_queue", "late_end_loses_session"),
+        ("step_makes_progress", None),
+    )
+)
+MENDED = finding(
+    kind="mended",
+    invariant="engine_survives",
+    says="an engine survives every event",
+    severity="crash",
+    signature="engine_survives after Schedule in _apply_prefix_caching",
+    fails=False,
+    known="longer_list_dies_across_ratios",
+    places=(),
+    trace=None,
+    reproducer=None,
+)
+CHANGES = (
+    GateChange(what="cached tokens", workloads=120, before=12_340, after=11_210),
+    GateChange(what="steps", workloads=120, before=8_100, after=8_104),
+)
+NOT_RUN = tuple(f"workload random:{number}: the budget ended" for number in range(9))
+
+QUIET: dict[str, Any] = {
+    "exit_code": 0,
+    "verdict": "SAMPLED",
+    "seed": 0,
+    "seconds": 71.25,
+    "budget_s": 300.0,
+    "base": BASE,
+    "head": HEAD,
+    "changed_functions": ("Scheduler._preempt_request", "BlockPool.touch", "BlockPool.get"),
+    "reached": ("Scheduler._preempt_request", "BlockPool.touch"),
+    "ran": GateRan(traces=64, sampled=200, steps=12_345),
+    "findings": (),
+    "allowed": (),
+    "lost": (),
+    "not_run": (),
+}
+
+
+def gate(**changes: Any) -> Gate:
+    """A result in which nothing differs, with changes."""
+    return Gate(**QUIET | changes)
+
+
+TRACEBACK = """head cannot be imported
+Traceback (most recent call last):
+  File "vllm/v1/core/block_pool.py", line 12, in <module>
+    from vllm.v1.core.nothing import Nothing
+ModuleNotFoundError: No module named 'vllm.v1.core.nothing'"""
+
+HOSTILE = "\x1b[31m::error::\x00\u2028]]>&<script>%0A\r\n##[error]x|`*_[a](b) \U0001f600"
+"""Characters that mean something to a terminal, to XML, to Markdown or to GitHub."""
+
+HUGE = "huge ] ] > " * 100_000
+
+ALL: dict[str, Gate] = {
+    "introduced": gate(
+        exit_code=1,
+        verdict="VIOLATED",
+        findings=(INTRODUCED, *STILL),
+        allowed=CHANGES,
+        not_run=NOT_RUN,
+    ),
+    "several": gate(
+        exit_code=1,
+        verdict="VIOLATED",
+        findings=(COUNTER, LEAK, MENDED, INTRODUCED),
+    ),
+    "tolerated": gate(verdict="VIOLATED", findings=(COUNTER,)),
+    "mended": gate(findings=(MENDED, *STILL)),
+    "nothing": gate(),
+    "unchanged": gate(
+        verdict="UNCHANGED",
+        reason="the 2 files that differ have other comments and log lines only",
+        changed_functions=(),
+        reached=(),
+        ran=GateRan(traces=0, sampled=0, steps=0),
+        seconds=4.5,
+    ),
+    "lost": gate(
+        exit_code=3,
+        verdict="UNKNOWN",
+        reason="head cannot be driven with all that base can be driven with",
+        lost=(LOST,),
+    ),
+    "not importable": gate(
+        exit_code=3,
+        verdict="UNKNOWN",
+        reason=TRACEBACK,
+        ran=GateRan(traces=0, sampled=0, steps=0),
+        reached=(),
+    ),
+    "no base": gate(base=None, changed_functions=(), reached=(), findings=STILL),
+    "hostile": gate(
+        exit_code=1,
+        verdict="VIOLATED",
+        head=GateTree(name=HOSTILE, version=HOSTILE, fingerprint=HOSTILE, path=Path("a\nb")),
+        findings=(
+            finding(
+                invariant=HOSTILE,
+                says=HOSTILE,
+                origin=HOSTILE,
+                severity=HOSTILE,
+                signature=HOSTILE,
+                sentence=HOSTILE,
+                workload=HOSTILE,
+                cluster=HOSTILE,
+                known=HOSTILE,
+                events=(HOSTILE, "\ud800"),
+                places=(GatePlace(file="a,b:\n%c.py", line=1, function=HOSTILE),),
+                trace=Path("t\udcff.jsonl"),
+                reproducer=GateReproducer(path=Path(HOSTILE), head="fails", base="passes"),
+            ),
+        ),
+        lost=(GateLost(feature=HOSTILE, entry=HOSTILE, why=HOSTILE),),
+        not_run=(HOSTILE,),
+        reason=HOSTILE,
+    ),
+    "huge": gate(
+        exit_code=1,
+        verdict="VIOLATED",
+        findings=tuple(
+            finding(
+                invariant=f"check_{number}",
+                signature=f"check_{number} {HUGE}",
+                says=HUGE,
+                sentence=HUGE,
+                events=(HUGE,) * 40,
+            )
+            for number in range(40)
+        ),
+        not_run=(HUGE,) * 2000,
+    ),
+}
+"""One result for each verdict and each trouble, by name."""
