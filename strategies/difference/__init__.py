@@ -1,0 +1,1 @@
+"""What one vLLM does: all that breaks on it, by signature, so that two can be compared."""
