@@ -36,7 +36,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces import trace as trace_file
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
-from kvproof.strategies.sampling.survey import Broken, Survey, followed, sampled, shows
+from kvproof.strategies.difference.judged import Break, Judgement, followed, sampled
 from kvproof.strategies.witnesses import Witness, witnesses
 
 SAMPLED = (
@@ -74,7 +74,7 @@ class Surveyor:
         self.traces = traces
 
     def record(
-        self, cluster: Cluster, kind: str, name: str, run: Callable[[], Survey]
+        self, cluster: Cluster, kind: str, name: str, run: Callable[[], Judgement]
     ) -> dict[str, Any]:
         """The result of one survey, or the reason why it could not be made."""
         record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
@@ -90,10 +90,10 @@ class Surveyor:
             "steps": survey.steps,
             "died": survey.died,
             "death": survey.death,
-            "broken": [self._broken(name, b, survey) for b in survey.broken.values()],
+            "broken": [self._broken(name, b, survey) for b in survey.breaks.values()],
         }
 
-    def _broken(self, name: str, broken: Broken, survey: Survey) -> dict[str, Any]:
+    def _broken(self, name: str, broken: Break, survey: Judgement) -> dict[str, Any]:
         invariant, reasons = broken.finding.invariant, broken.finding.reasons
         cluster, events, finding = broken.cluster, broken.events, broken.finding
         kept = Trace(cluster, events, None, finding, machine="live", vllm=self.version)
@@ -101,8 +101,8 @@ class Surveyor:
         return {
             "invariant": invariant,
             "reasons": list(reasons),
-            "runs": survey.counts[invariant],
-            "after": list(broken.after),
+            "runs": survey.counts[broken.key],
+            "after": [key.signature.check for key in broken.after],
             "events": len(events),
             "trace": path.name,
         }
@@ -121,14 +121,16 @@ class Surveyor:
 
     def follow(self, cluster: Cluster, name: str, events: Any, finding: Finding) -> dict[str, Any]:
         """Replay the stimuli of a trace, and report whether they show its finding here."""
-        found: list[Survey] = []
+        found: list[Judgement] = []
 
-        def run() -> Survey:
+        def run() -> Judgement:
             found.append(followed(cluster, self.make, events))
             return found[-1]
 
         record = self.record(cluster, "followed", name, run)
-        shown = bool(found) and shows(found[-1], finding)
+        shown = bool(found) and any(
+            k.signature.check == finding.invariant for k in found[-1].breaks
+        )
         return record | {"invariant": finding.invariant, "shown": shown}
 
     def witness(self, witness: Witness) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.Mon
     from kvproof.live.machine import LiveMachine
     from kvproof.live.recorder import Recorder
     from kvproof.model.presets import CLUSTERS
-    from kvproof.strategies.sampling.survey import sampled
+    from kvproof.strategies.difference.judged import sampled
 
     monkeypatch.delattr(Recorder, "start")
     surveyor = Surveyor("0.0.0", Path())

@@ -1,6 +1,5 @@
 """The heat map over releases, from made-up surveys: what is bad, what is good, what is unknown."""
 
-import functools
 from typing import Any
 
 import pytest
@@ -8,13 +7,11 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, output_rows, story_rows
 from kvproof.reports.stories import STORIES
-from kvproof.strategies.sampling.survey import followed, sampled, shows
 from kvproof.strategies.verdict import Verdict
-from kvproof.strategies.witnesses import broken_by, witnesses
+from kvproof.strategies.witnesses import broken_by
 
 
 def record(fault: str, invariant: str, **more: Any) -> dict[str, Any]:
@@ -138,29 +135,6 @@ def test_stories_and_deaths_name_what_there_is() -> None:
     assert all(name in FAULTS for story in STORIES.values() for name in story.faults)
     assert all(name in INVARIANTS for story in STORIES.values() for name in story.symptoms)
     assert all("engine_survives" in f.breaks for f in FAULTS.values() if f.dies_in)
-
-
-def test_a_survey_finds_in_the_model_what_the_fault_does_and_nothing_without_it() -> None:
-    from kvproof.model.faults.fault import rules_with
-    from kvproof.model.machine import ModelMachine
-
-    for witness in witnesses(FAULTS[name] for name in ("front_trim", "align_split_during_load")):
-        make = functools.partial(ModelMachine, rules=rules_with([witness.fault]))
-        faulty = followed(witness.cluster, make, witness.events)
-        right = followed(witness.cluster, ModelMachine, witness.events)
-        assert shows(faulty, witness.finding), witness
-        assert not right.broken
-        assert right.died == 0
-
-
-def test_a_survey_goes_on_after_a_violation() -> None:
-    from kvproof.model.faults.fault import rules_with
-    from kvproof.model.machine import ModelMachine
-
-    rules = rules_with([FAULTS["front_trim"]])
-    survey = sampled(CLUSTERS["pd-full"], lambda c: ModelMachine(c, rules), 0, 15, 20)
-    assert set(FAULTS["front_trim"].breaks) <= set(survey.broken)
-    assert survey.runs >= 15
 
 
 @pytest.mark.parametrize(

@@ -1,2 +1,1 @@
-"""The difference between two machines: what one breaks and the other does not, on the same
-stimuli."""
+"""What one machine breaks and another does not: all breaks by signature, on the same stimuli."""

@@ -1,0 +1,103 @@
+"""Runs that go on after each finding: every violation by its signature, what explains it, and what
+broke before it."""
+
+import functools
+
+import pytest
+
+from kvproof.live.deviations.facts import seen
+from kvproof.model.deviation import Deviation
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.difference.judged import Judgement, followed, sampled
+from kvproof.strategies.sampling.episode import MakeMachine
+from kvproof.strategies.witnesses import Witness, witnesses
+
+
+def wrong(fault: str) -> MakeMachine:
+    return functools.partial(ModelMachine, rules=rules_with([FAULTS[fault]]))
+
+
+def witness(fault: str, invariant: str) -> Witness:
+    return next(w for w in witnesses([FAULTS[fault]]) if w.finding.invariant == invariant)
+
+
+def words(judgement: Judgement) -> list[str]:
+    return [key.words for key in judgement.breaks]
+
+
+def test_what_breaks_is_recorded_by_its_signature_and_in_order() -> None:
+    run = witness("front_trim", "request_reads_its_own_prefix")
+    found = followed(run.cluster, wrong("front_trim"), run.events)
+    root, *later = found.breaks.values()
+    assert root.key.words == "paired_offsets_are_equal after Schedule (full)"
+    assert (root.after, root.index_of_first) == ((), len(root.events) - 1)
+    assert {each.signature.check for each in later} == {
+        *("cached_block_holds_its_key", "request_reads_its_own_prefix")
+    }
+    assert all(each.after == (root.key,) for each in later)
+    assert all(each.index_of_first == root.index_of_first for each in later)
+    assert not followed(run.cluster, ModelMachine, run.events).breaks
+
+
+def test_one_wrong_block_is_counted_once() -> None:
+    """The block is written later while it is cached, and a request reads it: consequences."""
+    run = witness("failed_load_stays_cached", "writer_is_alone")
+    found = followed(run.cluster, wrong("failed_load_stays_cached"), run.events)
+    assert {key.signature.check for key in found.breaks} == {
+        *("cached_block_holds_its_key", "counter_counts_only_cached")
+    }
+    assert all(not each.after for each in found.breaks.values())
+
+
+def test_a_known_deviation_is_named() -> None:
+    known = Deviation(
+        "trimmed_at_the_front",
+        "the wrong end is trimmed",
+        seen("paired_offsets_are_equal", "Schedule", on=("full",)),
+        lambda _cluster, _step, about: about.engine == "D",
+    )
+    run = witness("front_trim", "paired_offsets_are_equal")
+    found = followed(run.cluster, wrong("front_trim"), run.events, known=[known])
+    assert [key.by for key in found.breaks] == [known.name]
+    assert found.breaks.keys().isdisjoint(
+        followed(run.cluster, wrong("front_trim"), run.events).breaks
+    )
+
+
+def test_a_death_is_told_by_exception_and_function() -> None:
+    class Dying(ModelMachine):
+        def take(self, event):  # type: ignore[no-untyped-def]
+            step = super().take(event)
+            engine = step.after.engines[0]._replace(dead="AssertionError in free_blocks: 3 != 4")
+            self.state = step.after.with_engine(engine)
+            return step._replace(after=self.state)
+
+    run = witness("front_trim", "paired_offsets_are_equal")
+    found = followed(run.cluster, Dying, run.events)
+    assert words(found) == ["engine_survives after Submit, AssertionError in free_blocks"]
+    assert (found.runs, found.steps, found.died) == (1, 1, 1)
+    assert found.death == "AssertionError in free_blocks: 3 != 4"
+
+
+@pytest.mark.parametrize("fault", ["front_trim", "preemption_keeps_counter"])
+def test_episodes_go_on_after_a_violation(fault: str) -> None:
+    cluster = CLUSTERS[FAULTS[fault].cluster]
+    found = sampled(cluster, wrong(fault), 0, 15, 20)
+    assert {key.signature.check for key in found.breaks} & {*FAULTS[fault].breaks}
+    assert found.runs >= 15
+    assert max(found.counts.values()) > 1
+    assert words(found) == words(sampled(cluster, wrong(fault), 0, 15, 20))
+    right = sampled(cluster, ModelMachine, 0, 15, 20)
+    assert not right.breaks
+    assert right.hit_tokens > 0
+    assert 0 < right.blocks_held <= sum(engine.num_blocks for engine in cluster.engines)
+
+
+def test_stimuli_that_are_not_possible_are_skipped_and_counted() -> None:
+    run = witness("front_trim", "paired_offsets_are_equal")
+    assert followed(run.cluster, ModelMachine, run.events).skipped == 0
+    twice = (*run.events, run.events[0])
+    assert followed(run.cluster, ModelMachine, twice).skipped == 1
