@@ -43,6 +43,9 @@ class Written(NamedTuple):
     reproducer: GateReproducer | None = None
 
 
+NOTHING = Written()
+
+
 class Found(NamedTuple):
     """All that is known at the end of a comparison. `seen` is what each side can drive."""
 
@@ -126,7 +129,7 @@ def _finding(
     places: dict[str, GatePlace],
     *,
     fails: bool = False,
-    written: Written = Written(),
+    written: Written = NOTHING,
 ) -> GateFinding:
     found = confirmed.found
     check = CHECKS.get(found.signature.check)

@@ -1,6 +1,11 @@
 """What one side of a comparison does for each request."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
@@ -66,6 +71,32 @@ def answer(request: Drive | Record) -> Answer:
             result = _driven(request.workload)
         return Driven(replace(result, reached=tuple(sorted(reached()))))
     return _recorded(request)
+
+
+@contextmanager
+def _reach(wanted: bool) -> Iterator[Callable[[], set[str]]]:
+    codes = set()
+
+    def prof(frame, what, arg):
+        if what == "call":
+            codes.add(frame.f_code)
+
+    if wanted:
+        sys.setprofile(prof)
+    try:
+
+        def names():
+            sys.setprofile(None)
+            out = set()
+            for c in codes:
+                a, m, b = c.co_filename.rpartition("/vllm/")
+                if m:
+                    out.add(f"{b}:{c.co_qualname.split('.<locals>')[0]}")
+            return out
+
+        yield names
+    finally:
+        sys.setprofile(None)
 
 
 def _driven(workload: Workload) -> Result:

@@ -1,6 +1,7 @@
 """The two vLLMs that a command line names."""
 
 import argparse
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,15 +47,11 @@ def _nearest(head: Tree, cache: Path | None) -> Tree:
 
 def _known(cache: Path | None) -> Iterator[Tree]:
     """The installed vLLM and the releases of the cache folder."""
-    try:
+    with contextlib.suppress(UsageError):
         yield named(None, cache)
-    except UsageError:
-        pass
     for folder in sorted((cache_folder(cache) / "vllm").glob("*.*.*")):
-        try:
+        with contextlib.suppress(UsageError):
             yield named(folder.name, cache)
-        except UsageError:
-            continue
 
 
 def _contents(tree: Tree) -> set[tuple[str, bytes]]:
