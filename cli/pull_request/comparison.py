@@ -29,11 +29,12 @@ TRIES = 3
 
 class Confirmed(NamedTuple):
     """A break that was seen again on one side and not on the other. `reached` has the functions of
-    head that its run called."""
+    head that its run called, and `also` what else this side alone breaks in the run."""
 
     workload: str
     found: Break
     reached: frozenset[str]
+    also: frozenset[Key] = frozenset()
 
 
 def as_run(name: str, found: Break) -> Follow:

@@ -66,13 +66,15 @@ class _Judge:
         mended: list[Confirmed] = []
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
         with interruption.stoppable() as stopped_later, suppress(Ended):
-            for one in introduced[:WRITTEN_MAX]:
+            while introduced and len(written) < WRITTEN_MAX:
                 interruption.check()
-                self._show(f"shrinking {one.found.signature.check} ...")
-                written.append(self._written(shorter(self.comparison, one, self.end)))
+                self._show(f"shrinking a run of {introduced[0].found.signature.check} ...")
+                one = shorter(self.comparison, introduced[0], self.end)
+                written.append(self._written(one))
+                introduced = [each for each in introduced[1:] if each.found.key not in one.also]
             if not cannot:
                 mended = [*self.comparison.mended()]
-        written += [(one, Written()) for one in introduced[len(written) :]]
+        written += [(one, Written()) for one in introduced]
         if stopped or stopped_later:
             cannot = "interrupted"
         return Found(

@@ -149,6 +149,7 @@ def _finding(
         places=tuple(place for key, place in places.items() if key in confirmed.reached),
         trace=written.trace,
         reproducer=written.reproducer,
+        also=tuple(sorted(key.words for key in confirmed.also)),
     )
 
 

@@ -75,28 +75,25 @@ def answer(request: Drive | Record) -> Answer:
 
 @contextmanager
 def _reach(wanted: bool) -> Iterator[Callable[[], set[str]]]:
-    codes = set()
+    import _lsprof
 
-    def prof(frame, what, arg):
-        if what == "call":
-            codes.add(frame.f_code)
-
+    prof = _lsprof.Profiler(subcalls=False, builtins=False)
     if wanted:
-        sys.setprofile(prof)
-    try:
+        prof.enable()
 
-        def names():
-            sys.setprofile(None)
-            out = set()
-            for c in codes:
-                a, m, b = c.co_filename.rpartition("/vllm/")
-                if m:
-                    out.add(f"{b}:{c.co_qualname.split('.<locals>')[0]}")
-            return out
+    def names():
+        prof.disable()
+        out = set()
+        for e in prof.getstats():
+            c = e.code
+            if isinstance(c, str):
+                continue
+            a, m, b = c.co_filename.rpartition("/vllm/")
+            if m:
+                out.add(f"{b}:{c.co_qualname.split('.<locals>')[0]}")
+        return out
 
-        yield names
-    finally:
-        sys.setprofile(None)
+    yield names
 
 
 def _driven(workload: Workload) -> Result:

@@ -27,8 +27,11 @@ def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed
         return None
 
     run = shrunk(as_run(found.workload, found.found), shows, lambda: time.monotonic() < until)
-    [last] = comparison.head.drive([run], reach=True)
-    again = same(key, last)
+    [base], [head] = comparison.at_once(
+        lambda side: side.drive([run]), lambda side: side.drive([run], reach=True)
+    )
+    again = same(key, head)
     if again is None:  # it did not behave the same twice: what was confirmed stays
         return found
-    return found._replace(found=again, reached=frozenset(last.reached))
+    also = frozenset(each for each in head.keys if not the_same(each, base)) - {again.key}
+    return Confirmed(found.workload, again, frozenset(head.reached), also)
