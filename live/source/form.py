@@ -111,7 +111,7 @@ class _Reader:
         return ("except", self.form(node.type), name, self._body(node.body))
 
     def _AnnAssign(self, node: ast.AnnAssign) -> Form:
-        if self.keeps_annotations:
+        if self.keeps_annotations or node.value is None:
             return self._plain(node)
         return self._plain(ast.Assign(targets=[node.target], value=node.value))
 

@@ -113,7 +113,7 @@ class Module:
                 continue
             if idle(node):
                 continue
-            if isinstance(node, ast.ClassDef) or isinstance(node, names.FUNCTIONS):
+            if isinstance(node, (*names.FUNCTIONS, ast.ClassDef)):
                 if isinstance(node, ast.ClassDef) or node.name in fixed:
                     yield Entry(node.name, ("def", node.name))
                 continue

@@ -1,0 +1,84 @@
+"""What the code of one module uses by name."""
+
+import ast
+from typing import NamedTuple
+
+from kvproof.live.source import form, imports, logs, names
+
+Parts = tuple[str, ...]
+"""A name with attributes: `a.b.c` is three parts."""
+
+
+class Used(NamedTuple):
+    """What a statement uses when it runs: names with attributes, and what it imports itself."""
+
+    parts: frozenset[Parts]
+    imports: dict[str, imports.Target]
+
+
+class Uses:
+    """What each statement at the top of a module uses. Each is read once."""
+
+    def __init__(self, body: list[ast.stmt], package: str) -> None:
+        self.body = body
+        self.package = package
+        self.by_statement: dict[ast.stmt, Used] = {}
+        self.tops: dict[str, list[ast.stmt]] = {}
+        for statement in body:
+            if isinstance(statement, (*names.FUNCTIONS, ast.ClassDef)):
+                self.tops.setdefault(statement.name, []).append(statement)
+                continue
+            for node in names.within([statement]):
+                for name in names.binds(node):
+                    self.tops.setdefault(name, []).append(statement)
+
+    def of(self, statement: ast.stmt) -> Used:
+        """What a statement uses."""
+        if statement not in self.by_statement:
+            self.by_statement[statement] = self._read(statement)
+        return self.by_statement[statement]
+
+    def _read(self, statement: ast.stmt) -> Used:
+        parts: set[Parts] = set()
+        targets: dict[str, imports.Target] = {}
+        stack: list[object] = [statement]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ast.Name | ast.Attribute) and (found := names.chain(node)):
+                parts.add(found)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                targets.update(imports.pairs(node, self.package))
+            elif isinstance(node, ast.AST):
+                stack.extend(_inner(node))
+        return Used(frozenset(parts), targets)
+
+
+def _inner(node: ast.AST) -> list[object]:
+    """The parts of a node that run: no log calls, and no annotations that nothing reads."""
+    if isinstance(node, ast.expr):
+        return _fields(node)
+    if isinstance(node, ast.arg) or logs.logs(node):
+        return []
+    if isinstance(node, ast.If) and logs.for_types_only(node):
+        return [*node.orelse]
+    if isinstance(node, names.FUNCTIONS):
+        return [*node.decorator_list, *names.defaults(node.args), *node.body]
+    if isinstance(node, ast.AnnAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.ClassDef) and form.reads_annotations(node):
+        fields = [each.annotation for each in node.body if isinstance(each, ast.AnnAssign)]
+        return [*_fields(node), *fields]
+    if isinstance(node, ast.stmt) and logs.is_logger(node):
+        return []
+    return _fields(node)
+
+
+def _fields(node: ast.AST) -> list[object]:
+    found: list[object] = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            found += value
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
