@@ -57,8 +57,9 @@ class Forms:
 
     def idle(self, node: ast.AST) -> logs.Idle:
         """Finds statements in some code that do nothing."""
-        has_logger = self.has_logger and not scopes.binds_in_function(node, "logger")
-        return logs.Idle(logs.reads(node), has_logger)
+        return logs.Idle(
+            node, lambda: self.has_logger and not scopes.binds_in_function(node, "logger")
+        )
 
 
 class _Reader:

@@ -41,22 +41,22 @@ class Uses:
     def _read(self, statement: ast.stmt) -> Used:
         parts: set[Parts] = set()
         targets: dict[str, imports.Target] = {}
-        stack: list[object] = [statement]
+        stack: list[ast.AST] = [statement]
         while stack:
             node = stack.pop()
             if isinstance(node, ast.Name | ast.Attribute) and (found := names.chain(node)):
                 parts.add(found)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 targets.update(imports.pairs(node, self.package))
-            elif isinstance(node, ast.AST):
-                stack.extend(_inner(node))
+            else:
+                stack += _inner(node)
         return Used(frozenset(parts), targets)
 
 
-def _inner(node: ast.AST) -> list[object]:
+def _inner(node: ast.AST) -> list[ast.AST]:
     """The parts of a node that run: no log calls, and no annotations that nothing reads."""
     if isinstance(node, ast.expr):
-        return _fields(node)
+        return names.children(node)
     if isinstance(node, ast.arg) or logs.logs(node):
         return []
     if isinstance(node, ast.If) and logs.for_types_only(node):
@@ -64,21 +64,10 @@ def _inner(node: ast.AST) -> list[object]:
     if isinstance(node, names.FUNCTIONS):
         return [*node.decorator_list, *names.defaults(node.args), *node.body]
     if isinstance(node, ast.AnnAssign):
-        return [node.target, node.value]
+        return [node.target, *([node.value] if node.value else [])]
     if isinstance(node, ast.ClassDef) and form.reads_annotations(node):
         fields = [each.annotation for each in node.body if isinstance(each, ast.AnnAssign)]
-        return [*_fields(node), *fields]
+        return [*names.children(node), *fields]
     if isinstance(node, ast.stmt) and logs.is_logger(node):
         return []
-    return _fields(node)
-
-
-def _fields(node: ast.AST) -> list[object]:
-    found: list[object] = []
-    for field in node._fields:
-        value = getattr(node, field, None)
-        if isinstance(value, list):
-            found += value
-        elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+    return names.children(node)
