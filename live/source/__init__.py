@@ -1,1 +1,2 @@
-"""What a pull request changes of vLLM's source, and what a run of vLLM reaches of it. Nothing here imports vLLM."""
+"""What a pull request changes of the source of vLLM, and what a run reaches of it. It imports no
+vLLM."""

@@ -1,48 +1,65 @@
-"""Which functions of vLLM belong to the accounting: those of the modules that kvproof drives, and
-what these use by name, in any module of the package."""
+"""Which functions of vLLM belong to the accounting.
+
+They are those of the modules that kvproof drives, and what these use by name: a function, a class,
+a constant, in any module of the package, and so on. What models and kernels use is not followed:
+the accounting does not depend on it, and it would lead to all of vLLM.
+"""
 
 import ast
 from collections.abc import Iterator
 
 from kvproof.live.contract.table import TABLE
-from kvproof.live.source import form, imports, logs, names
 from kvproof.live.source.files import Package
-from kvproof.live.source.units import MODULE, Module
+from kvproof.live.source.units import Module
+from kvproof.live.source.uses import Parts, Uses
 
 FOLDERS = ("v1/core/", "distributed/kv_transfer/kv_connector/v1/nixl")
 """All files whose paths begin with these are of the accounting."""
 
 FOLLOWED = (
-    *(
-        "v1/core/",
-        "v1/kv_",
-        "v1/request.py",
-        "v1/outputs.py",
-        "v1/metrics/",
-        "v1/structured_output/",
-    ),
-    *("v1/hisparse/", "v1/utils.py", "v1/engine/__init__.py", "utils/", "sampling_params.py"),
-    *("distributed/kv_transfer/", "distributed/kv_events.py", "distributed/ec_transfer/"),
+    *("v1/core/", "v1/kv_", "v1/request.py", "v1/outputs.py", "v1/metrics/", "v1/utils.py"),
+    *("v1/structured_output/", "v1/hisparse/", "v1/engine/__init__.py", "sampling_params.py"),
+    *("utils/", "distributed/kv_transfer/", "distributed/kv_events.py", "distributed/ec_transfer/"),
 )
-"""What these use is of the accounting, in any file."""
+"""What the files of these folders use is of the accounting wherever it is. What others use is only
+if it is in their own folder at the top of the package."""
 
 EVERYTHING = "*"
+
+GENERATED = "_version.py"
+"""It differs between any two builds, and says only which build it is."""
+
+
+def driven() -> Iterator[tuple[str, str]]:
+    """The modules and names that the contract has."""
+    for entry in TABLE:
+        for place in entry.places:
+            if place.module and place.names:
+                yield place.module, place.names[0]
+
+
+DRIVEN = frozenset("/".join(module.split(".")[1:]) + ".py" for module, _ in driven())
+"""The files of the modules that the contract has. A package has no such file: of that, what the
+contract names is of the accounting."""
+
+
+def is_root(file: str) -> bool:
+    """Whether all functions of a file are of the accounting."""
+    return file.startswith(FOLDERS) or file in DRIVEN
 
 
 class Accounting:
     """The functions of one package that belong to the accounting. `used` has the names at the top
-    of each file, EVERYTHING where all are used."""
+    of each file, EVERYTHING where all are used. `within` is the folder that is not left now."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
         self.used: dict[str, set[str]] = {}
-        self.tops: dict[str, dict[str, list[ast.stmt]]] = {}
-        self.file = FOLDERS[0]
         self.left: list[tuple[str, str]] = []
-        self.followed: dict[tuple[str, tuple[str, ...]], bool] = {}
-        for file in package.files:
-            if file.startswith(FOLDERS):
-                self._need(file, EVERYTHING)
+        self.followed: dict[tuple[str, str, Parts], bool] = {}
+        self.within = ""
+        for file in filter(is_root, package.files):
+            self._need(file, EVERYTHING)
         for module, name in driven():
             self._follow(module, (name,))
         while self.left:
@@ -54,88 +71,71 @@ class Accounting:
         return EVERYTHING in used or top in used or (not top and bool(used))
 
     def _need(self, file: str, name: str) -> None:
-        own = self.file.split("/")[0]
-        if not self.file.startswith(FOLLOWED) and file.split("/")[0] != own:
+        if file == GENERATED or not f"{file}/".startswith(self.within):
             return
         used = self.used.setdefault(file, set())
         if name not in used:
             used.add(name)
             self.left.append((file, name))
 
-    def _names(self, file: str) -> dict[str, list[ast.stmt]]:
-        """The names at the top of a file, each with the statements that bind it."""
-        if file not in self.tops:
-            found: dict[str, list[ast.stmt]] = {}
-            module = self.package.module(file)
-            for statement in module.tree.body if module else ():
-                for node in names.within([statement]):
-                    for name in names.binds(node):
-                        found.setdefault(name, []).append(statement)
-            self.tops[file] = found
-        return self.tops[file]
-
     def _use(self, file: str, name: str) -> None:
         """Follow what a name of a file uses."""
         module = self.package.module(file)
         if module is None:
             return
-        self.file = file
-        body = module.tree.body if name == EVERYTHING else self._names(file).get(name, [])
-        for statement in body:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                continue
-            inside = {
-                local: target
-                for node in ast.walk(statement)
-                if isinstance(node, ast.Import | ast.ImportFrom)
-                for local, target in imports.pairs(node, module.imports.package)
-            }
-            for parts in reads(statement):
-                target = inside.get(parts[0])
-                if target is not None:
-                    self._follow(target.module, (target.attribute, *parts[1:]))
-                if target is None or parts[0] in module.imports.targets:
-                    self._look_up(file, module, parts)
+        self.within = "" if file.startswith(FOLLOWED) else f"{file.split('/')[0]}/"
+        uses = self.package.uses(file)
+        for statement in uses.body if name == EVERYTHING else uses.tops.get(name, ()):
+            if not isinstance(statement, ast.Import | ast.ImportFrom):
+                self._statement(file, module, uses, statement)
 
-    def _look_up(self, file: str, module: Module, parts: tuple[str, ...]) -> bool:
+    def _statement(self, file: str, module: Module, uses: Uses, statement: ast.stmt) -> None:
+        used = uses.of(statement)
+        for parts in used.parts:
+            target = used.imports.get(parts[0])
+            if target is not None:
+                self._follow(target.module, (target.attribute, *parts[1:]))
+            if target is None or parts[0] in module.imports.targets:
+                self._look_up(file, module, parts)
+
+    def _look_up(self, file: str, module: Module, parts: Parts) -> bool:
         """Follow a name that a file uses. Returns whether it is known there."""
         target = module.imports.targets.get(parts[0])
         if target is not None:
             self._follow(target.module, (target.attribute, *parts[1:]))
             return True
-        if parts[0] in self._names(file):
+        if parts[0] in self.package.uses(file).tops:
             self._need(file, parts[0])
             return True
-        return any([self._follow(star, parts) for star in module.imports.stars])
+        found = [self._follow(star, parts) for star in module.imports.stars]
+        return any(found)
 
-    def _follow(self, name: str, parts: tuple[str, ...]) -> bool:
+    def _follow(self, name: str, parts: Parts) -> bool:
         """Follow attributes of a module. Returns whether something was found."""
         parts = tuple(filter(None, parts))
-        if (name, parts) not in self.followed:
-            self.followed[name, parts] = False  # modules import each other in circles
-            self.followed[name, parts] = self._attribute(name, parts)
-        return self.followed[name, parts]
+        key = self.within, name, parts
+        if key not in self.followed:
+            self.followed[key] = False  # modules import each other in circles
+            self.followed[key] = self._attribute(name, parts)
+        return self.followed[key]
 
-    def _attribute(self, name: str, parts: tuple[str, ...]) -> bool:
+    def _attribute(self, name: str, parts: Parts) -> bool:
         file = self._file(name)
         if file is None:
             return False
         module = self.package.module(file)
-        if module is None:
-            self._need(file, EVERYTHING)
-            return True
-        if not parts:
+        if module is None or not parts:
             self._need(file, EVERYTHING)
             return True
         if self._look_up(file, module, parts):
             return True
         if self._file(f"{name}.{parts[0]}") is not None:
             return self._follow(f"{name}.{parts[0]}", parts[1:])
-        if "__getattr__" in self._names(file):
-            self._need(file, "__getattr__")
-            target = module.imports.for_types.get(parts[0])
-            return target is None or self._follow(target.module, (target.attribute, *parts[1:]))
-        return False
+        if "__getattr__" not in self.package.uses(file).tops:
+            return False
+        self._need(file, "__getattr__")
+        target = module.imports.for_types.get(parts[0])
+        return target is None or self._follow(target.module, (target.attribute, *parts[1:]))
 
     def _file(self, name: str) -> str | None:
         if name.split(".")[0] != "vllm":
@@ -143,49 +143,3 @@ class Accounting:
         path = "/".join(name.split(".")[1:])
         choices = (f"{path}.py", f"{path}/__init__.py".lstrip("/"))
         return next((each for each in choices if each in self.package.files), None)
-
-
-def driven() -> Iterator[tuple[str, str]]:
-    """The modules and names that the contract has; the name is empty for a whole module."""
-    for entry in TABLE:
-        for place in entry.places:
-            if place.module and place.names:
-                yield place.module, place.names[0]
-
-
-def reads(statement: ast.stmt) -> set[tuple[str, ...]]:
-    """The names and attributes that a statement uses when it runs."""
-    found: set[tuple[str, ...]] = set()
-    stack: list[ast.AST] = [statement]
-    while stack:
-        node = stack.pop()
-        if logs.logs(node) or (isinstance(node, ast.stmt) and logs.is_logger(node)):
-            continue
-        if isinstance(node, ast.If) and logs.for_types_only(node):
-            stack.extend(node.orelse)
-            continue
-        if parts := names.chain(node):
-            found.add(parts)
-            continue
-        stack.extend(_parts(node))
-    return found
-
-
-def _parts(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node without annotations that nothing reads."""
-    if isinstance(node, ast.arg):
-        return
-    if isinstance(node, ast.ClassDef) and not form.reads_annotations(node):
-        for each in ast.iter_child_nodes(node):
-            yield from _parts(each) if isinstance(each, ast.AnnAssign) else (each,)
-        return
-    if isinstance(node, names.FUNCTIONS):
-        yield from (*node.decorator_list, *names.defaults(node.args), *node.body)
-        return
-    if isinstance(node, ast.AnnAssign):
-        yield from filter(None, (node.target, node.value))
-        return
-    yield from ast.iter_child_nodes(node)
-
-
-__all__ = ["EVERYTHING", "MODULE", "Accounting"]

@@ -56,7 +56,7 @@ def _differs(base: Module, head: Module, name: str, names: frozenset[str]) -> bo
     try:
         if name.startswith("<class "):
             return bool(_rest(base, head, name))
-        return base.form(name) != head.form(name)
+        return bool(base.form(name) != head.form(name))
     except RecursionError:
         return True
 

@@ -1,16 +1,20 @@
 """What a head changes of a base: the functions of vLLM that may behave differently."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.live.source import bodies
-from kvproof.live.source.accounting import Accounting
+from kvproof.live.source.accounting import Accounting, is_root
 from kvproof.live.source.files import Package, different, links
 from kvproof.live.source.hunks import Hunk, clipped, hunks, outside
 from kvproof.live.source.units import MODULE, Module, Unit
+
+COMPARED_MAX = 60
+"""Files outside the accounting that are compared function by function."""
 
 Kind = Literal["changed", "new", "removed"]
 
@@ -45,23 +49,43 @@ class Changes(NamedTuple):
 
 def changed(base: Path, head: Path) -> Changes:
     """The functions of a package `vllm` that may behave differently on head. Both are folders of
-    the package. Raises UsageError where one has no package."""
+    the package. Where more than COMPARED_MAX files outside the accounting differ, each of them is
+    one `<module>`. Raises UsageError where a folder has no package."""
     with _without_collector():
         before, after = Package(base), Package(head)
         files = different(before, after)
         after.share(before, files)
-        functions = [each for file in files for each in _in_file(before, after, file)]
-        for link in links(before, after):
-            functions.append(_Named(Function(link, MODULE, 1, 1, "changed"), frozenset({""})))
-        if not functions:
-            return Changes((), ())
-        sides = Accounting(before), Accounting(after)
-    accounting: list[Function] = []
-    others: list[Function] = []
-    for function, tops in functions:
-        ours = any(side.has(function.file, top) for side in sides for top in tops)
-        (accounting if ours else others).append(function)
-    return Changes(tuple(accounting), tuple(others))
+        ours = _Ours(before, after)
+        foreign = [file for file in files if not ours.has_part_of(file)]
+        coarse = set(foreign if len(foreign) > COMPARED_MAX else ())
+        found = [
+            each
+            for file in files
+            for each in (_whole if file in coarse else _in_file)(before, after, file)
+        ]
+        found += [_named(Function(link, MODULE, 1, 1, "changed")) for link in links(before, after)]
+    accounting = tuple(function for function, tops in found if ours.has(function.file, tops))
+    known = set(accounting)
+    return Changes(accounting, tuple(each for each, _ in found if each not in known))
+
+
+class _Ours:
+    """The accounting of two packages. It is looked for only where a file needs it."""
+
+    def __init__(self, base: Package, head: Package) -> None:
+        self.packages = base, head
+
+    @cached_property
+    def sides(self) -> tuple[Accounting, ...]:
+        return tuple(map(Accounting, self.packages))
+
+    def has_part_of(self, file: str) -> bool:
+        return is_root(file) or any(file in side.used for side in self.sides)
+
+    def has(self, file: str, tops: Iterable[str]) -> bool:
+        if is_root(file):
+            return True
+        return any(side.has(file, top) for side in self.sides for top in tops)
 
 
 class _Named(NamedTuple):
@@ -72,46 +96,53 @@ class _Named(NamedTuple):
     tops: frozenset[str]
 
 
+def _named(function: Function) -> _Named:
+    return _Named(function, frozenset({bodies.top(function.name)}))
+
+
+def _kind(base: Package, head: Package, file: str) -> Kind:
+    if file not in base.files:
+        return "new"
+    return "changed" if file in head.files else "removed"
+
+
+def _whole(base: Package, head: Package, file: str) -> Iterator[_Named]:
+    """A file that changed, as one function."""
+    package = head if file in head.files else base
+    known = package.parsed.get(file)
+    last = len(known.lines) if known is not None else 1
+    yield _named(Function(file, MODULE, 1, last, _kind(base, head, file)))
+
+
 def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
     """The functions that changed in a file."""
-    before = base.module(file) if file in base.files else None
-    after = head.module(file) if file in head.files else None
-    unread = (file in base.files and before is None) or (file in head.files and after is None)
-    kind: Kind = "changed"
-    if file not in base.files:
-        kind = "new"
-    elif file not in head.files:
-        kind = "removed"
-    if unread:
-        last = len(after.lines) if after is not None else 1
-        yield _Named(Function(file, MODULE, 1, last, kind), frozenset({""}))
-    elif before is None or after is None:
-        for unit in (after or before).units.values():  # type: ignore[union-attr]
-            yield _Named(_function(file, unit, kind, ()), _tops(unit.name))
-    else:
-        yield from _between(before, after, file)
+    sides = [package.module(file) for package in (base, head) if file in package.files]
+    if None in sides:
+        yield from _whole(base, head, file)
+        return
+    modules = [module for module in sides if module is not None]
+    if len(modules) == 2:
+        yield from _between(modules[0], modules[1], file)
+        return
+    for unit in modules[0].units.values():
+        yield _named(_function(file, unit, _kind(base, head, file)))
 
 
 def _between(before: Module, after: Module, file: str) -> Iterator[_Named]:
-    lines: tuple[Hunk, ...] | None = None
-    for name, tops in bodies.differing(before, after):
+    different_units = bodies.differing(before, after)
+    lines = hunks(before.lines, after.lines) if different_units else ()
+    for name, tops in different_units:
         old, new = before.units.get(name), after.units.get(name)
-        if new is None:
-            assert old is not None
-            yield _Named(_function(file, old, "removed", ()), tops)
-            continue
-        lines = hunks(before.lines, after.lines) if lines is None else lines
-        inside = outside(lines, after.inner(name))
-        yield _Named(_function(file, new, "changed" if old else "new", inside), tops)
+        if new is not None:
+            inside = outside(lines, after.inner(name))
+            yield _Named(_function(file, new, "changed" if old else "new", inside), tops)
+        elif old is not None:
+            yield _Named(_function(file, old, "removed"), tops)
 
 
-def _function(file: str, unit: Unit, kind: Kind, lines: tuple[Hunk, ...]) -> Function:
+def _function(file: str, unit: Unit, kind: Kind, lines: tuple[Hunk, ...] = ()) -> Function:
     within = clipped(lines, unit.line, unit.end_line)
     return Function(file, unit.name, unit.line, unit.end_line, kind, within)
-
-
-def _tops(name: str) -> frozenset[str]:
-    return frozenset({bodies.top(name)})
 
 
 @contextmanager

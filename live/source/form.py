@@ -57,8 +57,9 @@ class Forms:
 
     def idle(self, node: ast.AST) -> logs.Idle:
         """Finds statements in some code that do nothing."""
-        has_logger = self.has_logger and not scopes.binds_in_function(node, "logger")
-        return logs.Idle(logs.reads(node), has_logger)
+        return logs.Idle(
+            node, lambda: self.has_logger and not scopes.binds_in_function(node, "logger")
+        )
 
 
 class _Reader:
@@ -111,7 +112,7 @@ class _Reader:
         return ("except", self.form(node.type), name, self._body(node.body))
 
     def _AnnAssign(self, node: ast.AnnAssign) -> Form:
-        if self.keeps_annotations:
+        if self.keeps_annotations or node.value is None:
             return self._plain(node)
         return self._plain(ast.Assign(targets=[node.target], value=node.value))
 

@@ -6,9 +6,10 @@ a change, because it may raise.
 """
 
 import ast
-from collections.abc import Collection
+from collections.abc import Callable
+from functools import cached_property
 
-from kvproof.live.source.names import chain
+from kvproof.live.source.names import chain, children
 
 LEVELS = frozenset(
     {"debug", "info", "warning", "warn", "error", "exception", "critical", "log"}
@@ -58,17 +59,26 @@ def reads(node: ast.AST) -> frozenset[tuple[str, ...]]:
         if not _only_logs(each):
             if parts := chain(each):
                 found.add(parts)
-            stack.extend(ast.iter_child_nodes(each))
+            stack += children(each)
     return frozenset(found)
 
 
 class Idle:
-    """Finds the statements of one function that do nothing. `read` is what it reads outside its
-    log calls; without `has_logger` no call is one of the logger."""
+    """Finds the statements in some code that do nothing. `logger` is whether `logger` is the logger
+    of the module there: without it no call is a log call."""
 
-    def __init__(self, read: Collection[tuple[str, ...]], has_logger: bool) -> None:
-        self.read = read
-        self.has_logger = has_logger
+    def __init__(self, node: ast.AST | None, logger: Callable[[], bool]) -> None:
+        self.node = node
+        self.logger = logger
+
+    @cached_property
+    def has_logger(self) -> bool:
+        return self.logger()
+
+    @cached_property
+    def read(self) -> frozenset[tuple[str, ...]]:
+        """What the code reads outside its log calls."""
+        return frozenset() if self.node is None else reads(self.node)
 
     def __call__(self, node: ast.stmt) -> bool:
         """Whether a statement does nothing."""
@@ -79,8 +89,8 @@ class Idle:
         if isinstance(node, ast.If):
             if for_types_only(node) and not node.orelse:
                 return True
-            return self.safe(node.test) and all(map(self, (*node.body, *node.orelse)))
-        return self.has_logger and logs(node) and self._safe_call(node)
+            return all(map(self, (*node.body, *node.orelse))) and self.safe(node.test)
+        return logs(node) and self.has_logger and self._safe_call(node)
 
     def _safe_call(self, node: ast.stmt) -> bool:
         assert isinstance(node, ast.Expr)

@@ -7,7 +7,7 @@ functions and classes, and everything in a class body.
 import ast
 from collections.abc import Iterable
 
-from kvproof.live.source.names import FUNCTIONS, binds, within
+from kvproof.live.source.names import FUNCTIONS, binds, walk, within
 
 LOOKS_AT_NAMES = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
 """Functions that can see the names of locals."""
@@ -53,7 +53,7 @@ def of_class(body: list[ast.stmt]) -> Scope:
 
 def of_targets(generators: list[ast.comprehension]) -> Scope:
     """The scope of a comprehension."""
-    targets = (node for each in generators for node in ast.walk(each.target))
+    targets = (node for each in generators for node in walk(each.target))
     return Scope((), (name for node in targets for name in binds(node)))
 
 
@@ -84,12 +84,12 @@ class Names:
 
 def looks_at_names(node: ast.AST) -> bool:
     """Whether some code can see the names of its locals."""
-    return any(isinstance(each, ast.Name) and each.id in LOOKS_AT_NAMES for each in ast.walk(node))
+    return any(isinstance(each, ast.Name) and each.id in LOOKS_AT_NAMES for each in walk(node))
 
 
 def binds_in_function(node: ast.AST, name: str) -> bool:
     """Whether a function, or one inside it, has a parameter or a local of this name."""
-    for each in ast.walk(node):
+    for each in walk(node):
         if isinstance(each, ast.arg) and each.arg == name:
             return True
         if name in binds(each) and not isinstance(each, FUNCTIONS):

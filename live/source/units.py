@@ -104,7 +104,7 @@ class Module:
     def _entries(
         self, body: list[ast.stmt], is_module: bool, keeps_annotations: bool
     ) -> Iterator[Entry]:
-        idle = logs.Idle(frozenset(), self.has_logger)
+        idle = logs.Idle(None, lambda: self.has_logger)
         fixed = _fixed(body)
         for node in body:
             if is_module and imports.is_plain(node, self.imports):
@@ -113,7 +113,7 @@ class Module:
                 continue
             if idle(node):
                 continue
-            if isinstance(node, ast.ClassDef) or isinstance(node, names.FUNCTIONS):
+            if isinstance(node, (*names.FUNCTIONS, ast.ClassDef)):
                 if isinstance(node, ast.ClassDef) or node.name in fixed:
                     yield Entry(node.name, ("def", node.name))
                 continue
@@ -144,7 +144,7 @@ def _fixed(body: list[ast.stmt]) -> frozenset[str]:
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.ClassDef):
-            found.update(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+            found.update(each.id for each in names.walk(node) if isinstance(each, ast.Name))
         elif isinstance(node, names.FUNCTIONS):
             known = all(form.decorator(each) in form.HARMLESS for each in node.decorator_list)
             if not known or not all(map(_is_constant, names.defaults(node.args))):
