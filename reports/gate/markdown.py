@@ -118,8 +118,7 @@ def _about(gate: Gate) -> Iterator[str]:
     yield from (f"- {label}: {escaped(text)}" for label, text in words.trees(gate))
     if gate.base is not None:
         yield f"- changed: {escaped(words.changed(gate))}"
-    if gate.verdict != "UNCHANGED":
-        yield f"- ran: {escaped(words.ran(gate))}"
+    yield f"- ran: {escaped(words.ran(gate))}"
     yield f"- took: {escaped(words.took(gate))}"
     if gate.not_run:
         yield f"\n<details><summary>Not run: {len(gate.not_run)}</summary>\n"
