@@ -74,7 +74,7 @@ def _lines(gate: Gate) -> Iterator[str]:
             yield f"| {escaped(what)} | {each.workloads:,} | {escaped(amounts)} |"
         yield ""
     if gate.lost:
-        yield "### Lost: base has these names and head does not, so it was not judged\n"
+        yield "### Lost: kvproof drives base by these names, and head does not have them\n"
         yield from (f"- {escaped(words.lost(each))}" for each in gate.lost)
         yield ""
     yield from _about(gate)

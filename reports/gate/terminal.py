@@ -47,7 +47,7 @@ def lines(gate: Gate) -> Iterator[Line]:
     yield from _others(gate)
     yield from _allowed(gate)
     if gate.lost:
-        yield from _title("LOST: base has these names and head does not, so it was not judged")
+        yield from _title("LOST: kvproof drives base by these names, and head does not have them")
         yield from (Line(f"  {words.lost(each)}") for each in gate.lost)
     if gate.not_run:
         yield from _title("NOT RUN")
