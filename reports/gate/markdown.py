@@ -74,7 +74,7 @@ def _lines(gate: Gate) -> Iterator[str]:
             yield f"| {escaped(what)} | {each.workloads:,} | {escaped(amounts)} |"
         yield ""
     if gate.lost:
-        yield "### Lost: base has these names and head does not, so it was not judged\n"
+        yield "### Lost: kvproof drives base by these names, and head does not have them\n"
         yield from (f"- {escaped(words.lost(each))}" for each in gate.lost)
         yield ""
     yield from _about(gate)
@@ -118,8 +118,7 @@ def _about(gate: Gate) -> Iterator[str]:
     yield from (f"- {label}: {escaped(text)}" for label, text in words.trees(gate))
     if gate.base is not None:
         yield f"- changed: {escaped(words.changed(gate))}"
-    if gate.verdict != "UNCHANGED":
-        yield f"- ran: {escaped(words.ran(gate))}"
+    yield f"- ran: {escaped(words.ran(gate))}"
     yield f"- took: {escaped(words.took(gate))}"
     if gate.not_run:
         yield f"\n<details><summary>Not run: {len(gate.not_run)}</summary>\n"

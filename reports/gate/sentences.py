@@ -5,6 +5,7 @@ limited length here, so that no output can be broken by it.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import UNSET
 
@@ -84,10 +85,9 @@ def headline(gate: Gate) -> str:
         return _sentence("; ".join(["Nothing introduced", *_others(gate)]))
     first = introduced[0]
     begin = f"{counted(len(introduced), 'defect')} introduced"
-    begin += f" ({plain(first.severity)})" if len(introduced) == 1 else ""
-    gravest = "" if len(introduced) == 1 else f"the gravest ({plain(first.severity)}): "
+    begin += "" if len(introduced) == 1 else ". The gravest"
     tolerated = "" if first.fails else " That is below --fail-on, so the exit code is not 1."
-    return f"{begin}: {gravest}{_sentence(not_true(first))}{tolerated}"
+    return f"{begin} ({plain(first.severity)}): {_sentence(not_true(first))}{tolerated}"
 
 
 def not_true(finding: GateFinding) -> str:
@@ -167,12 +167,15 @@ def result(reproducer: GateReproducer) -> str:
     return f"{shown(reproducer.path)} (a pytest file that needs vLLM alone): {found}"
 
 
-def replay(gate: Gate, finding: GateFinding) -> str | None:
-    """The command that shows a finding on head again; None if it has no trace."""
+def replay(gate: Gate, finding: GateFinding, *, here: bool = False) -> str | None:
+    """The command that shows a finding on head again, `here` or on the machine of whoever reads the
+    report of a CI system; None if it has no trace."""
     if finding.trace is None:
         return None
-    tree = "" if gate.head.path is None else f" --vllm {shell_word(gate.head.path)}"
-    return f"kvproof replay {shell_word(finding.trace)}{tree}"
+    tree = ""
+    if gate.head.path is not None:
+        tree = f" --vllm {shell_word(Path(gate.head.path)) if here else 'CHECKOUT-OF-HEAD'}"
+    return f"kvproof replay {shell_word(Path(finding.trace))}{tree}"
 
 
 def names(findings: Sequence[GateFinding]) -> str:
@@ -201,7 +204,7 @@ def tree(one: GateTree | None) -> str:
     if one is None:
         return "none was given: head was compared with what is known of released versions"
     version = f", version {plain(one.version)}" if one.version else ""
-    return f"{plain(one.name)}{version}, Python files {plain(one.fingerprint[:12])}"
+    return f"{plain(one.name)}{version}, hash {plain(one.fingerprint[:12])}"
 
 
 def trees(gate: Gate) -> list[tuple[str, str]]:
@@ -215,7 +218,7 @@ def trees(gate: Gate) -> list[tuple[str, str]]:
         ("base", tuple(one for one in of_base if one not in both)),
     ):
         if each:
-            found.append(("not driven", f"on {where_}: {named([*map(lost, each)])}"))
+            found.append(("not checked", f"on {where_}: {named([*map(lost, each)])}"))
     return found
 
 
@@ -246,6 +249,6 @@ def ran(gate: Gate) -> str:
 def took(gate: Gate) -> str:
     """The time and the seed."""
     return (
-        f"{gate.seconds:.1f} s, of at most {gate.budget_s:.0f} s; with seed {gate.seed} and the "
-        "same two trees it runs the same again"
+        f"{gate.seconds:.1f} s, of at most {gate.budget_s:.0f} s; the same seed ({gate.seed}) and "
+        "the same trees give the same run"
     )

@@ -47,7 +47,7 @@ def lines(gate: Gate) -> Iterator[Line]:
     yield from _others(gate)
     yield from _allowed(gate)
     if gate.lost:
-        yield from _title("LOST: base has these names and head does not, so it was not judged")
+        yield from _title("LOST: kvproof drives base by these names, and head does not have them")
         yield from (Line(f"  {words.lost(each)}") for each in gate.lost)
     if gate.not_run:
         yield from _title("NOT RUN")
@@ -58,8 +58,9 @@ def lines(gate: Gate) -> Iterator[Line]:
     yield from _about(gate)
 
 
-def about(gate: Gate, finding: GateFinding) -> Iterator[Line]:
-    """One finding, with the shortest run that shows it."""
+def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[Line]:
+    """One finding, with the shortest run that shows it, for a reader on this machine (`here`) or on
+    another."""
     yield _row("must be true", words.must_be_true(finding))
     yield _row("found", words.plain(finding.sentence))
     yield _row("how grave", words.grave(finding))
@@ -71,7 +72,7 @@ def about(gate: Gate, finding: GateFinding) -> Iterator[Line]:
         yield from _events(finding)
     if finding.reproducer is not None:
         yield _row("reproducer", words.result(finding.reproducer))
-    if (command := words.replay(gate, finding)) is not None:
+    if (command := words.replay(gate, finding, here=here)) is not None:
         yield _row("replay it", command, hang=0)
 
 
@@ -83,13 +84,13 @@ def _introduced(gate: Gate) -> Iterator[Line]:
     for number, each in enumerate(found[:IN_FULL], 1):
         if number > 1:
             yield Line()
-        yield from _numbered(number, [*about(gate, each)])
+        yield from _numbered(number, [*about(gate, each, here=True)])
     if len(found) > IN_FULL:
         yield Line()
     for number, each in enumerate(found[IN_FULL:], IN_FULL + 1):
         text = f"{words.must_be_true(each)} ({words.plain(each.severity)})"
         yield from _numbered(number, [_row("must be true", text)])
-        if (command := words.replay(gate, each)) is not None:
+        if (command := words.replay(gate, each, here=True)) is not None:
             yield _row("replay it", command, hang=0)
 
 
@@ -133,8 +134,7 @@ def _about(gate: Gate) -> Iterator[Line]:
         yield _row(label, text, margin="")
     if gate.base is not None:
         yield _row("changed", words.changed(gate), margin="")
-    if gate.verdict != "UNCHANGED":
-        yield _row("ran", words.ran(gate), margin="")
+    yield _row("ran", words.ran(gate), margin="")
     yield _row("took", words.took(gate), margin="")
 
 

@@ -1,6 +1,6 @@
-"""The output of `gate`: a pull request, judged by the difference between base and head."""
+"""The output of `gate`: a pull request, judged by the difference between base and head. Paths are
+text, as JSON has no other kind."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta
@@ -33,7 +33,7 @@ class GateTree(Part, frozen=True, kw_only=True):
     fingerprint: str
     not_driven: tuple[GateLost, ...] = ()
     deviations: tuple[str, ...] = ()
-    path: Path | None = None
+    path: str | None = None
 
 
 class GatePlace(Part, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class GatePlace(Part, frozen=True, kw_only=True):
 class GateReproducer(Part, frozen=True, kw_only=True):
     """A pytest file in vLLM's own terms. It was run: the results on head and on base."""
 
-    path: Path
+    path: str
     head: Literal["fails", "passes", "cannot run"]
     base: Literal["fails", "passes", "cannot run", "not run"]
 
@@ -77,7 +77,7 @@ class GateFinding(Part, frozen=True, kw_only=True):
     known: str | None
     fails: bool
     places: tuple[GatePlace, ...] = ()
-    trace: Path | None = None
+    trace: str | None = None
     reproducer: GateReproducer | None = None
     also: tuple[str, ...] = ()
 
