@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kvproof.cli import live_line
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
-from kvproof.cli.machines import borrow
+from kvproof.cli.machines import borrow, tell_author
 from kvproof.live import availability, importing
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
@@ -65,11 +65,22 @@ def _found() -> Found:
         return Found("", "", Contract(()), str(error))
     live_line.show("importing vLLM ...")
     contract = check()
+    tell_author(contract.traceback)
     failure = contract.failure and (
-        f"vLLM {version} in {path} fails at import ({contract.failure}). "
-        f"Use the Python that it was installed for, or {availability.INSTALL}."
+        f"vLLM {version} in {path} fails at import ({contract.failure}). {_remedy(contract)}."
     )
     return Found(version, path, contract, failure)
+
+
+def _remedy(contract: Contract) -> str:
+    """What to do about a vLLM that cannot be imported. It is never replaced by another one."""
+    if ".so" in contract.failure or "undefined symbol" in contract.failure:
+        return "Use compiled parts that fit it: a wheel that was built from sources near to it"
+    if contract.failure.startswith("ModuleNotFoundError"):
+        return "Use an environment that has all packages that this vLLM needs"
+    if contract.traceback[1:]:
+        return "Use the lines of vLLM that led to this, on standard error, to correct it"
+    return "Use the Python that it was installed for"
 
 
 def _output(found: Found, code: int) -> Doctor:

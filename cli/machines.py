@@ -1,9 +1,10 @@
 """The machine that a command drives. vLLM is imported only if live vLLM is driven."""
 
 import importlib
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
+from kvproof.reports.screen import say
 from kvproof.strategies.verdict import Outcome, Verdict
 
 Make = Callable[[Cluster], Machine]
@@ -86,9 +88,17 @@ def _import() -> float:
     begin = time.monotonic()
     live_line.show("importing vLLM ...")
     contract = check()
+    tell_author(contract.traceback)
     if not contract.failure and not contract.missing(CORE):
         importlib.import_module("kvproof.live.machine")
     return round(time.monotonic() - begin, 1)
+
+
+def tell_author(traceback: Iterable[str]) -> None:
+    """Print the lines of vLLM that led to an error at its import to standard error: they belong to
+    the author of that vLLM."""
+    for line in traceback:
+        say(line, file=sys.stderr)
 
 
 def require_core() -> None:

@@ -105,10 +105,19 @@ class Surveys:
                 return Release(version, reason=str(failed))
             return Release(version, tuple(records))
 
+    def _environment(self, version: str) -> Mapping[str, str]:
+        """The environment of a process that imports a release, installed if missing. Raises
+        Failed."""
+        self.releases.installed(version)
+        try:
+            tree = named(version, self.releases.folder)
+        except UsageError as error:
+            raise Failed(str(error)) from error
+        return environment(tree, (self.releases.needed(),))
+
     def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
         """Run a survey in its own process. Raises Failed."""
-        self.releases.installed(version)
-        env = environment(named(version, self.releases.folder), (self.releases.needed(),))
+        env = self._environment(version)
         with part_of(out) as part:
             written, traces = part / "survey.jsonl", part / "traces"
             _in_its_own_process(env, [str(written), "--traces", str(traces), *options])

@@ -34,12 +34,14 @@ class Look(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """All results. `failure` is the reason if vLLM could not be imported; `hidden` are the packages
-    that were hidden from it because they do not load."""
+    """All results. `failure` is the reason if vLLM could not be imported, and `traceback` has the
+    lines of vLLM that led to it; `hidden` are the packages that were hidden from it because they do
+    not load."""
 
     looks: tuple[Look, ...]
     failure: str = ""
     hidden: tuple[Hidden, ...] = ()
+    traceback: tuple[str, ...] = ()
 
     def missing(self, feature: str) -> list[Look]:
         """What a feature and the features it needs lack; entries that were looked up come first."""
@@ -70,8 +72,8 @@ def _sentence(feature: str, lacking: list[Look]) -> str:
 def check() -> Contract:
     """The contract, checked once against the vLLM that this process imports."""
     made = imported(tuple(CORE_MODULES))
-    if made.failure:
-        return Contract((), made.failure, made.hidden)
+    if made.failure.line:
+        return Contract((), made.failure.line, made.hidden, made.failure.traceback)
     built = {entry: _look(entry, None) for entry in TABLE if not _on_objects(entry)}
     buildable = all(look.place for look in built.values() if look.entry.feature == CORE)
     looks = tuple(built.get(entry) or _look(entry, buildable) for entry in TABLE)

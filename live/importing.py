@@ -18,8 +18,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
+from kvproof.live.availability import place
 from kvproof.live.contract.lookup import last_line, not_there
+from kvproof.live.tracebacks import shortened
 from kvproof.model import interruption
+from kvproof.model.errors import UsageError
 
 BESIDE = ("torchvision", "torchaudio", "torchcodec")
 """Packages that vLLM requires beside torch. vLLM can be imported without them."""
@@ -36,11 +39,18 @@ class Hidden(NamedTuple):
     why: str
 
 
-class Imported(NamedTuple):
-    """The import of vLLM: the last line of its error, or an empty text; what was hidden from it;
-    and its wall time in seconds."""
+class Failure(NamedTuple):
+    """Why an import failed: the last line of its error, empty where there was none, and the lines
+    of vLLM that led to it."""
 
-    failure: str
+    line: str = ""
+    traceback: tuple[str, ...] = ()
+
+
+class Imported(NamedTuple):
+    """The import of vLLM: why it failed, what was hidden from it, and its wall time in seconds."""
+
+    failure: Failure
     hidden: tuple[Hidden, ...]
     seconds: float
 
@@ -53,14 +63,14 @@ def imported(modules: tuple[str, ...] = ()) -> Imported:
     with _quiet():
         hidden = () if "vllm" in sys.modules else tuple(_hidden())
         failures = (_failure(name) for name in ("vllm", *modules))
-        failure = next(filter(None, failures), "")
+        failure = next((each for each in failures if each.line), Failure())
     return Imported(failure, hidden, time.monotonic() - began)
 
 
 def _hidden() -> Iterator[Hidden]:
     """Hide the packages that do not load."""
     for name in BESIDE:
-        if importlib.util.find_spec(name) is not None and (why := _failure(name)):
+        if importlib.util.find_spec(name) is not None and (why := _failure(name).line):
             sys.modules[name] = None  # type: ignore[assignment]  # "there is no such package"
             yield Hidden(name, version(name), why)
 
@@ -73,18 +83,27 @@ def version(name: str) -> str:
         return "unknown"
 
 
-def _failure(name: str) -> str:
-    """Import a module. Returns the last line of its error; empty if there was none, or if the
-    module does not exist."""
+def _failure(name: str) -> Failure:
+    """Import a module. Returns its error; an empty one if there was none, or if the module does not
+    exist."""
     try:
         importlib.import_module(name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, or a panic of a library in Rust
         interruption.check()  # what was a KeyboardInterrupt may arrive as another error
-        return "" if name != "vllm" and not_there(error, name) else last_line(error)
+        if name != "vllm" and not_there(error, name):
+            return Failure()
+        return Failure(last_line(error), _traceback(error))
     interruption.check()  # or not arrive at all
-    return ""
+    return Failure()
+
+
+def _traceback(error: BaseException) -> tuple[str, ...]:
+    try:
+        return shortened(error, place())
+    except UsageError:
+        return ()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Hypothesis profiles, golden transcripts that can be rewritten, and the command line.
 
 `KVPROOF_PROFILE` or `--hypothesis-profile` chooses dev (the default), ci or nightly.
+`KVPROOF_VLLM` names the vLLM of the live tests, as `--vllm` does for a command (default: the
+installed one).
 """
 
 import json
@@ -14,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kvproof.cli.main import main
+from kvproof.live.trees import lend, named
+from kvproof.model.errors import UsageError
 from tests.outputs import decoded
 from tests.sentences import two_sentences
 from tests.undriven import Undriven
@@ -47,6 +51,13 @@ settings.load_profile(chosen)
 if os.environ.get("PYTHONPATH"):
     folders = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
+
+if os.environ.get("KVPROOF_VLLM"):
+    try:
+        lend(named(os.environ["KVPROOF_VLLM"], None))
+    except UsageError as error:
+        print(f"KVPROOF_VLLM: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 rewritten = pytest.StashKey[list[str]]()
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from kvproof.cli.main import main
+from kvproof.live.availability import installed, place
 from kvproof.live.contract_check import check
 
 TRACE = str(Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl")
@@ -52,9 +53,10 @@ def test_the_vllm_of_the_cache_is_the_one_imported(
     said = capsys.readouterr().out
     assert said.startswith("UNKNOWN: This vLLM has no vllm.config, needed for core")
     assert "Use kvproof doctor" in said
-    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(
-        cache / "vllm" / "0.33.0" / "site-packages"
-    )
+    assert installed() == "0.31.7"
+    assert place() == cache / "vllm" / "0.33.0" / "site-packages" / "vllm"
+    first = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0])
+    assert first.is_relative_to(cache / "trees")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
@@ -85,7 +87,7 @@ def test_a_release_without_real_vllm(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, "--vllm", "0.33.0"]) == 2
-    assert "Use --machine live, or leave --release out." in capsys.readouterr().err
+    assert "Use --machine live, or leave --vllm out." in capsys.readouterr().err
 
 
 def test_another_vllm_is_imported_already(
@@ -94,4 +96,4 @@ def test_another_vllm_is_imported_already(
     monkeypatch.setitem(sys.modules, "vllm", sys)
     command = [*COMMANDS[0], "--vllm", "0.33.0", "--cache", str(cache)]
     assert main(command) == 2
-    assert "a separate command for each release" in capsys.readouterr().err
+    assert "a separate command for each vLLM" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_what_was_killed_while_pip_ran_is_not_believed(
 def test_a_survey_appears_with_its_traces_or_not_at_all(
     ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def process(_folders: Any, arguments: list[str]) -> None:
+    def process(_env: Any, arguments: list[str]) -> None:
         records = [{"vllm": "0.18.0"}, *good(), *([{"end": True}] if ends else [])]
         Path(arguments[0]).write_text(lines(*records))
         traces = Path(arguments[arguments.index("--traces") + 1])
@@ -98,7 +98,7 @@ def test_a_survey_appears_with_its_traces_or_not_at_all(
     monkeypatch.setattr(release_surveys, "_in_its_own_process", process)
     monkeypatch.setattr(Surveys, "witnesses", lambda _: tmp_path)
     monkeypatch.setattr(Cache, "installed", lambda *_: tmp_path)
-    monkeypatch.setattr(Cache, "needed", lambda _: tmp_path)
+    monkeypatch.setattr(Surveys, "_environment", lambda *_: {})
     release = Surveys(tmp_path).survey("0.18.0", 0, 1)
     there = sorted(path.name for path in (tmp_path / "surveys").rglob("*"))
     stem = f"0.18.0-{release_surveys.fingerprint()}-0-1"

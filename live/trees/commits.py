@@ -10,8 +10,8 @@ from kvproof.live import children
 from kvproof.live.availability import UNKNOWN_VERSION
 from kvproof.live.releases import cache_folder
 from kvproof.live.trees.mirror import mirrored
-from kvproof.live.trees.naming import wheel
 from kvproof.live.trees.tree import Tree
+from kvproof.live.trees.wheel import wheel
 from kvproof.model.errors import UsageError
 from kvproof.model.files.archives import unpack
 from kvproof.model.files.folders import appear, made_folder, part_of

@@ -29,11 +29,13 @@ def mirrored(package: Path, version: str, cache: Path, wheel: Path | None) -> Pa
     compiled parts gets those of the wheel's package. Raises UsageError where it cannot be made, or
     where the package cannot be read."""
     links = dict(files(package))
-    if wheel is not None and not any(name.endswith(COMPILED) for name in links):
+    built = any(name.endswith(COMPILED) for name in links)
+    if wheel is not None and not built:
         folders = {os.path.dirname(name) for name in links}
         parts = compiled(wheel).items()
         links |= {name: part for name, part in parts if os.path.dirname(name) in folders}
     texts = {"METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {for_cpu(version)}\n"}
+    beside = package if built or wheel is None else wheel
     digest = hashlib.sha256(repr((package, texts)).encode())
     for name, path in sorted(links.items()):
         digest.update(os.fsencode(f"{name}\n{path}\n"))
@@ -41,6 +43,7 @@ def mirrored(package: Path, version: str, cache: Path, wheel: Path | None) -> Pa
     if not folder.is_dir():
         with part_of(folder) as part:
             _fill(part, package, links, texts)
+            _link_libraries(part, beside)
             appear(part, folder)
     return folder / "site-packages"
 
@@ -58,6 +61,13 @@ def _fill(part: Path, package: Path, links: dict[str, Path], texts: dict[str, st
     for name, text in texts.items():
         write_new(described / name, text)
     write_new(part / ORIGIN, os.fsencode(package))
+
+
+def _link_libraries(part: Path, built: Path) -> None:
+    """Link the folders of libraries that a wheel has beside its package. Compiled parts look for
+    them relative to the place from which they are loaded."""
+    for libraries in built.parent.glob("vllm*.libs"):
+        os.symlink(libraries, part / "site-packages" / libraries.name)
 
 
 def for_cpu(version: str) -> str:

@@ -1,7 +1,6 @@
 """Finds the tree that a user names."""
 
 import os
-import stat
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from kvproof.live.trees.editable import source
 from kvproof.live.trees.mirror import mirrored
 from kvproof.live.trees.tree import Tree
 from kvproof.live.trees.versions import version_of_source
+from kvproof.live.trees.wheel import wheel
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
@@ -40,14 +40,6 @@ def named(text: str | None, cache: Path | None) -> Tree:
     )
 
 
-def wheel() -> Path | None:
-    """The package of the installed vLLM, for its compiled parts; None where none is installed."""
-    try:
-        return place()
-    except UsageError:
-        return None
-
-
 def _release(version: str, cache: Path) -> Tree:
     site = packages(cache / "vllm" / version)
     if not (site / "vllm").is_dir():
@@ -55,43 +47,43 @@ def _release(version: str, cache: Path) -> Tree:
             f"vLLM {version} is not in the cache folder {shown(cache)}. "
             f"Use kvproof releases --releases {version} --cache {shown(cache)} to install it."
         )
-    package = _real(site / "vllm")
-    return Tree(version, package, (mirrored(package, version, cache, None),), version)
+    package, said = _real(site / "vllm"), described((site,))
+    return Tree(version, package, (mirrored(package, said, cache, None),), said)
 
 
 def _path(text: str) -> Path:
     """The folder of this path, absolute. Raises UsageError where it is none, or may not be read."""
-    try:
-        path = Path(os.path.abspath(os.path.expanduser(text)))
-        kind = stat.S_IFMT(path.stat().st_mode)
-        if kind == stat.S_IFDIR:
-            os.scandir(path).close()
-            return path
-    except FileNotFoundError:
+    path = Path(os.path.abspath(os.path.expanduser(text)))
+    if not text or "\0" in text or not os.path.lexists(path):
         raise UsageError(
-            f"{shown(text) or 'An empty text'} is no folder and no release of three numbers. "
+            f"{shown(text) or 'An empty text'} is no folder, and no release of three numbers. "
             f"Use {WHAT}, or a release such as 0.33.0."
-        ) from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"The folder {shown(text)} cannot be read ({why}). Use {WHAT}.") from error
-    raise UsageError(f"{shown(text)} is a file. Use {WHAT}; unpack an archive first.")
+        )
+    if not path.is_dir():
+        raise UsageError(f"{shown(text)} is no folder. Use {WHAT}; unpack an archive first.")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"The folder {shown(text)} cannot be read. Use {WHAT} that you may read.")
+    return path
 
 
 def _package(path: Path) -> tuple[Path, tuple[Path, ...], str]:
     """The package in this folder, the folders with what it needs, and its version."""
-    if path.name == "vllm" and (path / "__init__.py").is_file():
+    if path.name == "vllm" and _has_package(path.parent):
         path = path.parent
-    if (path / "pyvenv.cfg").is_file():
+    if (path / "pyvenv.cfg").is_file() or any(_packages_of(path)):
         path = _of_environment(path)
     beside = (path,) if any(path.glob("*.dist-info")) else ()
-    if (path / "vllm" / "__init__.py").is_file():
+    if _has_package(path):
         package = _real(path / "vllm")
         return package, beside, described((path,)) if beside else version_of_source(path)
     edited = source(path)
     if edited is not None:
         return _real(edited), beside, described((path,))
     raise UsageError(f"There is no vLLM in {shown(path)}. Use {WHAT}.")
+
+
+def _has_package(folder: Path) -> bool:
+    return (folder / "vllm" / "__init__.py").is_file()
 
 
 def _real(package: Path) -> Path:
@@ -102,7 +94,7 @@ def _real(package: Path) -> Path:
 def _of_environment(path: Path) -> Path:
     """The site-packages folder of a virtual environment. Raises UsageError where it is for another
     Python."""
-    found = sorted((path / "lib").glob("python3.*/site-packages"))
+    found = _packages_of(path)
     for folder in found:
         if folder.parent.name == f"python{PYTHON[0]}.{PYTHON[1]}":
             return folder
@@ -111,3 +103,8 @@ def _of_environment(path: Path) -> Path:
         f"The virtual environment {shown(path)} has {has}, and this is Python "
         f"{PYTHON[0]}.{PYTHON[1]}. Use its own Python to install kvproof there, and that kvproof."
     )
+
+
+def _packages_of(path: Path) -> list[Path]:
+    """The folders of packages of an environment, one for each Python."""
+    return sorted((path / "lib").glob("python3.*/site-packages"))

@@ -1,4 +1,4 @@
-"""The version of a source checkout, where a file in it says one."""
+"""The version of a source checkout, where a file in it has one."""
 
 import re
 from pathlib import Path
@@ -7,16 +7,19 @@ from kvproof.live.availability import UNKNOWN_VERSION
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_text
 
-SAID_IN = {
-    "PKG-INFO": re.compile(r"^Version: *(\S+)", re.MULTILINE),
+FIELD = re.compile(r"^Version: *(\S+)", re.MULTILINE)
+
+FILES = {
+    "PKG-INFO": FIELD,
+    "vllm.egg-info/PKG-INFO": FIELD,
     "vllm/_version.py": re.compile(r"^__version__\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE),
 }
-"""Where a source distribution, and a checkout that was built, say their version."""
+"""The files with the version of a source distribution, and of a checkout that was built."""
 
 
 def version_of_source(folder: Path) -> str:
-    """The version of the sources in this folder, "unknown" where none is said."""
-    for name, pattern in SAID_IN.items():
+    """The version of the sources in this folder, "unknown" where no file has it."""
+    for name, pattern in FILES.items():
         try:
             found = pattern.search(read_text(folder / name, "file of vLLM", 1))
         except UsageError:
