@@ -3,17 +3,27 @@
 from collections.abc import Iterator, Sequence
 
 from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.heat_map import Release, Row, fault_rows, invariant_rows, story_rows, undriven
+from kvproof.reports.heat_map import (
+    Release,
+    Row,
+    fault_rows,
+    invariant_rows,
+    story_rows,
+    undriven,
+    unexplained,
+)
 from kvproof.strategies.verdict import Verdict
 
 MARKS = {Verdict.VIOLATED: "BAD", Verdict.SAMPLED: "ok", Verdict.UNKNOWN: "?"}
 """How a cell is shown. A question mark is never green."""
 
 LEGEND = (
-    "`BAD`: the invariant breaks (the fault shows). `ok`: every run that would show it was driven "
-    "to its end and did not show it, and no random episode did. `?`: unknown; the JSON gives the "
-    "reason. A fault is recognized by the invariants that it breaks; in another release a "
-    "different mistake may break them on the same run."
+    "`BAD`: the invariant breaks, or a run that was made to show the fault shows it. `ok`: a run "
+    "that would show it was driven to its end and did not show it, and no random episode did. `?`: "
+    "unknown; the JSON gives the reason. A fault has its own signature: another mistake that "
+    'breaks the same invariant on the same run does not make it bad. "First broken by" names the '
+    'findings and faults behind an invariant; "after X" means that it breaks only after X. The '
+    "deaths of engines that get reports no shipped worker makes are left out of `engine_survives`."
 )
 
 
@@ -23,12 +33,15 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     heads = [version.ljust(w) for version, w in zip(versions, columns, strict=True)]
     yield f"## {title}"
     yield ""
-    yield f"| {first.ljust(wide)} | {' | '.join(heads)} | history |"
-    yield f"|{'-' * (wide + 2)}|{'|'.join('-' * (w + 2) for w in columns)}|---|"
+    caused = any(cell.causes for row in rows for cell in row.cells)
+    more = " first broken by |" if caused else ""
+    yield f"| {first.ljust(wide)} | {' | '.join(heads)} | history |{more}"
+    yield f"|{'-' * (wide + 2)}|{'|'.join('-' * (w + 2) for w in columns)}|---|" + "---|" * caused
     for row in rows:
         name = f"`{row.name}`".ljust(wide)
         marks = [MARKS[c.verdict].ljust(w) for c, w in zip(row.cells, columns, strict=True)]
-        yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |"
+        behind = f" {row.first_causes(versions)} |" if caused else ""
+        yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |{behind}"
     yield ""
 
 
@@ -42,6 +55,10 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
     yield from _table("Seed stories", "story", story_rows(releases), versions)
     yield from _table("Invariants", "invariant", invariant_rows(releases), versions)
     yield from _table("Faults", "fault", fault_rows(releases, FAULTS), versions)
+    yield "## Without a known cause"
+    yield ""
+    yield from (f"- {line}" for line in unexplained(releases) or ["nothing"])
+    yield ""
     yield "## Not driven"
     yield ""
     yield from (f"- {line}" for line in undriven(releases) or ["nothing"])
