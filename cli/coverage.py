@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     clusters = [cluster_named(name) for name in args.config or CLUSTERS]
     borrow(args.vllm, args.cache, live=True)
     with _lines(args.lines) as lines:
-        machine = maker("live")
+        machine = maker("live", cache=args.cache)
         require_core()
         begin = time.monotonic()
         search = _Search(machine.search, args)

@@ -1,5 +1,6 @@
 """The machine that a command drives. vLLM is imported only if live vLLM is driven."""
 
+import functools
 import importlib
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from kvproof.cli import live_line
 from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.reference.default_rules import REFERENCE
@@ -46,11 +48,11 @@ class Maker(NamedTuple):
         return replace(outcome, coverage={**outcome.coverage, "import_s": self.import_s})
 
 
-def maker(name: str, rules: Rules = REFERENCE) -> Maker:
+def maker(name: str, rules: Rules = REFERENCE, cache: Path | None = None) -> Maker:
     """The maker of this machine. vLLM is imported here, so that its import is in the time of no
     search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A live
     machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM cannot be
-    imported."""
+    imported. The known deviations of a live vLLM are kept in the cache folder."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -65,7 +67,6 @@ def maker(name: str, rules: Rules = REFERENCE) -> Maker:
             "--machine model, or leave the fault out."
         )
     from kvproof.live.availability import installed
-    from kvproof.live.deviations.registry import KNOWN
     from kvproof.strategies.conformance.watched import Watched
 
     version = installed()
@@ -73,10 +74,20 @@ def maker(name: str, rules: Rules = REFERENCE) -> Maker:
     met: Counter[str] = Counter()
     policy: Counter[str] = Counter()
 
+    known = functools.cache(lambda: _known(cache))
+
     def watched(cluster: Cluster) -> Machine:
-        return Watched(_live(cluster), KNOWN.values(), met, policy)
+        machine = _live(cluster)  # first: it raises AdapterDrift where there is nothing to drive
+        return Watched(machine, known(), met, policy)
 
     return Maker(name, _live, watched, version, import_s, met, policy)
+
+
+def _known(cache: Path | None) -> tuple[Deviation, ...]:
+    """The known deviations that this vLLM has."""
+    from kvproof.cli.profile import profile
+
+    return tuple(profile(_live, cache).deviations)
 
 
 def _import() -> float:

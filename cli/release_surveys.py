@@ -1,6 +1,5 @@
 """Surveys of releases of vLLM, each in its own process, kept in the cache folder."""
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -10,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kvproof
-from kvproof.cli import survey_release
+from kvproof.cli.own_code import fingerprint
 from kvproof.cli.survey_records import decoded
 from kvproof.live import children
+from kvproof.live.deviations import traces
 from kvproof.live.releases import Cache, Failed
 from kvproof.live.trees import environment, named
 from kvproof.model.errors import UsageError
@@ -52,24 +51,6 @@ SURVEY_S = 900.0
 """Time limit of a survey, in seconds."""
 
 
-def fingerprint() -> str:
-    """A fingerprint of this kvproof: its version and a hash of its code."""
-    root = Path(kvproof.__file__).parent
-    digest = hashlib.sha256(kvproof.__version__.encode())
-    rooms = [root / room for room in ("model", "invariants", "strategies", "live")]
-    files = [file for room in rooms for file in sorted(room.rglob("*.py"))]
-    for file in (*files, Path(survey_release.__file__), *finding_traces()):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def finding_traces() -> list[Path]:
-    """The traces of the findings, recorded on live vLLM. They lie in the source tree beside the
-    rooms; where kvproof was installed without them, the runs of the model stand alone."""
-    beside = Path(survey_release.__file__).resolve().parents[1] / "findings"
-    return [path for path in sorted(beside.glob("*/trace.jsonl")) if path.parent.name in FAULTS]
-
-
 class Surveys:
     """The surveys in a cache folder. Raises UsageError if the folder cannot be created."""
 
@@ -95,7 +76,9 @@ class Surveys:
             for fault, cluster, events, finding in witnesses(FAULTS.values())
         ]
         recorded = [
-            (path.parent.name, replace(read(path), changes=None)) for path in finding_traces()
+            (path.parent.name, replace(read(path), changes=None))
+            for path in traces.paths()
+            if path.parent.name in FAULTS
         ]
         for index, (name, run) in enumerate((*runs, *recorded)):
             trace.write(folder / f"{index:03}-{name}.jsonl", run)

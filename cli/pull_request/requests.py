@@ -1,6 +1,5 @@
 """What one side of a comparison does for each request."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

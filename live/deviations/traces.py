@@ -12,7 +12,12 @@ from kvproof.model.traces.trace_reader import read
 FOLDER = Path(__file__).parent / "findings"
 
 
+def paths() -> list[Path]:
+    """The files of all traces. The folder of each has the name of its deviation."""
+    return sorted(FOLDER.glob("*/trace.jsonl"))
+
+
 def all_of() -> Iterator[tuple[str, Trace]]:
     """The name of each finding that has a trace, with its trace."""
-    for path in sorted(FOLDER.glob("*/trace.jsonl")):
+    for path in paths():
         yield path.parent.name, read(path)

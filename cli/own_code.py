@@ -1,0 +1,21 @@
+"""A fingerprint of this kvproof. What it has computed and kept is of no use to another."""
+
+import functools
+import hashlib
+from pathlib import Path
+
+import kvproof
+from kvproof.live.deviations import traces
+
+ROOMS = ("model", "invariants", "strategies", "live", "cli")
+
+
+@functools.cache
+def fingerprint() -> str:
+    """The version of this kvproof, and a hash of its code and of the traces of the findings."""
+    root = Path(kvproof.__file__).parent
+    digest = hashlib.sha256(kvproof.__version__.encode())
+    files = [file for room in ROOMS for file in sorted((root / room).rglob("*.py"))]
+    for file in (*files, *traces.paths()):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
