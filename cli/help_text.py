@@ -80,8 +80,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof coverage --config full --lines",
     ),
     "gate": (
-        "kvproof gate --config pd --junit kvproof.xml",
-        "kvproof gate --without-live --fail-on hang",
+        "kvproof gate --repo . --base main --head HEAD --sarif kvproof.sarif",
+        "kvproof gate --vllm vllm-checkout --base 0.33.0 --junit kvproof.xml",
     ),
     "doctor": ("kvproof doctor", "kvproof doctor --json"),
 }

@@ -11,9 +11,9 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.files.writing import write_new
 from kvproof.model.presets import cluster_named
 from kvproof.model.traces.trace import Trace, write, write_in
-from kvproof.reports import junit
 from tests.sentences import two_sentences
 
 
@@ -168,7 +168,7 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     argv = ["gate", "--without-live", "--junit", "no/j.xml"]
     assert "(No such file or directory)" in refused(*argv)
     with pytest.raises(UsageError, match="not overwritten") as refusal:
-        junit.write(tmp_path / "taken", "suite", [])
+        write_new(tmp_path / "taken", "")
     assert two_sentences(str(refusal.value))
     assert (tmp_path / "taken").read_text() == "mine"
     trace = Trace(cluster_named("pd"), (), ())

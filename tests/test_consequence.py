@@ -1,7 +1,6 @@
 """Where a guard is not met, the run is driven on, and the first invariant that breaks is told."""
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.reference.rules import Rules
 from kvproof.model.signature import Signature
-from kvproof.reports import junit
 from kvproof.strategies.conformance import consequence
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.verdict import Consequence, Outcome
+from kvproof.strategies.verdict import Outcome
 
 LATE = "resumes_before_late_output"
 GUARD = "admitted_request_was_waiting"
@@ -134,16 +132,3 @@ def test_the_program_tells_it(
     assert called("replay", record["trace"]).startswith("VIOLATED, reproduced on machine model")
     record = json.loads(called("explore", "--fault", "double_free", "--json"))
     assert record["leads_to"] is None
-
-
-def test_it_is_in_the_report_of_a_ci_system(late: tuple[Cluster, Rules, Outcome]) -> None:
-    cluster, rules, outcome = late
-    later = leads_to(ModelMachine(cluster, rules), outcome.events)
-    assert isinstance(later, Consequence)
-    whole = Outcome(outcome.verdict, events=outcome.events, finding=outcome.finding, leads_to=later)
-    failure = ET.fromstring(junit.document("s", [junit.Case("c", whole)])).find(".//failure")
-    assert failure is not None
-    lines = (failure.text or "").splitlines()
-    assert lines[0] == f"It must be true that {CHECKS[GUARD].name} (the spec, scheduler)."
-    assert lines[1] == later.sentence
-    assert len(lines) == 2 + len(outcome.events)

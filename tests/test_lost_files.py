@@ -3,7 +3,6 @@ error, and the exit code changes only where it would be 0."""
 
 import json
 import signal
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ import pytest
 from kvproof.cli import answer, finish
 from kvproof.model.errors import UsageError
 from kvproof.model.files import writing
-from kvproof.reports import junit
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.verdict import Outcome, Verdict
 from tests.sentences import two_sentences
 
 SMALL = ["--config", "pd-full"]
@@ -167,15 +164,6 @@ def test_an_interruption_while_a_file_is_written_keeps_the_verdict(
     assert "VIOLATED - cluster pd-full" in out
     assert err == f"{finish.NOT_FINISHED}\n"
     assert two_sentences(err)
-
-
-def test_a_report_is_xml_whatever_a_reason_says() -> None:
-    outcome = Outcome(Verdict.UNKNOWN, {"a\x07": 1}, reason="vLLM says \x1b[31m\ud800 <&>")
-    text = junit.document("s", [junit.Case("n\x00", outcome)])
-    [case] = ET.fromstring(text.encode()).iter("testcase")
-    assert case.get("name") == "n\ufffd"
-    [error] = case.iter("error")
-    assert error.get("message") == "vLLM says \ufffd[31m\ufffd <&>"
 
 
 def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(

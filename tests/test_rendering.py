@@ -6,7 +6,6 @@ import io
 import json
 import os
 import subprocess
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports import junit
 from kvproof.reports.output.base import encoded
 from kvproof.reports.output.search import Explored, Sampled
 from kvproof.reports.output.verdict import verdict_output
@@ -168,26 +166,3 @@ def test_the_json_object_says_why_it_is_unknown() -> None:
     output = verdict_output(Sampled, UNKNOWN)
     assert (output.exit_code, output.reason) == (3, "not run: <no vLLM>")
     assert "trace" not in json.loads(encoded(output))
-
-
-def test_junit_never_passes_or_skips_what_did_not_hold(tmp_path: Path) -> None:
-    cases = [
-        junit.Case("a", EXHAUSTED),
-        junit.Case("b", VIOLATED),
-        junit.Case("c", UNKNOWN),
-    ]
-    junit.write(tmp_path / "j.xml", "kvproof gate", cases)
-    suite = ET.parse(tmp_path / "j.xml").getroot()
-    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
-    children = {case.get("name"): [child.tag for child in case] for case in suite}
-    assert children == {
-        "a": ["system-out"],
-        "b": ["failure", "system-out"],
-        "c": ["error", "system-out"],
-    }
-    failure = suite.find("testcase/failure")
-    assert failure is not None
-    assert failure.get("message") == "pool_adds_up: a < b, yet b < a (wrong tokens)"
-    must = INVARIANTS["pool_adds_up"]
-    assert failure.text == f"It must be true that {must.name} ({must.origin}).\nComplete(P)"

@@ -14,8 +14,7 @@ from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.severity import FAIL_ON, Severity
-from kvproof.reports import junit
+from kvproof.model.severity import Severity
 from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
@@ -174,13 +173,6 @@ def test_the_gate_passes_with_lost_performance_and_says_so(
     assert (suite.get("failures"), len(suite.findall("testcase/failure"))) == ("0", 0)
     assert "hit_is_the_longest" in (suite.findtext("testcase/system-out") or "")
     assert main([*scope, "--fail-on", "lost-performance"]) == 1
-
-
-def test_junit_fails_from_the_severity_on() -> None:
-    outcome = violated("hit_is_the_longest")
-    for fail_on, failures in (FAIL_ON, "0"), (Severity.LOST_PERFORMANCE, "1"):
-        suite = ET.fromstring(junit.document("s", [junit.Case("a", outcome, fail_on)]))
-        assert suite.get("failures") == failures
 
 
 def test_a_severity_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

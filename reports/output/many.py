@@ -1,10 +1,8 @@
-"""The outputs of the commands that run many searches: `matrix`, `gate` and `coverage`."""
+"""The outputs of the commands that run many searches: `matrix` and `coverage`."""
 
 from msgspec import UNSET
 
 from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
-from kvproof.reports.output.proof import ProvedPart
-from kvproof.reports.output.search import Explored, SampledLive
 
 
 class EngineResult(Part, frozen=True, kw_only=True):
@@ -34,16 +32,6 @@ class Matrix(Output, frozen=True, kw_only=True, tag="matrix"):
     seconds: float
     faults: tuple[MatrixRow, ...]
     reason: Maybe[str] = UNSET
-
-
-class Gate(Output, frozen=True, kw_only=True, tag="gate"):
-    """The check for a pull request: one verdict for each part. The exit code of a part is that of
-    its verdict."""
-
-    verdict: VerdictName
-    seed: int
-    seconds: float
-    parts: tuple[Explored | ProvedPart | SampledLive, ...]
 
 
 class AbstractStep(Part, frozen=True, kw_only=True):

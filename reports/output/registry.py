@@ -1,8 +1,9 @@
 """All outputs of `--json`."""
 
 from kvproof.reports.output.base import Part, Stopped
+from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report, ShownConfig
-from kvproof.reports.output.many import Coverage, Gate, Matrix
+from kvproof.reports.output.many import Coverage, Matrix
 from kvproof.reports.output.proof import Discovered, Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
 from kvproof.reports.output.search import Explored, Replayed, Sampled
