@@ -22,7 +22,6 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import errors
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_reader import read
 from kvproof.reports.heat_map import Release
 from kvproof.strategies.witnesses import witnesses
 
@@ -76,9 +75,7 @@ class Surveys:
             for fault, cluster, events, finding in witnesses(FAULTS.values())
         ]
         recorded = [
-            (path.parent.name, replace(read(path), changes=None))
-            for path in traces.paths()
-            if path.parent.name in FAULTS
+            (name, replace(run, changes=None)) for name, run in traces.all_of() if name in FAULTS
         ]
         for index, (name, run) in enumerate((*runs, *recorded)):
             trace.write(folder / f"{index:03}-{name}.jsonl", run)

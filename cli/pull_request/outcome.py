@@ -147,7 +147,7 @@ def _finding(
         known=found.by or None,
         fails=fails,
         places=tuple(place for key, place in places.items() if key in confirmed.reached),
-        trace=written.trace,
+        trace=str(written.trace) if written.trace else None,
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),
     )
@@ -169,7 +169,7 @@ def _tree(tree: Tree, found: Found, side: int) -> GateTree:
         name=tree.name,
         version=tree.version,
         fingerprint=fingerprint(tree),
-        path=tree.package.parent if tree.folders else None,
+        path=str(tree.package.parent) if tree.folders else None,
         not_driven=tuple(map(_missing, seen[side].missing)) if seen else (),
         deviations=tuple(sorted({k.by for k in results.keys_broken if k.by})) if results else (),
     )

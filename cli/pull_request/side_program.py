@@ -76,7 +76,8 @@ def _in_a_fork(request: Drive | Record) -> Answer:
             os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
     if data:
-        return msgspec.json.decode(data, type=Answer)
+        answer: Answer = msgspec.json.decode(data, type=Answer)
+        return answer
     why = (
         f"it ends with {os.waitstatus_to_exitcode(status)}"
         if in_time
@@ -105,7 +106,8 @@ def _child(request: Drive | Record, writes: int) -> None:
 
 def _read(pipe: int) -> tuple[bytes, bool]:
     """All that comes through a pipe, and whether it ended in time."""
-    parts, ends = [], time.monotonic() + REQUEST_S
+    parts: list[bytes] = []
+    ends = time.monotonic() + REQUEST_S
     while (left := ends - time.monotonic()) > 0:
         if select.select([pipe], [], [], left)[0]:
             part = os.read(pipe, PIECE)

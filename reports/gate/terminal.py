@@ -64,6 +64,8 @@ def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[L
     yield _row("must be true", words.must_be_true(finding))
     yield _row("found", words.plain(finding.sentence))
     yield _row("how grave", words.grave(finding))
+    if finding.also:
+        yield _row("and with it", words.named(finding.also))
     yield _row("check", words.check(finding))
     if gate.base is not None:
         yield _row("where", words.where(finding.places))
