@@ -1,0 +1,1 @@
+"""Base against head: what a pull request changes of what vLLM does."""
