@@ -28,7 +28,7 @@ ORIGIN = "tree"
 def place() -> Path:
     """The folder of the vLLM that an import would load; where that is a mirror, the folder of the
     tree. Raises UsageError where there is none."""
-    folder = _importable()
+    folder = importable()
     origin = folder.parent.parent / ORIGIN
     return Path(os.fsdecode(read_bytes(origin, "mirror"))) if origin.is_file() else folder
 
@@ -36,10 +36,12 @@ def place() -> Path:
 def installed() -> str:
     """The version of the vLLM that an import would load, "unknown" where its metadata has none.
     Raises UsageError where there is none."""
-    return described((_importable().parent, *map(Path, sys.path)))
+    return described((importable().parent, *map(Path, sys.path)))
 
 
-def _importable() -> Path:
+def importable() -> Path:
+    """The folder of the package that an import would load: of a mirror, where it is one. Raises
+    UsageError where there is none."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise UsageError(f"vLLM cannot be imported. Use {INSTALL} to install its CPU build.")

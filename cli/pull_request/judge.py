@@ -15,6 +15,7 @@ from kvproof.live.source.changes import Changes
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
+from kvproof.strategies.difference.plan import touched
 from kvproof.strategies.difference.protocol import Record, Seen
 from kvproof.strategies.difference.result import severity
 
@@ -130,7 +131,7 @@ class _Judge:
             return "the budget was used up before anything was driven"
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
-        if not reached(self.comparison).intersection(self.changed):
+        if not touched(reached(self.comparison), self.changed):
             return "no run reached a function that head changes"
         return ""
 

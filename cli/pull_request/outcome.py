@@ -26,6 +26,7 @@ from kvproof.reports.output.gate import (
 )
 from kvproof.strategies.difference.compare import quantities
 from kvproof.strategies.difference.judged import Break
+from kvproof.strategies.difference.plan import touched
 from kvproof.strategies.difference.protocol import Missing, Seen
 from kvproof.strategies.difference.result import severity
 from kvproof.strategies.difference.workload import Follow
@@ -69,8 +70,8 @@ def output(
     findings = tuple(_findings(args.fail_on, changes, found))
     lost = _lost(found.seen)
     verdict, reason = _verdict(findings, lost, found)
-    called = _called(found.comparison)
     functions = tuple(each.key for each in changes.accounting)
+    called = touched(_called(found.comparison), functions)
     base, head = trees
     return Gate(
         exit_code=_exit_code(verdict, findings),
@@ -133,6 +134,7 @@ def _finding(
 ) -> GateFinding:
     found = confirmed.found
     check = CHECKS.get(found.signature.check)
+    reached = touched(confirmed.reached, places)
     return GateFinding(
         kind=kind,
         invariant=found.signature.check,
@@ -146,7 +148,9 @@ def _finding(
         events=written.events or _in_words(found),
         known=found.by or None,
         fails=fails,
-        places=tuple(place for key, place in places.items() if key in confirmed.reached),
+        places=tuple(
+            place for key, place in places.items() if key in touched(confirmed.reached, places)
+        ),
         trace=str(written.trace) if written.trace else None,
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),

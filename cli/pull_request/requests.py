@@ -1,17 +1,16 @@
 """What one side of a comparison does for each request."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
-from kvproof.live.availability import installed
+from kvproof.live.availability import importable, installed
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import check
 from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.source.reach import called
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import describe, stimulus
@@ -66,33 +65,15 @@ def _make(cluster: Cluster) -> Machine:
 def answer(request: Drive | Record) -> Answer:
     """Carry a request out."""
     if isinstance(request, Drive):
-        with _reach(request.reach) as reached:
-            result = _driven(request.workload)
-        return Driven(replace(result, reached=tuple(sorted(reached()))))
+        return Driven(_with_reach(request.workload) if request.reach else _driven(request.workload))
     return _recorded(request)
 
 
-@contextmanager
-def _reach(wanted: bool) -> Iterator[Callable[[], set[str]]]:
-    import _lsprof
-
-    prof = _lsprof.Profiler(subcalls=False, builtins=False)
-    if wanted:
-        prof.enable()
-
-    def names():
-        prof.disable()
-        out = set()
-        for e in prof.getstats():
-            c = e.code
-            if isinstance(c, str):
-                continue
-            a, m, b = c.co_filename.rpartition("/vllm/")
-            if m:
-                out.add(f"{b}:{c.co_qualname.split('.<locals>')[0]}")
-        return out
-
-    yield names
+def _with_reach(workload: Workload) -> Result:
+    """The result of a workload with the functions of vLLM that it called."""
+    with called(importable()) as found:
+        result = _driven(workload)
+    return replace(result, reached=tuple(sorted(found.functions)))
 
 
 def _driven(workload: Workload) -> Result:

@@ -61,8 +61,8 @@ class GateFinding(Part, frozen=True, kw_only=True):
     `severity` in words, `signature` the check with the event, the kind of cache group and, for a
     death, the function. `sentence` is what was found. `workload` names the run that shows it, on
     `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
-    invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is the known deviation that explains it, or null. `fails` is whether it makes
-    the exit code 1."""
+    invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is
+    the known deviation that explains it, or null. `fails` is whether it makes the exit code 1."""
 
     kind: Class
     invariant: str

@@ -1,0 +1,71 @@
+"""Workloads that reach what changed are run first."""
+
+import random
+from itertools import permutations
+
+import pytest
+
+from kvproof.strategies.difference.plan import ordered, unreached
+
+REACHED = {
+    "idle": frozenset({"a.py:x"}),
+    "one": frozenset({"a.py:f", "a.py:x"}),
+    "two": frozenset({"a.py:f", "a.py:g"}),
+    "three": frozenset({"a.py:f", "a.py:g", "b.py:C.m"}),
+    "other": frozenset({"b.py:C.n", "a.py:f"}),
+}
+CHANGED = ["a.py:f", "a.py:g", "b.py:C.m", "b.py:C.n", "b.py:never"]
+
+
+def test_each_changed_function_is_reached_early() -> None:
+    assert ordered(list(REACHED), REACHED, CHANGED) == ["three", "other", "two", "one", "idle"]
+
+
+def test_what_reaches_nothing_keeps_its_order() -> None:
+    names = ["u", "idle", "one", "z", "a"]
+    assert ordered(names, REACHED, CHANGED) == ["one", "u", "idle", "z", "a"]
+    assert ordered(names, REACHED, []) == names
+    assert ordered(names, {}, CHANGED) == names
+    assert ordered([], REACHED, CHANGED) == []
+
+
+def test_equal_workloads_keep_their_order() -> None:
+    reached = {name: frozenset({"a.py:f"}) for name in "abc"}
+    for names in permutations("abc"):
+        assert ordered(names, reached, ["a.py:f"]) == list(names)
+
+
+def test_a_name_that_is_given_twice_is_run_once() -> None:
+    assert ordered(["one", "idle", "one", "idle"], REACHED, CHANGED) == ["one", "idle"]
+
+
+def test_bodies_are_reached_by_the_functions_of_their_file() -> None:
+    changed = ["b.py:<module>", "a.py:<class K>", "c.py:<module>"]
+    assert ordered(list(REACHED), REACHED, changed)[0] == "three"
+    assert unreached(REACHED, changed) == ["c.py:<module>"]
+
+
+def test_what_no_workload_reaches() -> None:
+    assert unreached(REACHED, CHANGED) == ["b.py:never"]
+    assert unreached(REACHED, ["z.py:f", "a.py:f", "z.py:f"]) == ["z.py:f"]
+    assert unreached({}, ["a.py:f"]) == ["a.py:f"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_prefix_reaches_what_it_can(seed: int) -> None:
+    """The result has each name once, does not depend on the order of the changed functions, and
+    what reaches something new is never behind what does not."""
+    choose = random.Random(seed)
+    functions = [f"{file}.py:{name}" for file in "ab" for name in "fghij"]
+    names = [f"w{number}" for number in range(12)]
+    reached = {name: frozenset(choose.sample(functions, choose.randint(0, 4))) for name in names}
+    changed = choose.sample(functions, 5)
+    order = ordered(names, reached, changed)
+    assert sorted(order) == sorted(names)
+    assert ordered(names, reached, choose.sample(changed, 5)) == order
+    gains, seen = [], set[str]()
+    for name in order:
+        gains.append(len((reached[name] & set(changed)) - seen))
+        seen |= reached[name]
+    assert gains == sorted(gains, reverse=True)
+    assert {name for name in changed if name not in seen} == set(unreached(reached, changed))
