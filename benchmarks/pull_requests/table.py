@@ -1,0 +1,87 @@
+"""The table of `run.py`'s results, as Markdown on standard output.
+
+python benchmarks/pull_requests/table.py FOLDER > reports/pull_requests.md
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from run import commits, name
+
+Entry = dict[str, Any]
+
+WORDS = {
+    "mends": "mended commit as base, its parent as head",
+    "introduces": "parent as base, the commit as head; it brought a defect of its own",
+    "harmless": "parent as base, the commit as head; nothing wrong is known of it",
+}
+
+
+def introduced(result: Entry) -> list[str]:
+    """The ids of the checks that head breaks and base does not, the gravest first."""
+    found = [f for f in result.get("findings", ()) if f["kind"] == "introduced"]
+    also = [text.split(" after ")[0] for f in found for text in f["also"]]
+    return list(dict.fromkeys([*(f["invariant"] for f in found), *also]))
+
+
+def judgement(entry: Entry, result: Entry) -> str:
+    """What the result is worth."""
+    found = introduced(result)
+    red = any(f["fails"] for f in result.get("findings", ()) if f["kind"] == "introduced")
+    if entry["kind"] == "harmless":
+        return "FALSE ALARM" if red else "unknown" if result["verdict"] == "UNKNOWN" else "green"
+    if not red:
+        return "not driven" if result["verdict"] == "UNKNOWN" else "missed"
+    return "caught" if set(found) & set(entry["right"]) else "red, for another reason"
+
+
+def rows(folder: Path, kind: str) -> Iterator[tuple[Entry, Entry, str]]:
+    """Each entry of a kind with its result, and what that is worth."""
+    for entry in commits([]):
+        path = folder / f"{name(entry)}.json"
+        if entry["kind"] == kind and path.exists():
+            result = json.loads(path.read_text(encoding="utf-8"))
+            yield entry, result, judgement(entry, result)
+
+
+def section(folder: Path, kind: str) -> Iterator[str]:
+    """The lines of one kind."""
+    found = list(rows(folder, kind))
+    yield f"## {WORDS[kind][0].upper()}{WORDS[kind][1:]}"
+    yield ""
+    yield "| pull request | commit | about | result | seen by | seconds | not seen, because |"
+    yield "|---|---|---|---|---|---|---|"
+    for entry, result, worth in found:
+        seen = ", ".join(f"`{check}`" for check in introduced(result)[:3])
+        why = "" if worth in ("caught", "green") else entry.get("why", "")
+        yield (
+            f"| {entry['pull_request']} | `{entry['commit']}` | {entry['about']} | {worth} | {seen} "
+            f"| {result['seconds']:.0f} | {why} |"
+        )
+    seconds = [result["seconds"] for _, result, _ in found]
+    if seconds:
+        counts = ", ".join(
+            f"{worth} {sum(w == worth for _, _, w in found)}"
+            for worth in dict.fromkeys(w for _, _, w in found)
+        )
+        yield ""
+        yield f"{counts}. Median {statistics.median(seconds):.0f} s, at most {max(seconds):.0f} s."
+    yield ""
+
+
+def main() -> int:
+    """Print the table."""
+    folder = Path(sys.argv[1])
+    print("# The gate on real pull requests of vLLM\n")
+    print("Made by `benchmarks/pull_requests/`, on two cores. Seconds are wall time.\n")
+    for kind in WORDS:
+        print("\n".join(section(folder, kind)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
