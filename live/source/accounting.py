@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kvproof.live.contract.table import TABLE
 from kvproof.live.source.files import Package
 from kvproof.live.source.units import Module
-from kvproof.live.source.uses import Parts, Uses
+from kvproof.live.source.uses import GETATTR, Parts, Uses
 
 FOLDERS = ("v1/core/", "distributed/kv_transfer/kv_connector/v1/nixl")
 """All files whose paths begin with these are of the accounting."""
@@ -81,7 +81,7 @@ class Accounting:
     def _use(self, file: str, name: str) -> None:
         """Follow what a name of a file uses."""
         module = self.package.module(file)
-        if module is None:
+        if module is None or name == GETATTR:  # what is asked of it is followed where it is asked
             return
         self.within = "" if file.startswith(FOLLOWED) else f"{file.split('/')[0]}/"
         uses = self.package.uses(file)
@@ -127,13 +127,16 @@ class Accounting:
         if module is None or not parts:
             self._need(file, EVERYTHING)
             return True
+        lazy = GETATTR in self.package.uses(file).tops
         if self._look_up(file, module, parts):
+            if lazy:
+                self._need(file, GETATTR)
             return True
         if self._file(f"{name}.{parts[0]}") is not None:
             return self._follow(f"{name}.{parts[0]}", parts[1:])
-        if "__getattr__" not in self.package.uses(file).tops:
+        if not lazy:
             return False
-        self._need(file, "__getattr__")
+        self._need(file, GETATTR)
         target = module.imports.for_types.get(parts[0])
         return target is None or self._follow(target.module, (target.attribute, *parts[1:]))
 

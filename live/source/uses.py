@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from kvproof.live.source import form, imports, logs, names
 
+GETATTR = "__getattr__"
+"""The function of a module that gives what it does not bind."""
+
 Parts = tuple[str, ...]
 """A name with attributes: `a.b.c` is three parts."""
 
@@ -31,6 +34,10 @@ class Uses:
             for node in names.within([statement]):
                 for name in names.binds(node):
                     self.tops.setdefault(name, []).append(statement)
+        if GETATTR in self.tops:
+            for statement in body:
+                for key, value in names.table(statement).items():
+                    self.tops.setdefault(key, [ast.Expr(value)])
 
     def of(self, statement: ast.stmt) -> Used:
         """What a statement uses."""
