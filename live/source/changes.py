@@ -70,28 +70,20 @@ def changed(base: Path, head: Path) -> Changes:
 
 
 class _Ours:
-    """The accounting of two packages. It is looked for only where a file needs it. Where it cannot
-    be found, because modules import each other in thousands of steps, everything is part of it."""
+    """The accounting of two packages. It is looked for only where a file needs it."""
 
     def __init__(self, base: Package, head: Package) -> None:
         self.packages = base, head
 
     @cached_property
-    def sides(self) -> tuple[Accounting, ...] | None:
-        try:
-            return tuple(map(Accounting, self.packages))
-        except RecursionError:
-            return None
+    def sides(self) -> tuple[Accounting, ...]:
+        return tuple(map(Accounting, self.packages))
 
     def has_part_of(self, file: str) -> bool:
-        if is_root(file) or self.sides is None:
-            return True
-        return any(file in side.used for side in self.sides)
+        return is_root(file) or any(file in side.used for side in self.sides)
 
     def has(self, file: str, tops: Iterable[str]) -> bool:
-        if is_root(file) or self.sides is None:
-            return True
-        return any(side.has(file, top) for side in self.sides for top in tops)
+        return is_root(file) or any(side.has(file, top) for side in self.sides for top in tops)
 
 
 class _Named(NamedTuple):

@@ -31,7 +31,7 @@ class Uses:
             if isinstance(statement, (*names.FUNCTIONS, ast.ClassDef)):
                 self.tops.setdefault(statement.name, []).append(statement)
                 continue
-            for node in names.within([statement]):
+            for node in names.within(_runs(statement)):
                 for name in names.binds(node):
                     self.tops.setdefault(name, []).append(statement)
         if GETATTR in self.tops:
@@ -58,6 +58,13 @@ class Uses:
             else:
                 stack += _inner(node)
         return Used(frozenset(parts), targets)
+
+
+def _runs(statement: ast.stmt) -> list[ast.stmt]:
+    """A statement without what only a type checker reads."""
+    if isinstance(statement, ast.If) and logs.for_types_only(statement):
+        return statement.orelse
+    return [statement]
 
 
 def _inner(node: ast.AST) -> list[ast.AST]:
