@@ -59,8 +59,8 @@ def section(folder: Path, kind: str) -> Iterator[str]:
         seen = ", ".join(f"`{check}`" for check in introduced(result)[:3])
         why = "" if worth in ("caught", "green") else entry.get("why", "")
         yield (
-            f"| {entry['pull_request']} | `{entry['commit']}` | {entry['about']} | {worth} | {seen} "
-            f"| {result['seconds']:.0f} | {why} |"
+            f"| {entry['pull_request']} | `{entry['commit']}` | {entry['about']} | {worth} "
+            f"| {seen} | {result['seconds']:.0f} | {why} |"
         )
     seconds = [result["seconds"] for _, result, _ in found]
     if seconds:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kvproof.live.contract.table import TABLE
 from kvproof.live.source.files import Package
 from kvproof.live.source.units import Module
-from kvproof.live.source.uses import Parts, Uses
+from kvproof.live.source.uses import GETATTR, Parts, Uses
 
 FOLDERS = ("v1/core/", "distributed/kv_transfer/kv_connector/v1/nixl")
 """All files whose paths begin with these are of the accounting."""
@@ -56,14 +56,19 @@ class Accounting:
         self.package = package
         self.used: dict[str, set[str]] = {}
         self.left: list[tuple[str, str]] = []
-        self.followed: dict[tuple[str, str, Parts], bool] = {}
+        self.asked: list[tuple[str, str, Parts]] = []
+        self.seen: set[tuple[str, str, Parts]] = set()
         self.within = ""
         for file in filter(is_root, package.files):
             self._need(file, EVERYTHING)
         for module, name in driven():
-            self._follow(module, (name,))
-        while self.left:
-            self._use(*self.left.pop())
+            self._ask(module, (name,))
+        while self.left or self.asked:
+            if self.asked:
+                self.within, module, parts = self.asked.pop()
+                self._attribute(module, parts)
+            else:
+                self._use(*self.left.pop())
 
     def has(self, file: str, top: str) -> bool:
         """Whether a name at the top of a file is of the accounting; the empty name is any."""
@@ -71,6 +76,7 @@ class Accounting:
         return EVERYTHING in used or top in used or (not top and bool(used))
 
     def _need(self, file: str, name: str) -> None:
+        """A name at the top of a file is of the accounting."""
         if file == GENERATED or not f"{file}/".startswith(self.within):
             return
         used = self.used.setdefault(file, set())
@@ -78,10 +84,17 @@ class Accounting:
             used.add(name)
             self.left.append((file, name))
 
+    def _ask(self, module: str, parts: Parts) -> None:
+        """An attribute of a module is used, or the module itself."""
+        asked = self.within, module, tuple(filter(None, parts))
+        if asked not in self.seen:
+            self.seen.add(asked)
+            self.asked.append(asked)
+
     def _use(self, file: str, name: str) -> None:
         """Follow what a name of a file uses."""
         module = self.package.module(file)
-        if module is None:
+        if module is None or name == GETATTR:  # what is asked of it is followed where it is asked
             return
         self.within = "" if file.startswith(FOLLOWED) else f"{file.split('/')[0]}/"
         uses = self.package.uses(file)
@@ -94,48 +107,40 @@ class Accounting:
         for parts in used.parts:
             target = used.imports.get(parts[0])
             if target is not None:
-                self._follow(target.module, (target.attribute, *parts[1:]))
+                self._ask(target.module, (target.attribute, *parts[1:]))
             if target is None or parts[0] in module.imports.targets:
                 self._look_up(file, module, parts)
 
     def _look_up(self, file: str, module: Module, parts: Parts) -> bool:
-        """Follow a name that a file uses. Returns whether it is known there."""
+        """Follow a name of a module. Returns whether the module itself binds it."""
         target = module.imports.targets.get(parts[0])
         if target is not None:
-            self._follow(target.module, (target.attribute, *parts[1:]))
+            self._ask(target.module, (target.attribute, *parts[1:]))
             return True
         if parts[0] in self.package.uses(file).tops:
             self._need(file, parts[0])
             return True
-        found = [self._follow(star, parts) for star in module.imports.stars]
-        return any(found)
+        for star in module.imports.stars:
+            self._ask(star, parts)
+        return False
 
-    def _follow(self, name: str, parts: Parts) -> bool:
-        """Follow attributes of a module. Returns whether something was found."""
-        parts = tuple(filter(None, parts))
-        key = self.within, name, parts
-        if key not in self.followed:
-            self.followed[key] = False  # modules import each other in circles
-            self.followed[key] = self._attribute(name, parts)
-        return self.followed[key]
-
-    def _attribute(self, name: str, parts: Parts) -> bool:
+    def _attribute(self, name: str, parts: Parts) -> None:
+        """Follow an attribute of a module."""
         file = self._file(name)
         if file is None:
-            return False
+            return
         module = self.package.module(file)
         if module is None or not parts:
             self._need(file, EVERYTHING)
-            return True
-        if self._look_up(file, module, parts):
-            return True
-        if self._file(f"{name}.{parts[0]}") is not None:
-            return self._follow(f"{name}.{parts[0]}", parts[1:])
-        if "__getattr__" not in self.package.uses(file).tops:
-            return False
-        self._need(file, "__getattr__")
-        target = module.imports.for_types.get(parts[0])
-        return target is None or self._follow(target.module, (target.attribute, *parts[1:]))
+            return
+        known = self._look_up(file, module, parts)
+        if GETATTR in self.package.uses(file).tops:
+            self._need(file, GETATTR)
+            target = module.imports.for_types.get(parts[0])
+            if not known and target is not None:
+                self._ask(target.module, (target.attribute, *parts[1:]))
+        if not known and self._file(f"{name}.{parts[0]}") is not None:
+            self._ask(f"{name}.{parts[0]}", parts[1:])
 
     def _file(self, name: str) -> str | None:
         if name.split(".")[0] != "vllm":

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.live.source.names import loaded
-from kvproof.live.source.units import MODULE, Entry, Module
+from kvproof.live.source.units import ERRORS, MODULE, Entry, Module
 
 Differing = tuple[str, frozenset[str]]
 """The name of a unit, and the names at the top of its module that it is or binds; the empty name is
@@ -28,10 +28,10 @@ def differing(base: Module, head: Module) -> list[Differing]:
     ]
     try:
         tops = _rest(base, head, MODULE)
-    except RecursionError:
+    except ERRORS:
         tops = frozenset({""})
-    if base.imports.outer_modules != head.imports.outer_modules and not (found or tops):
-        tops = frozenset({""})  # a module that is imported for its effects, or no longer
+    if not (found or tops) and head.imports.may_do_more_than(base.imports):
+        tops = frozenset({""})
     return [*found, *([(MODULE, tops)] if tops else [])]
 
 
@@ -57,7 +57,7 @@ def _differs(base: Module, head: Module, name: str, names: frozenset[str]) -> bo
         if name.startswith("<class "):
             return bool(_rest(base, head, name))
         return bool(base.form(name) != head.form(name))
-    except RecursionError:
+    except ERRORS:
         return True
 
 
@@ -69,7 +69,7 @@ def _rest(base: Module, head: Module, name: str) -> frozenset[str]:
         return frozenset({""})
     found: set[str] = set()
     for old, new in zip(before, after, strict=True):
-        both = {each.defines for each in old} & {each.defines for each in new}
+        both = {"", *({each.defines for each in old} & {each.defines for each in new})}
         kept = [[each for each in side if each.defines in both] for side in (old, new)]
         if [each.form for each in kept[0]] != [each.form for each in kept[1]]:
             found |= _bound(kept[0], kept[1]) or {""}

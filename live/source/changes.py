@@ -83,9 +83,7 @@ class _Ours:
         return is_root(file) or any(file in side.used for side in self.sides)
 
     def has(self, file: str, tops: Iterable[str]) -> bool:
-        if is_root(file):
-            return True
-        return any(side.has(file, top) for side in self.sides for top in tops)
+        return is_root(file) or any(side.has(file, top) for side in self.sides for top in tops)
 
 
 class _Named(NamedTuple):

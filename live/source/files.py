@@ -14,7 +14,7 @@ WHAT = "source file"
 FILES_MAX = 50_000
 """A folder with more Python files is not a vLLM."""
 
-PROGRAM_MAX_MIB = 4
+PROGRAM_MAX_MIB = 2
 """A larger file is compared and not parsed."""
 
 ANY_MIB = 1 << 20

@@ -52,8 +52,7 @@ class Forms:
 
     def of_head(self, node: ast.ClassDef) -> Form:
         """The form of a class without its body."""
-        reader = _Reader(self, node)
-        return tuple(map(reader.form, (*node.decorator_list, *node.bases, *node.keywords)))
+        return _Reader(self, node).head(node)
 
     def idle(self, node: ast.AST) -> logs.Idle:
         """Finds statements in some code that do nothing."""
@@ -117,7 +116,7 @@ class _Reader:
         return self._plain(ast.Assign(targets=[node.target], value=node.value))
 
     def _FunctionDef(self, node: names.Functions) -> Form:
-        outside = tuple(map(self.form, (*node.decorator_list, *names.defaults(node.args))))
+        outside = tuple(map(self.form, (node.decorator_list, names.defaults(node.args))))
         kept, self.keeps_annotations = self.keeps_annotations, reads_annotations(node)
         arguments = self._arguments(node.args)
         returns = ast.dump(node.returns) if self.keeps_annotations and node.returns else None
@@ -149,11 +148,18 @@ class _Reader:
         return (node.arg, ast.dump(node.annotation))
 
     def _ClassDef(self, node: ast.ClassDef) -> Form:
-        outside = tuple(map(self.form, (*node.decorator_list, *node.bases, *node.keywords)))
+        outside = self.head(node)
         kept, self.keeps_annotations = self.keeps_annotations, reads_annotations(node)
         body = self._within(scopes.of_class(node.body), node.body)
         self.keeps_annotations = kept
         return ("ClassDef", node.name, outside, body)
+
+    def head(self, node: ast.ClassDef) -> Form:
+        """The form of a class without its body."""
+        return tuple(map(self.form, (node.decorator_list, node.bases, node.keywords)))
+
+    def _Nonlocal(self, node: ast.Nonlocal) -> Form:
+        return ("Nonlocal", *(self.names.of(name) or name for name in node.names))
 
     def _comprehension(self, node: Any) -> Form:
         first = self.form(node.generators[0].iter)

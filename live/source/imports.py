@@ -1,11 +1,20 @@
 """What the names stand for that a module imports."""
 
 import ast
+import collections.abc
 import sys
+import typing
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.live.source import logs, names
+
+FOR_TYPES = {"typing": typing, "collections.abc": collections.abc}
+"""Modules of which names are imported to be annotations."""
+
+
+LOGGER = {("vllm.logger", ""), ("vllm.logger", "init_logger")}
+"""What a module imports to make its logger."""
 
 
 class Target(NamedTuple):
@@ -23,7 +32,8 @@ class Imports:
 
     `targets` has all that is imported at any place of its body, `for_types` what only a type
     checker imports, `stars` the modules of which everything is imported. `plain` are the names
-    whose import may stand anywhere: nothing else binds them. `modules` are the imported ones."""
+    whose import may stand anywhere: nothing else binds them. `runs` are the imported modules, each
+    with the names that it must have, and with an empty one."""
 
     def __init__(self, body: list[ast.stmt], name: str, is_package: bool) -> None:
         package = name if is_package else name.rpartition(".")[0]
@@ -39,9 +49,7 @@ class Imports:
             for each in names.binds(node):
                 bound.setdefault(each, set()).add(known.get(each, node))
         top = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-        self.modules: set[str] = set()
-        for node in top:
-            self.modules.update(_modules(node, package))
+        self.runs = {(module, name) for node in top for module, name in _runs(node, package)}
         plain = {each for node in top for each in names.binds(node) if len(bound[each]) == 1}
         for is_typed, node in _everywhere(body):
             for local, target in pairs(node, package):
@@ -51,10 +59,14 @@ class Imports:
                     self.for_types.setdefault(local, target)
                 else:
                     self.targets[local] = target
-        self.outer_modules = {
-            each for each in self.modules if each.split(".")[0] not in sys.stdlib_module_names
-        }
         self.plain = {each: str(self.targets[each]) for each in plain if each in self.targets}
+
+    def may_do_more_than(self, other: "Imports") -> bool:
+        """Whether importing this module may fail or have an effect where importing another one has
+        none, or have none where that has one."""
+        new, old = self.runs - other.runs, other.runs - self.runs
+        gone = {each for each in old if not each[1]}
+        return not all(_is_harmless(*each) for each in new | gone)
 
 
 def is_plain(node: ast.stmt, found: Imports) -> bool:
@@ -103,7 +115,19 @@ def source(node: ast.ImportFrom, package: str) -> str:
     return ".".join((*parts, *filter(None, [node.module])))
 
 
-def _modules(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
+def _runs(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [source(node, package)]
+        yield from ((alias.name, "") for alias in node.names)
+    else:
+        module = source(node, package)
+        yield (module, "")
+        yield from ((module, alias.name) for alias in node.names)
+
+
+def _is_harmless(module: str, name: str) -> bool:
+    """Whether an import of the standard library changes nothing, and succeeds."""
+    if (module, name) in LOGGER:
+        return True
+    if name:
+        return module in FOR_TYPES and hasattr(FOR_TYPES[module], name)
+    return module in sys.stdlib_module_names or module in FOR_TYPES

@@ -21,7 +21,8 @@ READS = frozenset({"len", "str", "repr", "type", "bool", "id"})
 
 def for_types_only(node: ast.AST) -> bool:
     """Whether this is `if TYPE_CHECKING:` without an `else`."""
-    return isinstance(node, ast.If) and chain(node.test)[-1:] == ("TYPE_CHECKING",)
+    tests = (("TYPE_CHECKING",), ("typing", "TYPE_CHECKING"))
+    return isinstance(node, ast.If) and chain(node.test) in tests
 
 
 def is_logger(node: ast.stmt) -> bool:

@@ -61,6 +61,14 @@ def within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
         stack.extend(here(node))
 
 
+def running(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes that run where a body runs: the bodies of its classes too."""
+    for node in within(body):
+        yield node
+        if isinstance(node, ast.ClassDef):
+            yield from running(node.body)
+
+
 def defaults(args: ast.arguments) -> list[ast.expr]:
     """The default values of parameters."""
     return [*args.defaults, *(value for value in args.kw_defaults if value is not None)]
@@ -105,3 +113,14 @@ def chain(node: ast.AST) -> tuple[str, ...]:
 def loaded(node: ast.AST) -> frozenset[str]:
     """All names in some code."""
     return frozenset(each.id for each in walk(node) if isinstance(each, ast.Name))
+
+
+def table(node: ast.stmt) -> dict[str, ast.expr]:
+    """The rows of a table of the module with names as keys; empty for another statement."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
+        return {}
+    keys = [each.value for each in node.value.keys if isinstance(each, ast.Constant)]
+    names_only = [key for key in keys if isinstance(key, str)]
+    if len(set(names_only)) != len(node.value.keys):
+        return {}
+    return dict(zip(names_only, node.value.values, strict=True))

@@ -39,13 +39,14 @@ class Module:
     Raises one of ERRORS where the content is not UTF-8 or not a program."""
 
     def __init__(self, content: bytes, name: str, is_package: bool) -> None:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")  # as vLLM is written, whatever a file says of itself
         self.lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.tree = ast.parse(text)
+            self.tree = ast.parse(content)
         self.imports = imports.Imports(self.tree.body, name, is_package)
-        has_logger = any(map(logs.is_logger, self.tree.body))
+        bound = [name for node in names.within(self.tree.body) for name in names.binds(node)]
+        has_logger = any(map(logs.is_logger, self.tree.body)) and bound.count("logger") == 1
         self.forms = form.Forms(self.imports.plain, has_logger)
         self.has_logger = has_logger
         self.units: dict[str, Unit] = {}
@@ -101,6 +102,16 @@ class Module:
             if isinstance(node, ast.ClassDef)
         ]
 
+    def _rows(self, node: ast.stmt) -> Iterator[Entry]:
+        """The rows of a table, each as a statement."""
+        for key, value in names.table(node).items():
+            yield Entry("", (key, self.forms.of(value)), frozenset({key}))
+
+    def is_table(self, node: ast.stmt) -> bool:
+        """Whether a statement makes a table of which `__getattr__` of the module gives the values
+        one by one, as `vllm.envs` does."""
+        return "__getattr__" in self.units and bool(names.table(node))
+
     def _entries(
         self, body: list[ast.stmt], is_module: bool, keeps_annotations: bool
     ) -> Iterator[Entry]:
@@ -111,15 +122,17 @@ class Module:
                 continue
             if isinstance(node, ast.AnnAssign) and node.value is None and not keeps_annotations:
                 continue
-            if idle(node):
+            if idle(node) or (self.has_logger and logs.is_logger(node)):
                 continue
             if isinstance(node, (*names.FUNCTIONS, ast.ClassDef)):
                 if isinstance(node, ast.ClassDef) or node.name in fixed:
                     yield Entry(node.name, ("def", node.name))
                 continue
+            if is_module and self.is_table(node):
+                yield from self._rows(node)
+                continue
             without = _Hollow().visit(_copied(node)) if any(definitions([node])) else node
-            bound = {name for each in names.within([node]) for name in names.binds(each)}
-            yield Entry("", self.forms.of(without, keeps_annotations), frozenset(bound))
+            yield Entry("", self.forms.of(without, keeps_annotations), _binds(node))
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[names.Functions | ast.ClassDef]:
@@ -135,17 +148,25 @@ def definitions(body: list[ast.stmt]) -> Iterator[names.Functions | ast.ClassDef
                     yield from definitions(part.body)
 
 
+def _binds(node: ast.stmt) -> frozenset[str]:
+    """The names that a statement of a module binds; none if it may do something else too."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return frozenset()
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    calls = any(isinstance(each, ast.Call) for each in names.within([node.value]))
+    if calls or not all(isinstance(target, ast.Name) for target in targets):
+        return frozenset()
+    return frozenset(name for target in targets for name in names.binds(target))
+
+
 def _fixed(body: list[ast.stmt]) -> frozenset[str]:
     """The functions of a body whose place among its statements matters: what is bound twice, used
     by another statement, or defined by running more code than the definition."""
     bound = Counter(name for node in names.within(body) for name in names.binds(node))
     found = {name for name, times in bound.items() if times > 1}
-    for node in names.within(body):
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, ast.ClassDef):
-            found.update(each.id for each in names.walk(node) if isinstance(each, ast.Name))
-        elif isinstance(node, names.FUNCTIONS):
+    found.update(node.id for node in names.running(body) if isinstance(node, ast.Name))
+    for node in body:
+        if isinstance(node, names.FUNCTIONS):
             known = all(form.decorator(each) in form.HARMLESS for each in node.decorator_list)
             if not known or not all(map(_is_constant, names.defaults(node.args))):
                 found.add(node.name)

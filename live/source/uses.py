@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from kvproof.live.source import form, imports, logs, names
 
+GETATTR = "__getattr__"
+"""The function of a module that gives what it does not bind."""
+
 Parts = tuple[str, ...]
 """A name with attributes: `a.b.c` is three parts."""
 
@@ -28,9 +31,13 @@ class Uses:
             if isinstance(statement, (*names.FUNCTIONS, ast.ClassDef)):
                 self.tops.setdefault(statement.name, []).append(statement)
                 continue
-            for node in names.within([statement]):
+            for node in names.within(_runs(statement)):
                 for name in names.binds(node):
                     self.tops.setdefault(name, []).append(statement)
+        if GETATTR in self.tops:
+            for statement in body:
+                for key, value in names.table(statement).items():
+                    self.tops.setdefault(key, [ast.Expr(value)])
 
     def of(self, statement: ast.stmt) -> Used:
         """What a statement uses."""
@@ -51,6 +58,13 @@ class Uses:
             else:
                 stack += _inner(node)
         return Used(frozenset(parts), targets)
+
+
+def _runs(statement: ast.stmt) -> list[ast.stmt]:
+    """A statement without what only a type checker reads."""
+    if isinstance(statement, ast.If) and logs.for_types_only(statement):
+        return statement.orelse
+    return [statement]
 
 
 def _inner(node: ast.AST) -> list[ast.AST]:

@@ -1,0 +1,130 @@
+"""Trees that nobody vouches for: what cannot be read counts as changed, and nothing dies."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kvproof.live.source import files
+from kvproof.live.source.changes import Changes, changed
+from kvproof.model.errors import UsageError
+from tests.trees import CORE, package
+
+GOOD = b"def f():\n    return 1\n"
+
+BAD = {
+    "no program": b"def f(:\n",
+    "not UTF-8": b"def f():\n    return '\xff'\n",
+    "zero bytes": b"def f():\n    return 1\n\0",
+    "nested too deeply": b"x = " + b"(" * 5000 + b")" * 5000,
+    "a long chain": b"x = " + b"-" * 5000 + b"1",
+    "a long list of cases": b"if x: pass\n" + b"elif x: pass\n" * 5000,
+    "an unknown encoding": b"# coding: nothing\nx = 1\n",
+    "a number that is too long": b"x = " + b"1" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_is_no_program_has_changed_as_a_whole(name: str, tmp_path: Path) -> None:
+    good = package(tmp_path / "good", {CORE: GOOD})
+    bad = package(tmp_path / "bad", {CORE: BAD[name]})
+    other = package(tmp_path / "other", {CORE: BAD[name] + b"\n# more\n"})
+    for pair in ((good, bad), (bad, good), (bad, other)):
+        changes = changed(*pair)
+        assert "<module>" in [each.name for each in changes.accounting]
+        assert all(1 <= each.line <= each.end_line for each in changes.accounting)
+    assert changed(bad, bad) == Changes((), ())
+    assert changed(bad, package(tmp_path / "same", {CORE: BAD[name]})) == Changes((), ())
+
+
+def test_a_bad_file_that_nobody_uses(tmp_path: Path) -> None:
+    """It is no part of the accounting, and its names cannot be followed."""
+    text = "from vllm.bad import x\ny = x\n"
+    base = package(tmp_path / "base", {CORE: text, "bad.py": "x = 1", "worse.py": "x = 1"})
+    head = package(tmp_path / "head", {CORE: text, "bad.py": "x = ", "worse.py": "x = "})
+    changes = changed(base, head)
+    assert [each.key for each in changes.accounting] == ["bad.py:<module>"]
+    assert [each.key for each in changes.others] == ["worse.py:<module>"]
+
+
+def test_a_new_and_a_removed_file_that_is_no_program(tmp_path: Path) -> None:
+    base = package(tmp_path / "base", {"v1/core/a.py": "x ="})
+    head = package(tmp_path / "head", {"v1/core/b.py": "x ="})
+    found = [(each.key, each.kind) for each in changed(base, head).accounting]
+    assert found == [("v1/core/a.py:<module>", "removed"), ("v1/core/b.py:<module>", "new")]
+
+
+def test_a_large_file_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PROGRAM_MAX_MIB", 0)
+    base = package(tmp_path / "base", {CORE: GOOD})
+    head = package(tmp_path / "head", {CORE: GOOD + b"# more\n"})
+    assert [each.name for each in changed(base, head).accounting] == ["<module>"]
+    assert changed(base, base) == Changes((), ())
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    base = package(tmp_path / "base", {CORE: GOOD})
+    head = package(tmp_path / "head", {})
+    (head / CORE).parent.mkdir(parents=True)
+    os.mkfifo(head / CORE)
+    assert [each.name for each in changed(base, head).accounting] == ["<module>"]
+    (head / CORE).unlink()
+    (head / CORE).symlink_to(tmp_path / "nowhere")
+    assert [each.name for each in changed(base, head).accounting] == ["<module>"]
+    (head / CORE).unlink()
+    (head / CORE).symlink_to(head / CORE)
+    assert [each.name for each in changed(base, head).accounting] == ["<module>"]
+
+
+def test_a_linked_file_is_what_it_leads_to(tmp_path: Path) -> None:
+    base = package(tmp_path / "base", {CORE: GOOD})
+    (tmp_path / "store.py").write_bytes(GOOD)
+    head = package(tmp_path / "head", {"v1/__init__.py": ""})
+    (head / "v1" / "core").mkdir()
+    (head / CORE).symlink_to(tmp_path / "store.py")
+    assert changed(base, head).accounting == ()
+
+
+def test_a_linked_folder_is_not_entered(tmp_path: Path) -> None:
+    """It may lead to all files of the machine, or to itself."""
+    base = package(tmp_path / "base", {CORE: GOOD})
+    head = package(tmp_path / "head", {CORE: GOOD})
+    (base / "all").symlink_to("/")
+    (head / "all").symlink_to("/")
+    assert changed(base, head) == Changes((), ())
+    (head / "v1" / "core" / "self").symlink_to(head)
+    changes = changed(base, head)
+    assert [(each.key, each.kind) for each in changes.accounting] == [
+        ("v1/core/self:<module>", "changed")
+    ]
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_folder_without_a_package(made: bool, tmp_path: Path) -> None:
+    good = package(tmp_path / "good", {CORE: GOOD})
+    folder = tmp_path / "none"
+    if made:
+        folder.mkdir()
+    for pair in ((good, folder), (folder, good)):
+        with pytest.raises(UsageError, match=r"none is not a Python package\. Use the folder"):
+            changed(*pair)
+
+
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FILES_MAX", 1)
+    good = package(tmp_path / "good", {CORE: GOOD})
+    with pytest.raises(UsageError, match=r"more than 1 Python files\. Use the folder"):
+        changed(good, good)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them may be equal or not."""
+
+    def refuse(*_: object) -> bytes:
+        raise UsageError("It cannot be read. Use another one.")
+
+    base = package(tmp_path / "base", {CORE: GOOD})
+    head = package(tmp_path / "head", {CORE: GOOD})
+    monkeypatch.setattr(files, "opened", refuse)
+    monkeypatch.setattr(files, "read_bytes", refuse)
+    assert [each.key for each in changed(base, head).accounting] == [f"{CORE}:<module>"]
