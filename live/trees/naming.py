@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from kvproof.live.availability import described, installed, place
+from kvproof.live.availability import described, installed, is_cpu_build, place
 from kvproof.live.releases import RELEASE, cache_folder, packages
 from kvproof.live.trees.editable import source
 from kvproof.live.trees.mirror import mirrored
@@ -21,12 +21,13 @@ WHAT = "a folder with vLLM (a virtual environment, a site-packages folder or a s
 
 def named(text: str | None, cache: Path | None) -> Tree:
     """The tree of this name: a release X.Y.Z of the cache folder, or the path of a virtual
-    environment, a site-packages folder, or a source checkout; None for the vLLM that is importable.
+    environment, a site-packages folder, or a source checkout; None for the vLLM that is importable,
+    which has a mirror only where it does not take itself for a CPU build.
 
     Raises UsageError where there is no vLLM, or where its mirror cannot be made.
     """
     if text is None:
-        return Tree("the installed vLLM", place(), (), installed())
+        return _importable(cache)
     folder = cache_folder(cache)
     if RELEASE.fullmatch(text):
         return _release(text, folder)
@@ -38,6 +39,14 @@ def named(text: str | None, cache: Path | None) -> Tree:
         (mirrored(package, version, folder, wheel()), *beside),
         version,
     )
+
+
+def _importable(cache: Path | None) -> Tree:
+    package, version = place(), installed()
+    folders: tuple[Path, ...] = ()
+    if not is_cpu_build():
+        folders = (mirrored(package, version, cache_folder(cache), wheel()),)
+    return Tree("the installed vLLM", package, folders, version)
 
 
 def _release(version: str, cache: Path) -> Tree:

@@ -9,7 +9,7 @@ class Tree(NamedTuple):
 
     `name` is what people read. `package` is the folder of the package `vllm`, with its real files.
     A process that imports the tree has `folders` first on its path, in this order; there are none
-    for the vLLM that is imported anyway. `version` is "unknown" where no metadata has it.
+    for a vLLM that is importable as it is. `version` is "unknown" where no metadata has it.
     """
 
     name: str

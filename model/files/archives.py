@@ -14,7 +14,9 @@ def unpack(archive: Path, folder: Path) -> None:
     with folder_errors(folder):
         try:
             with tarfile.open(archive) as opened:
-                opened.extractall(folder, filter="data")
+                # Python 3.11.3 and earlier have no filter.
+                opened.extraction_filter = getattr(tarfile, "data_filter", None)
+                opened.extractall(folder)
         except tarfile.TarError as error:
             raise UsageError(
                 f"The archive {shown(archive)} cannot be unpacked ({error}). Use a whole archive."
