@@ -41,7 +41,7 @@ from kvproof.model.kv_events import Report
 from kvproof.model.phases import Phase
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.state import ABORTED, SENDING, State
+from kvproof.model.state import ABORTED, SENDING, VOID, State
 from kvproof.model.step import Effects, Step
 
 
@@ -271,4 +271,5 @@ class LiveMachine:
     def _reset_running(self, event: ResetRunning) -> Effects:
         scheduler = self.nodes[event.engine].scheduler
         done = scheduler.reset_prefix_cache(reset_running_requests=True)
+        self.nodes[event.engine].note_stale(VOID)
         return Effects(resets=(event.engine,) if done else ())

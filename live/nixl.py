@@ -6,12 +6,13 @@ method runs with a NIXL agent that transfers nothing (`nixl_wire`).
 """
 
 import inspect
+import queue
 from typing import Any
 
-from kvproof.live import build, nixl_wire
+from kvproof.live import adapt, build, nixl_wire
 from kvproof.live.adapt import first
 from kvproof.live.contract.table_transfers import WORKERS
-from kvproof.live.fake import unstarted
+from kvproof.live.fake import FakeSpace, unstarted
 from kvproof.model import config
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Lists
@@ -33,6 +34,7 @@ def fitted(cfg: config.Engine, made: Any) -> Any:
     made._physical_blocks_per_logical_kv_block = cfg.physical_per_logical
     made._group_spec_types = tuple(type(g.kv_cache_spec) for g in groups)
     made._is_mamba_group = [not g.attention for g in cfg.groups]
+    made._is_hma_required = any(g.kind != "full" for g in cfg.groups)
     return made
 
 
@@ -45,6 +47,34 @@ def awaits(meta: Any) -> bool:
     """Whether D's scheduler waits for this read. Before 0.30, an empty list of groups means that
     there is nothing to read."""
     return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
+
+
+def failed(worker: Any, name: str, meta: Any) -> dict[str, set[Any]]:
+    """What a worker reports of a request whose read failed. Before 0.30 it reports that the read
+    has ended, and the blocks that it did not fill; with several kinds of groups it names none."""
+    if adapt.reports_failed_reads():
+        return {"failed_recving": {name}, "finished_recving": {name}}
+    worker._recving_metadata = {name: meta}
+    worker._failed_recv_reqs, worker._invalid_block_ids = queue.Queue(), queue.Queue()
+    worker.xfer_stats = FakeSpace(record_failed_transfer=lambda: None)
+    worker._handle_failed_transfer(name, None)
+    invalid = worker.get_block_ids_with_load_errors()
+    return {"invalid_block_ids": invalid, "finished_recving": {name}}
+
+
+def ended(worker: Any) -> dict[str, set[Any]]:
+    """What a worker reports of the transfers that have ended since the last call."""
+    if adapt.reports_failed_reads():
+        results = worker.get_transfer_results()
+        kinds = ("finished_recving", "failed_recving", "finished_sending")
+        return {kind: getattr(results, kind) for kind in kinds}
+    sent, received = worker.get_finished()
+    invalid = worker.get_block_ids_with_load_errors()
+    return {
+        "finished_recving": received,
+        "invalid_block_ids": invalid,
+        "finished_sending": sent,
+    }
 
 
 def paired(prefill: config.Engine, decode: Any, local: Lists, remote: Lists) -> Pairs:

@@ -99,12 +99,7 @@ class Push:
         """Both schedulers receive the reports of their workers, D first."""
         self.idle(self.decode)
         for node in (self.decode, self.prefill):
-            results = self.workers[node.cfg.name].get_transfer_results()
-            finished = {
-                "finished_recving": results.finished_recving,
-                "failed_recving": results.failed_recving,
-                "finished_sending": results.finished_sending,
-            }
+            finished = nixl.ended(self.workers[node.cfg.name])
             if any(finished.values()):
                 node.report(**{kind: names for kind, names in finished.items() if names})
         self.idle(self.prefill)
