@@ -82,8 +82,12 @@ def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
         return vllm_config(**settings)
     except ValueError as error:
         message = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-        why = f"An engine of this vLLM refuses the config: {message.split('. ')[0]}"
-        raise AdapterDrift(why, "VllmConfig") from error
+        raise _refusal(message, "VllmConfig") from error
+
+
+def _refusal(message: str, entry: str) -> AdapterDrift:
+    said = message.split(". ")[0].rstrip(".")
+    return AdapterDrift(f"An engine of this vLLM refuses the config: {said}", entry)
 
 
 def validate(vllm_config: Any) -> None:
@@ -92,8 +96,7 @@ def validate(vllm_config: Any) -> None:
     try:
         vllm_config.validate_block_size()
     except (AssertionError, ValueError) as error:
-        why = f"An engine of this vLLM refuses the config: {error}"
-        raise AdapterDrift(why, "VllmConfig.validate_block_size") from error
+        raise _refusal(str(error), "VllmConfig.validate_block_size") from error
 
 
 def scheduler_block_sizes(
@@ -150,6 +153,10 @@ def retention_variable(interval: int | None) -> Iterator[None]:
         os.environ[RETENTION_VARIABLE] = str(interval)
     try:
         yield
+    except ValueError as error:
+        if RETENTION_VARIABLE not in str(error):
+            raise
+        raise _refusal(str(error), "KVCacheCoordinator.retention_interval") from error
     finally:
         os.environ.pop(RETENTION_VARIABLE, None)
         if kept is not None:

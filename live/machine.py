@@ -6,7 +6,6 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 `blame`).
 """
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -131,7 +130,7 @@ class LiveMachine:
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
         node = self.nodes[blame.dead_by(error, owned, name)]
-        where = traceback.extract_tb(error.__traceback__)[-1].name
+        where = blame.place(error).name
         message = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
         node.engine = node.engine._replace(dead=message)
 

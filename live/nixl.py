@@ -14,7 +14,6 @@ from kvproof.live.adapt import first
 from kvproof.live.contract.table_transfers import WORKERS
 from kvproof.live.fake import FakeSpace, unstarted
 from kvproof.model import config
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Lists
 
 Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
@@ -78,21 +77,17 @@ def ended(worker: Any) -> dict[str, set[Any]]:
 
 
 def paired(prefill: config.Engine, decode: Any, local: Lists, remote: Lists) -> Pairs:
-    """D's and P's kernel block lists after the real trimming.
-
-    Raises AdapterDrift where the release has no rule for unequal kernel blocks per block.
-    """
+    """D's and P's kernel block lists after the real trimming."""
     own_ratio = decode._physical_blocks_per_logical_kv_block
     ratio = prefill.physical_per_logical
     ours = _expanded(decode, local, own_ratio, own_ratio)
     theirs = _expanded(decode, remote, ratio, own_ratio)
-    trim = getattr(decode, "_apply_prefix_caching", None)
-    if trim is None:
+    if not hasattr(type(decode), "_apply_prefix_caching"):
         ours, theirs = nixl_wire.read(decode, ours, theirs, ratio)
-    elif len(inspect.signature(trim).parameters) == 3:
-        ours, theirs = trim(ours, theirs, ratio)
+    elif len(inspect.signature(decode._apply_prefix_caching).parameters) == 3:
+        ours, theirs = decode._apply_prefix_caching(ours, theirs, ratio)
     else:
-        ours, theirs = trim(ours, theirs, own_ratio, ratio)
+        ours, theirs = decode._apply_prefix_caching(ours, theirs, own_ratio, ratio)
     return tuple(zip(as_lists(ours), as_lists(theirs), strict=True))
 
 
@@ -104,7 +99,4 @@ def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
         return expand(lists, ratio)
     if ratio == own_ratio:
         return expand(lists)
-    if not hasattr(decode, "_apply_prefix_caching"):
-        why = "The NIXL worker of this vLLM does not expand P's blocks in full"
-        raise AdapterDrift(why, "NixlBaseConnectorWorker._apply_prefix_caching")
     return decode._logical_to_remote_kernel_block_ids(lists, ratio)
