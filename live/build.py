@@ -151,7 +151,7 @@ def smallest_block(cfg: config.Engine) -> int:
 
 def hash_block_size(cfg: config.Engine) -> int:
     """Tokens per block hash: the smallest block size, or finer where hits may end inside it."""
-    return cfg.hash_unit if cfg.partial_block_hits else smallest_block(cfg)
+    return cfg.hash_unit if cfg.aligned_group is not None else smallest_block(cfg)
 
 
 def _further_configs(
