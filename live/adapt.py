@@ -7,10 +7,13 @@ raises AdapterDrift: this is no defect of the release, and a check that needs it
 import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvproof.model.errors import AdapterDrift
+
+RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 
 
 def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
@@ -30,17 +33,13 @@ def first(homes: Sequence[str]) -> Any:
     raise AdapterDrift(f"This vLLM has none of {', '.join(homes)}", homes[0].split(":")[1])
 
 
-def resolve_block_hashes(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:
-    """The block hashes for another block size. Older releases have a list type instead of a
-    function."""
+def hashes_for(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:
+    """The block hashes for another block size."""
     if hash_size == block_size:
         return hashes
-    from vllm.v1.core import kv_cache_utils as utils
+    from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
 
-    if hasattr(utils, "resolve_block_hashes"):
-        resolved: Sequence[Any] = utils.resolve_block_hashes(hashes, hash_size, block_size)
-        return resolved
-    listed: Sequence[Any] = utils.BlockHashListWithBlockSize(hashes, hash_size, block_size)
+    listed: Sequence[Any] = BlockHashListWithBlockSize(hashes, hash_size, block_size)
     return listed
 
 
@@ -83,8 +82,12 @@ def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
         return vllm_config(**settings)
     except ValueError as error:
         message = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-        why = f"An engine of this vLLM refuses the config: {message.split('. ')[0]}"
-        raise AdapterDrift(why, "VllmConfig") from error
+        raise _refusal(message, "VllmConfig") from error
+
+
+def _refusal(message: str, entry: str) -> AdapterDrift:
+    said = message.split(". ")[0].rstrip(".")
+    return AdapterDrift(f"An engine of this vLLM refuses the config: {said}", entry)
 
 
 def validate(vllm_config: Any) -> None:
@@ -93,8 +96,7 @@ def validate(vllm_config: Any) -> None:
     try:
         vllm_config.validate_block_size()
     except (AssertionError, ValueError) as error:
-        why = f"An engine of this vLLM refuses the config: {error}"
-        raise AdapterDrift(why, "VllmConfig.validate_block_size") from error
+        raise _refusal(str(error), "VllmConfig.validate_block_size") from error
 
 
 def scheduler_block_sizes(
@@ -107,7 +109,7 @@ def scheduler_block_sizes(
     return {"block_size": hashed}
 
 
-def finished(reports: dict[str, set[str]]) -> Any:
+def finished(reports: Mapping[str, set[Any]]) -> Any:
     """The report of the worker's connector. Raises AdapterDrift for a kind of report that a release
     does not have."""
     from vllm.v1.outputs import KVConnectorOutput
@@ -117,6 +119,14 @@ def finished(reports: dict[str, set[str]]) -> Any:
             why = f"A worker of this vLLM has no way to report {name}"
             raise AdapterDrift(why, f"KVConnectorOutput({name})")
     return KVConnectorOutput(**reports)
+
+
+def reports_failed_reads() -> bool:
+    """Whether a worker reports the requests whose read failed. In older releases it reports blocks
+    (see `nixl.failed`)."""
+    from vllm.v1.outputs import KVConnectorOutput
+
+    return "failed_recving" in inspect.signature(KVConnectorOutput).parameters
 
 
 def failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
@@ -129,14 +139,36 @@ def failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
 
 
 def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict[str, Any]:
-    """The retention interval in tokens; older releases have no such setting. Raises AdapterDrift
-    where one is wanted."""
-    name = "prefix_cache_retention_interval"
-    if name in inspect.signature(kv_cache_config).parameters:
-        return {name: interval}
+    """The retention interval in tokens, where the groups' config has it (see also
+    `retention_variable`)."""
+    return accepted(kv_cache_config, prefix_cache_retention_interval=interval)
+
+
+@contextlib.contextmanager
+def retention_variable(interval: int | None) -> Iterator[None]:
+    """The retention interval in tokens, for vLLM before vllm#52216: a scheduler that is built in
+    the body reads it from the environment. The user's own value is set aside for so long."""
+    kept = os.environ.pop(RETENTION_VARIABLE, None)
     if interval is not None:
-        raise AdapterDrift("KVCacheConfig takes no retention interval", f"KVCacheConfig({name})")
-    return {}
+        os.environ[RETENTION_VARIABLE] = str(interval)
+    try:
+        yield
+    except ValueError as error:
+        if RETENTION_VARIABLE not in str(error):
+            raise
+        raise _refusal(str(error), "KVCacheCoordinator.retention_interval") from error
+    finally:
+        os.environ.pop(RETENTION_VARIABLE, None)
+        if kept is not None:
+            os.environ[RETENTION_VARIABLE] = kept
+
+
+def check_retention(coordinator: Any, wanted: int | None) -> None:
+    """Raise AdapterDrift where the scheduler did not take the retention interval. Older releases
+    have none."""
+    if wanted is not None and getattr(coordinator, "retention_interval", None) != wanted:
+        why = "A scheduler of this vLLM does not take the retention interval"
+        raise AdapterDrift(why, "KVCacheCoordinator.retention_interval")
 
 
 def check_partial(coordinator: Any, wanted: bool) -> None:
@@ -156,6 +188,16 @@ def block_copies(output: Any, partial: bool) -> list[tuple[int, int]]:
     return [(pair[0], pair[1]) for pair in copies or ()]
 
 
+def pending_copies(manager: Any, partial: bool) -> Iterable[tuple[Any, Any]]:
+    """The copies of a group that wait for the next step: source and target. Older releases have no
+    partial hits and no copies."""
+    name = "_pending_cow_copies"
+    found: Iterable[tuple[Any, Any]] = (
+        getattr(manager, name) if partial else getattr(manager, name, ())
+    )
+    return found
+
+
 def further_hashes(pool: Any, partial: bool) -> Mapping[int, Any]:
     """The hashes of further prefixes that end inside a block, by block. Older releases have no
     partial hits and no such hashes."""
@@ -164,15 +206,25 @@ def further_hashes(pool: Any, partial: bool) -> Mapping[int, Any]:
     return found
 
 
-def stale_output(request: Any) -> tuple[int, bool]:
+def stale_output(request: Any) -> tuple[int, bool] | None:
     """The number of tokens in flight that a preemption made stale, and whether they are dropped.
-    Where steps do not overlap, there are none."""
-    stale = getattr(request, "num_stale_output_tokens", 0)
-    return stale, getattr(request, "drop_stale_output", False)
+    None before vllm#48245, which counts them (see `outputs_to_drop`)."""
+    if not hasattr(request, "num_stale_output_tokens"):
+        return None
+    return request.num_stale_output_tokens, request.drop_stale_output
+
+
+def outputs_to_drop(request: Any) -> int:
+    """The number of steps whose outputs are dropped, because a reset preempted the request. Before
+    vllm#42117 it was one at most."""
+    if hasattr(request, "async_tokens_to_discard"):
+        return int(request.async_tokens_to_discard)
+    return int(getattr(request, "discard_latest_async_tokens", 0))
 
 
 def deferred_frees(scheduler: Any) -> tuple[int, Iterable[tuple[int, Iterable[Any]]]]:
-    """The number of steps processed, and the blocks that wait for a step. None before 0.24."""
+    """The number of steps processed, and the blocks that wait for a step. None before
+    vllm#45357."""
     if not hasattr(scheduler, "deferred_frees"):
         return 0, ()
     return scheduler.processed_step_seq, scheduler.deferred_frees

@@ -15,6 +15,7 @@ from typing import Any
 from kvproof.live import contract_samples as samples
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
+from kvproof.live.fake import FakeParams
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
 
 _ROOT = Path(__file__).parent.parent
@@ -63,8 +64,15 @@ def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise
     return otherwise
 
 
+def place(error: Exception) -> traceback.FrameSummary:
+    """Where an exception was raised. A KeyError of a router's parameters belongs to its reader."""
+    frames = traceback.extract_tb(error.__traceback__)
+    read = isinstance(error, KeyError) and frames[-1].name == FakeParams.__missing__.__name__
+    return frames[-2 if read else -1]
+
+
 def _raised_by_us(error: Exception) -> bool:
-    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    last = place(error).filename
     return any(Path(last).is_relative_to(room) for room in _OURS)
 
 

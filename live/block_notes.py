@@ -9,6 +9,7 @@ copies.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvproof.live import adapt
 from kvproof.model import block_lists
 from kvproof.model.events import Lists
 
@@ -16,8 +17,9 @@ from kvproof.model.events import Lists
 class BlockNotes:
     """The notes of one allocation at a time. `start` begins an allocation."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Any, partial: bool) -> None:
         self.manager = manager
+        self.partial = partial
         self.managers = manager.coordinator.single_type_managers
         self.start()
 
@@ -70,5 +72,5 @@ class BlockNotes:
         return [
             (index, source.block_id, copy.block_id)
             for index, manager in enumerate(self.managers)
-            for source, copy in getattr(manager, "_pending_cow_copies", ())
+            for source, copy in adapt.pending_copies(manager, self.partial)
         ]

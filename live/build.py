@@ -151,7 +151,7 @@ def smallest_block(cfg: config.Engine) -> int:
 
 def hash_block_size(cfg: config.Engine) -> int:
     """Tokens per block hash: the smallest block size, or finer where hits may end inside it."""
-    return cfg.hash_unit if cfg.partial_block_hits else smallest_block(cfg)
+    return cfg.hash_unit if cfg.aligned_group is not None else smallest_block(cfg)
 
 
 def _further_configs(
@@ -223,14 +223,16 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    built = chosen(
-        vllm_config=vllm_config,
-        kv_cache_config=kv_cache_config(cfg),
-        structured_output_manager=StructuredOutputManager(vllm_config),
-        log_stats=False,
-        **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
-    )
+    with adapt.retention_variable(cfg.retention):
+        built = chosen(
+            vllm_config=vllm_config,
+            kv_cache_config=kv_cache_config(cfg),
+            structured_output_manager=StructuredOutputManager(vllm_config),
+            log_stats=False,
+            **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
+        )
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)
+    adapt.check_retention(manager.coordinator, cfg.retention)
     adapt.check_partial(manager.coordinator, cfg.partial_block_hits)
     adapt.check_hash_lookahead(built, cfg.hash_lookahead_tokens)
     return built

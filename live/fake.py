@@ -41,10 +41,12 @@ class FakeSpace(Fake):
 
 class FakeParams(dict[str, Any]):
     """The `kv_transfer_params` that a router sends to an engine. Raises AdapterDrift for a missing
-    key."""
+    key, and KeyError for a key that every router leaves out (`left_out`)."""
+
+    left_out: tuple[str, ...] = ()
 
     def __missing__(self, key: str) -> Any:
-        raise _lacks(self, key)
+        raise KeyError(key) if key in self.left_out else _lacks(self, key)
 
 
 def unstarted(real: type) -> Any:

@@ -6,7 +6,6 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 `blame`).
 """
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +40,7 @@ from kvproof.model.kv_events import Report
 from kvproof.model.phases import Phase
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.state import ABORTED, SENDING, State
+from kvproof.model.state import ABORTED, SENDING, VOID, State
 from kvproof.model.step import Effects, Step
 
 
@@ -131,7 +130,7 @@ class LiveMachine:
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
         node = self.nodes[blame.dead_by(error, owned, name)]
-        where = traceback.extract_tb(error.__traceback__)[-1].name
+        where = blame.place(error).name
         message = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
         node.engine = node.engine._replace(dead=message)
 
@@ -271,4 +270,5 @@ class LiveMachine:
     def _reset_running(self, event: ResetRunning) -> Effects:
         scheduler = self.nodes[event.engine].scheduler
         done = scheduler.reset_prefix_cache(reset_running_requests=True)
+        self.nodes[event.engine].note_stale(VOID)
         return Effects(resets=(event.engine,) if done else ())

@@ -39,7 +39,7 @@ def read(worker: Any, local: Any, remote: Any, ratio: int) -> tuple[Any, Any]:
         return np.array([block for group in lists for block in group])
 
     worker.engine_id, worker.world_size, worker.nixl_wrapper = "D", 1, _Wire()
-    worker._is_hma_required = True
+    hybrid, worker._is_hma_required = worker._is_hma_required, True
     worker._remote_agents = {PEER: {0: PEER}}
     worker._recving_transfers = defaultdict(list)
     worker.dst_num_blocks = defaultdict(int)
@@ -65,5 +65,6 @@ def read(worker: Any, local: Any, remote: Any, ratio: int) -> tuple[Any, Any]:
             **lists,
         )
     )
+    worker._is_hma_required = hybrid
     theirs, ours = described
     return ours, theirs

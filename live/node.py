@@ -34,7 +34,7 @@ class Node:
         self.cfg = cfg
         self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
         self.names = view.Names(cfg)
-        self.recorder = Recorder(self.scheduler, cfg.name, self._cached)
+        self.recorder = Recorder(cfg, self.scheduler, self._cached)
         self.worker = Worker(cfg)
         self.nixl = nixl_worker(cfg) if cfg.connected else None
         self.store = self.scheduler.connector if cfg.store else None
@@ -248,7 +248,7 @@ class Node:
             self.engine = store.keeping(self.cfg, self.engine, tokens, computed, count)
         self.store.stored = self.engine.stored
 
-    def report(self, **finished: set[str]) -> None:
+    def report(self, **finished: set[Any]) -> None:
         """Send the connector worker's reports of finished transfers to the scheduler, in a step
         that computes nothing."""
         self.scheduler.update_from_output(
@@ -264,8 +264,19 @@ class Node:
         """The KV events that the engine reported since the last call."""
         return () if self.listener is None else self.listener.reports()
 
+    def note_stale(self, fate: str) -> None:
+        """Note the fate of the outputs in flight of the requests that were preempted since the last
+        call. It is used where vLLM itself does not count them."""
+        preempted, self.recorder.preempted = self.recorder.preempted, set()
+        if preempted and self.cfg.overlaps:
+            self.queue = deque(
+                (output, tuple(view.stale(s, preempted, fate) for s in shares))
+                for output, shares in self.queue
+            )
+
     def refresh(self) -> None:
         """Read the scheduler again."""
+        self.note_stale(state.LATE)
         before = self.engine
         after = view.engine(self.scheduler, before, self.names, self.known)
         steps = tuple(shares for _, shares in self.queue)

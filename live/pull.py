@@ -24,6 +24,7 @@ class Pull:
         self.cluster = cluster
         self.nodes = nodes
         self.params: dict[str, dict[str, Any]] = {}
+        self.reads: dict[str, Any] = {}
 
     def params_of_prefill(self, engine: str, request: str) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to P. A follow-up turn has those that
@@ -53,6 +54,7 @@ class Pull:
         for name, meta in requests.items():
             key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
             transfer = state.transfer(key)
+            self.reads[key] = meta
             if transfer is not None and transfer.phase == Phase.EXPIRED:
                 ended = (
                     follow_up_turns.requested(transfer)
@@ -100,7 +102,8 @@ class Pull:
             state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
             state = state._replace(failures=state.failures + 1)
         taken = follow_up_turns.parties(self.cluster, key).taken
-        self.receiver(key).report(failed_recving={taken}, finished_recving={taken})
+        receiver = self.receiver(key)
+        receiver.report(**nixl.failed(receiver.nixl, taken, self.reads[key]))
         return state
 
     def receiver(self, key: str) -> Node:

@@ -40,9 +40,9 @@ class Push:
 
     def params_of_decode(self, name: str) -> dict[str, Any]:
         """The `kv_transfer_params` for D from a router that sends a request to P and D at once. P's
-        own id of the request is not included."""
+        own id of the request and its blocks are not included."""
         producer = self.prefill.scheduler.connector.connector_scheduler
-        return FakeParams(
+        params = FakeParams(
             do_remote_prefill=True,
             do_remote_decode=False,
             remote_engine_id=producer.engine_id,
@@ -51,6 +51,8 @@ class Push:
             remote_port=producer.side_channel_port,
             tp_size=1,
         )
+        params.left_out = ("remote_block_ids",)
+        return params
 
     def stepped(self, node: Node, meta: Any) -> None:
         """Send the connector metadata of a step to an engine's worker."""
@@ -99,12 +101,7 @@ class Push:
         """Both schedulers receive the reports of their workers, D first."""
         self.idle(self.decode)
         for node in (self.decode, self.prefill):
-            results = self.workers[node.cfg.name].get_transfer_results()
-            finished = {
-                "finished_recving": results.finished_recving,
-                "failed_recving": results.failed_recving,
-                "finished_sending": results.finished_sending,
-            }
+            finished = nixl.ended(self.workers[node.cfg.name])
             if any(finished.values()):
                 node.report(**{kind: names for kind, names in finished.items() if names})
         self.idle(self.prefill)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.live.block_notes import BlockNotes
-from kvproof.model import block_lists
+from kvproof.model import block_lists, config
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
 from kvproof.model.step import Allocation
 
@@ -26,10 +26,11 @@ class Admitted:
 
 
 class Recorder:
-    """Records the choices of one scheduler. `start` begins a step."""
+    """Records the choices of one scheduler. `start` begins a step. `preempted` are the requests
+    preempted since the node last looked."""
 
-    def __init__(self, scheduler: Any, name: str, look: Callable[[], Any]) -> None:
-        self.name = name
+    def __init__(self, cfg: config.Engine, scheduler: Any, look: Callable[[], Any]) -> None:
+        self.name = cfg.name
         self.scheduler = scheduler
         self.look = look
         self.choices: list[Choice] = []
@@ -37,8 +38,9 @@ class Recorder:
         self.admitted: list[Admitted] = []
         self.needy = ""
         self.predicted = (0, 0)
+        self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
-        self.notes = BlockNotes(manager)
+        self.notes = BlockNotes(manager, cfg.partial_block_hits)
         self._around(manager, "allocate_slots", self._allocate)
         self._around(manager.coordinator, "remove_skipped_blocks", self.notes.around_skip)
         self._around(
@@ -120,6 +122,7 @@ class Recorder:
         choice = Preempt(request.request_id, self.needy)
         self.choices.append(choice)
         dropped, result = self._dropped(original, request, *args, **kw)
+        self.preempted.add(request.request_id)
         self.choices[-1] = replace(choice, freed=block_lists.both(freed, dropped))
         return result
 

@@ -65,6 +65,9 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         loads, self.loads = tuple(self.loads), []
         return Loads(loads)
 
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """The store does not use the engine's pool."""
+
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
         """Blocks may be freed at once, because the store copied their content in the step that
         computed it."""

@@ -1,6 +1,6 @@
 """Reads a real scheduler into a `model.state.Engine` and changes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_id
@@ -37,7 +37,7 @@ class Names:
         unit, ahead = build.hash_block_size(self.cfg), self.cfg.hash_lookahead_tokens
         for index, group in enumerate(self.cfg.groups):
             for size in (unit, group.block_size):
-                whole = adapt.resolve_block_hashes(hashes, unit, size)
+                whole = adapt.hashes_for(hashes, unit, size)
                 known = int(counts.full_blocks(max(len(text) - ahead, 0), size))
                 for position in range(min(len(whole), known)):
                     end = (position + 1) * size + ahead
@@ -165,16 +165,40 @@ def request(cfg: config.Engine, scheduler: Any, live: Any, known: Request) -> Re
 
 def fates(scheduler: Any, name: str, shares: Sequence[Flight]) -> list[Flight]:
     """A request's parts of the steps in flight, oldest first, with the fate of each: vLLM counts
-    the tokens of steps before a preemption as stale."""
+    the tokens of steps before a preemption as stale. An older vLLM does not; then `shares` have the
+    fates that the node noted."""
     live = scheduler.requests.get(name)
     if live is None or RequestStatus.is_finished(live.status):
         return [share._replace(fate=state.VOID) for share in shares]
     result = []
-    stale, dropped = adapt.stale_output(live)
+    counted = adapt.stale_output(live)
+    if counted is None:
+        return _noted_fates(adapt.outputs_to_drop(live), shares)
+    stale, dropped = counted
     for share in shares:
         fate = state.VOID if dropped else state.LATE
         result.append(share._replace(fate=fate if stale > 0 else state.COUNTS))
         stale -= share.tokens
+    return result
+
+
+def stale(share: Flight, preempted: Collection[str], fate: str) -> Flight:
+    """A part of a step with this fate, if its request was preempted. What is VOID stays VOID."""
+    if share.request not in preempted or share.fate == state.VOID:
+        return share
+    return share._replace(fate=fate)
+
+
+def _noted_fates(dropped: int, shares: Sequence[Flight]) -> list[Flight]:
+    """The noted fates, where vLLM drops exactly the next `dropped` outputs."""
+    result = []
+    for share in shares:
+        fate = share.fate
+        if share.samples and dropped > 0:
+            fate, dropped = state.VOID, dropped - 1
+        elif share.samples and fate == state.VOID:
+            fate = state.LATE
+        result.append(share._replace(fate=fate))
     return result
 
 

@@ -21,12 +21,16 @@ everywhere, finds them."""
 
 
 def remove(entry: Entry, patch: pytest.MonkeyPatch) -> None:
-    """Remove an entry from all its places, and what tells that a release does not need it."""
+    """Remove an entry from all its places. What tells that a release does not need it is there."""
     for place in entry.places:
         try:
-            _add_parameter(place, patch) if place.absent else _remove(place, patch)
+            if place.absent and not place.parameter:
+                _owner(place, place.names)
+            else:
+                _add_parameter(place, patch) if place.absent else _remove(place, patch)
         except (ImportError, AttributeError):
             assert len(entry.places) > 1, f"{entry.name} is not there"
+            assert not place.absent, f"{place.name} does not tell that {entry.name} is there"
 
 
 def _remove(place: Place, patch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,6 @@ def test_copies_and_chunks_in_numbers() -> None:
             r"narrower blocks than 4.* Use block_size 4",
         ),
         (lambda: Engine("E", (FULL, FULL, STATE), match_unit=2), r"one full group"),
-        (lambda: Engine("E", (Group("window", 4, 3), FULL, STATE), match_unit=2), r"windows in"),
         (lambda: engine(drafts=1), r"and drafts,.* Use one block_size .*, or drafts 0"),
         (lambda: engine(store=True), r"and a store,.* Use one block_size .*, or store false"),
         (lambda: engine(role="decode"), r"and P/D,.* Use one block_size .*, or role both"),
@@ -139,6 +138,16 @@ def test_copies_and_chunks_in_numbers() -> None:
 def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         build()
+
+
+@pytest.mark.parametrize("name", ["wide-window-state", "wide-window-match"])
+def test_wider_blocks_of_a_window_prevent_hits_inside_a_block(name: str) -> None:
+    """vllm#51843: the managers of windows look up whole blocks."""
+    (cfg,) = CLUSTERS[name].engines
+    assert cfg.hash_unit == 2
+    assert (cfg.partial_block_hits, cfg.hit_unit) == (False, 4)
+    narrow = tuple(g for g in cfg.groups if g.kind != "window")
+    assert replace(cfg, groups=narrow).partial_block_hits
 
 
 def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_served() -> None:

@@ -6,6 +6,7 @@ import pytest
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
+from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
@@ -43,6 +44,13 @@ def test_a_block_of_d_that_begins_inside_one_of_p_is_refused(prefill: int, decod
         pair(prefill, decode, *beside(3))
     assert str(refused.value) == said
     assert pair(prefill, decode, Group("full", 1)).disaggregated
+
+
+def test_beside_a_state_only_a_d_that_caches_prefixes_is_refused() -> None:
+    assert not CLUSTERS["pd-ratio-state"].decode.prefix_caching
+    with pytest.raises(UsageError) as refused:
+        pair(2, 1, Group("full", 1), Group("mamba", 1))
+    assert str(refused.value).endswith("Use prefix_caching false for D, or no Mamba group.")
 
 
 @pytest.mark.exhaustive

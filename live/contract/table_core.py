@@ -142,10 +142,7 @@ STEPS = entries(
     (f"{UTILS}:KVCacheBlock", "a block"),
     (f"{UTILS}:get_block_hash", "the key of a cached block"),
     (f"{UTILS}:get_group_id", "the key of a cached block"),
-    (
-        f"{UTILS}:resolve_block_hashes | {UTILS}:BlockHashListWithBlockSize",
-        "hashes for another block size",
-    ),
+    (f"{UTILS}:BlockHashListWithBlockSize", "hashes for another block size"),
 )
 
 WORKER = entries(

@@ -13,6 +13,10 @@ from kvproof.live.contract.table_core import (
 
 KV_CACHE_MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 EVENTS = "vllm.distributed.kv_events"
+COORDINATORS = "vllm.v1.core.kv_cache_coordinator"
+
+_DROPPED = "Request.async_tokens_to_discard | Request.discard_latest_async_tokens"
+"""Before vllm#48245 a request has only the outputs that are dropped after a reset."""
 
 GROUPS = (
     *entries(
@@ -40,11 +44,21 @@ GROUPS = (
     ),
     *entries(
         "retention",
-        (f"{SPECS}:KVCacheConfig(prefix_cache_retention_interval)", "the retention interval"),
+        (
+            f"{SPECS}:KVCacheConfig(prefix_cache_retention_interval)"
+            " | vllm.envs:VLLM_PREFIX_CACHE_RETENTION_INTERVAL",
+            "the retention interval; in older releases a variable of the environment",
+        ),
+        ("KVCacheCoordinator.retention_interval", "whether the interval was taken"),
     ),
     *entries(
         "partial hits",
-        ("KVCacheCoordinator.enable_partial_hash_hits", "whether hits may end inside a block"),
+        (
+            "KVCacheCoordinator.enable_partial_hash_hits"
+            f" | {COORDINATORS}:HybridKVCacheCoordinator~enable_partial_hash_hits",
+            "whether hits may end inside a block",
+        ),
+        ("SingleTypeKVCacheManager._pending_cow_copies", "blocks that the worker will copy"),
         ("SchedulerOutput.kv_cache_block_copies", "blocks that the worker copies"),
         ("SingleTypeKVCacheManager._pending_cow_copies", "copies are recorded with their request"),
         ("BlockPool.cached_block_hashes_by_block", "other prefixes of the same block"),
@@ -84,10 +98,15 @@ ENVIRONMENT = (
 STEPS = (
     *entries(
         "async",
-        ("Request.num_stale_output_tokens", "outputs that a preemption made stale"),
-        ("Request.drop_stale_output", "whether a stale output is dropped"),
-        ("Scheduler.deferred_frees", "blocks that are freed when a step ends"),
-        ("Scheduler.processed_step_seq", "the last processed step"),
+        *(
+            (f"Request.{name} | {_DROPPED}", "outputs that a preemption made stale")
+            for name in ("num_stale_output_tokens", "drop_stale_output")
+        ),
+        (
+            "Scheduler.deferred_frees | !Request.last_sched_seq",
+            "blocks that are freed when a step ends; in older releases none",
+        ),
+        ("Scheduler.processed_step_seq | !Request.last_sched_seq", "the last processed step"),
         ("Request.spec_token_ids", "drafts to verify"),
         ("SchedulerOutput.scheduled_spec_decode_tokens", "drafts to verify"),
     ),
@@ -150,7 +169,7 @@ STEPS = (
 
 FUNCTIONS = entries(
     "functions",
-    ("vllm.v1.core.kv_cache_coordinator:replay_boundaries", "retention"),
+    (f"{COORDINATORS}:replay_boundaries", "retention"),
     (f"{MANAGERS}:SlidingWindowManager", "the blocks that a window keeps"),
     (f"{MANAGERS}:SlidingWindowManager._contiguous_blocks_for_hit", "hits of a window"),
     (f"{MANAGERS}:SlidingWindowManager.reachable_block_mask", "retention"),

@@ -7,6 +7,7 @@ CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
 BASE = f"{CONNECTORS}.base"
 NIXL = f"{CONNECTORS}.nixl"
 UP_TO_0_19 = f"{CONNECTORS}.nixl_connector"
+RESULTS = f"{BASE}:KVConnectorTransferResults"
 PUSH_WORKER = f"{NIXL}.push_worker:NixlPushConnectorWorker"
 
 WORKERS = (
@@ -66,7 +67,17 @@ CONNECTOR = (
     ),
     *entries(
         "failed loads",
-        (f"{OUTPUTS}:KVConnectorOutput(failed_recving)", "a read that failed"),
+        (
+            f"{OUTPUTS}:KVConnectorOutput(failed_recving) | !{RESULTS}",
+            "a read that failed; older releases report blocks",
+        ),
+        *(
+            (
+                f"{OUTPUTS}:KVConnectorOutput(failed_recving) | " + _any(WORKERS, f".{name}"),
+                "the blocks of a read that failed, in older releases",
+            )
+            for name in ("_handle_failed_transfer", "get_block_ids_with_load_errors")
+        ),
     ),
     *entries(
         "P/D",
@@ -120,7 +131,14 @@ PUSH = entries(
     (f"{NIXL}:NixlPushConnector", "the connector"),
     (PUSH_WORKER, "its worker"),
     (f"{PUSH_WORKER}.start_load_kv", "a step of the engine starts"),
-    (f"{PUSH_WORKER}.get_transfer_results", "the writes that have ended"),
+    (
+        f"{PUSH_WORKER}.get_transfer_results | !{RESULTS}",
+        "the writes that have ended; in older releases without their failures",
+    ),
+    (
+        f"{PUSH_WORKER}.get_transfer_results | {PUSH_WORKER}.get_finished",
+        "the writes that have ended",
+    ),
     (f"{PUSH_WORKER}._push_writer_loop", "the loop that writes blocks"),
     (f"{PUSH_WORKER}~_reqs_to_send", "the leases of P"),
     (f"{PUSH_WORKER}~_sending_transfers", "writes that have not ended"),
@@ -128,7 +146,10 @@ PUSH = entries(
     (f"{PUSH_WORKER}~_pending_d_registrations", "the registrations of D"),
     (f"{NIXL}.stats:NixlKVConnectorStats", "the statistics of the worker"),
     *(
-        (f"{BASE}:KVConnectorTransferResults.{name}", "the writes that have ended")
+        (
+            f"{RESULTS}.{name} | !{PUSH_WORKER}.get_transfer_results",
+            "the writes that have ended",
+        )
         for name in ("finished_recving", "failed_recving", "finished_sending")
     ),
     ("NixlPushConnector.build_connector_meta", "the metadata for a worker"),

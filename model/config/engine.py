@@ -97,8 +97,12 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     @cached_property
     def partial_block_hits(self) -> bool:
         """Whether a hit may end inside a block: where the engine has an aligned Mamba group whose
-        blocks contain more than one prefix with a hash (vLLM's `enable_partial_hash_hits`)."""
-        return any(g.aligned and g.block_size > self.hash_unit for g in self.groups)
+        blocks contain more than one prefix with a hash (vLLM's `enable_partial_hash_hits`). A
+        window is looked up by whole blocks, so wider blocks of a window prevent it
+        (vllm#51843)."""
+        inside = any(g.aligned and g.block_size > self.hash_unit for g in self.groups)
+        whole = any(g.kind == "window" and g.block_size > self.hash_unit for g in self.groups)
+        return inside and not whole
 
     @cached_property
     def hit_unit(self) -> int:

@@ -31,7 +31,10 @@ FEATURE = Feature(
         Exclusion(
             of=Cluster,
             beside=("mamba",),
+            where=lambda cluster: cluster.decode.prefix_caching,
+            only="while D caches prefixes",
             because="which vLLM's handshake refuses where D caches prefixes",
+            instead="prefix_caching false for D, or no Mamba group",
         ),
         Exclusion(
             of=Cluster,

@@ -22,11 +22,10 @@ def _match_unit_divides(engine: Engine) -> Refusal | None:
 
 def _one_full_group(engine: Engine) -> Refusal | None:
     full = [g for g in engine.groups if g.kind == "full"]
-    wide = [g for g in engine.groups if g.kind == "window" and g.block_size > engine.hash_unit]
-    if engine.partial_block_hits and (len(full) != 1 or wide):
+    if engine.partial_block_hits and len(full) != 1:
         return Refusal(
             f"Hits of engine {engine.name} may end inside a block, which kvproof models only with "
-            f"one full group and windows in blocks of {engine.hash_unit}",
+            "one full group",
             "such groups, or one block_size for all groups and match_unit 0",
         )
     return None
@@ -50,7 +49,7 @@ FEATURE = Feature(
     ),
     limits=(
         Limit(of=Engine, check=_match_unit_divides),
-        Limit(of=Engine, check=_one_full_group, words="two full groups; windows of wider blocks"),
+        Limit(of=Engine, check=_one_full_group, words="two full groups"),
     ),
     draw=lambda settings: settings.on_engines(match_unit=settings.choose(MATCH_UNITS)),
 )
