@@ -115,6 +115,12 @@ TURNS = entries(
     ),
 )
 
+ROLES = entries(
+    "one way",
+    (f"{CONFIG}:KVTransferConfig.is_kv_producer", "the role of P"),
+    (f"{CONFIG}:KVTransferConfig.is_kv_consumer", "the role of D"),
+)
+
 PUSH = entries(
     "push",
     (f"{NIXL}:NixlPushConnector", "the connector"),
@@ -147,4 +153,4 @@ PUSH = entries(
     ),
 )
 
-ENTRIES = (*CONNECTOR, *PULL, *TURNS, *PUSH)
+ENTRIES = (*CONNECTOR, *PULL, *TURNS, *ROLES, *PUSH)
