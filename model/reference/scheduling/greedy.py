@@ -2,6 +2,7 @@
 differently."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
@@ -155,8 +156,11 @@ class Greedy(SchedulerStep):
     def _try(self, name: str) -> bool:
         """Admit and schedule a waiting request if it fits; otherwise change nothing."""
         saved = (self.engine, self.state, self.budget)
-        logs = self.chose, self.scheduled, self.brought, self.admissions, self.allocations
-        lengths = [*map(len, logs)]
+        logs: tuple[list[Any], ...] = (
+            *(self.chose, self.scheduled, self.brought),
+            *(self.admissions, self.allocations),
+        )
+        lengths = [len(log) for log in logs]
         self.kept_free = self.rules.kept_at_admission(
             self.cfg.watermark_blocks, bool(self.engine.running)
         )
