@@ -74,7 +74,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     could = [r for r in before.requests if r.status == RUNNING and _to_compute(before, r) > 0]
     waiting = _admissible(cluster, cfg, before) if left > cfg.drafts else []
     places = cfg.max_requests - len(after.running)
-    if places > 0 and sum(_blocks(cfg, r, r.max_tokens) for r in waiting) <= free:
+    enough = sum(_blocks(cfg, r, r.max_tokens) for r in waiting) + cfg.watermark_blocks
+    if places > 0 and enough <= free:
         could += waiting
     for request in could:
         ahead = before.placeholders(request.id)

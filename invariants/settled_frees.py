@@ -15,15 +15,15 @@ from kvproof.model.state import COUNTS, Engine
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """A running request holds all blocks that its steps in flight read or write.
 
-    On an engine with a connector, which fills blocks beside the steps, the blocks of an ended
-    request are kept until its steps have ended. Without a connector, steps run in order, and the
-    next owner writes after them.
+    On an engine whose connector fills blocks beside the steps, the blocks of an ended request are
+    kept until its steps have ended. Otherwise steps run in order, and the next owner writes after
+    them.
     """
-    connected = cluster.engine(engine.name).has_connector
+    receives = cluster.engine(engine.name).receives
     waiting = {b for _, blocks in engine.deferred for b in blocks}
     for flight in (f for step in engine.steps for f in step):
         runs = flight.fate == COUNTS
-        if not runs and not connected:
+        if not runs and not receives:
             continue
         request = engine.find(flight.request)
         held = {b for table in request.tables for b in table} if request else set()

@@ -36,7 +36,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from kvproof.live import adapt
+from kvproof.live import adapt, options
 from kvproof.live.contract.aliases import follow
 from kvproof.model import config, state
 from kvproof.model.errors import UsageError
@@ -162,7 +162,11 @@ def _further_configs(
     from vllm import config as configs
 
     further: dict[str, Any] = {}
-    common = {"kv_role": "kv_both", "engine_id": cfg.name, "kv_load_failure_policy": load_failure}
+    common = {
+        "kv_role": options.kv_role(cfg),
+        "engine_id": cfg.name,
+        "kv_load_failure_policy": load_failure,
+    }
     if cfg.store:
         further["kv_transfer_config"] = configs.KVTransferConfig(
             kv_connector="StoreConnector", kv_connector_module_path="kvproof.live.store", **common
@@ -200,6 +204,7 @@ def scheduler(
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=False,
             async_scheduling=False,
+            **options.of_scheduler(cfg),
         ),
         cache_config=CacheConfig(
             block_size=smallest_block(cfg), enable_prefix_caching=cfg.prefix_caching

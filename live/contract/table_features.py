@@ -71,6 +71,18 @@ ENVIRONMENT = (
         (f"{REQUEST}:Request(priority)", "the order of requests"),
     ),
     *entries(
+        "whole prompts",
+        (f"{CONFIG}:SchedulerConfig(scheduler_reserve_full_isl)", "whether whole prompts must fit"),
+    ),
+    *entries(
+        "long prefills",
+        (f"{CONFIG}:SchedulerConfig(long_prefill_token_threshold)", "the tokens of one request"),
+    ),
+    *entries(
+        "watermark",
+        (f"{CONFIG}:SchedulerConfig(watermark)", "the share of the pool that is kept free"),
+    ),
+    *entries(
         "aborts",
         ("Scheduler.finish_requests", "a request is aborted"),
         (f"{REQUEST}:RequestStatus.FINISHED_ABORTED", "a request is aborted"),

@@ -126,6 +126,12 @@ TURNS = entries(
     ),
 )
 
+ROLES = entries(
+    "one way",
+    (f"{CONFIG}:KVTransferConfig.is_kv_producer", "the role of P"),
+    (f"{CONFIG}:KVTransferConfig.is_kv_consumer", "the role of D"),
+)
+
 PUSH = entries(
     "push",
     (f"{NIXL}:NixlPushConnector", "the connector"),
@@ -168,4 +174,4 @@ PUSH = entries(
     ),
 )
 
-ENTRIES = (*CONNECTOR, *PULL, *TURNS, *PUSH)
+ENTRIES = (*CONNECTOR, *PULL, *TURNS, *ROLES, *PUSH)

@@ -42,7 +42,14 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     `partial_block_hits`). `hash_lookahead_tokens` is the number of tokens after a block that its
     hash covers (`VllmConfig.num_hash_lookahead_tokens`). With an EAGLE drafter it may be 1, because
     the KV of the drafter's layers for a token depends on the next token. Then a hit takes the whole
-    match, and a block is cached when the token after it is known.
+    match, and a block is cached when the token after it is known. With `one_way`, P only sends KV
+    and D only receives it (`kv_role` kv_producer and kv_consumer); otherwise both may do both
+    (kv_both). `reserve_whole_prompt` says whether a waiting request is admitted only where all its
+    tokens fit, not only its first chunk (`scheduler_reserve_full_isl`). With null a vLLM does as it
+    does by default. A request beside other requests gets at most `long_prefill_tokens` tokens in
+    one step (`long_prefill_token_threshold`); 0 means no such limit. Where another request runs,
+    an admission leaves at least `watermark_blocks` blocks free (`watermark`, which vLLM takes as a
+    fraction of the pool).
     """
 
     name: Name
@@ -61,6 +68,10 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     drafts: Annotated[int, Meta(ge=0, le=4)] = 0
     match_unit: Annotated[int, Meta(ge=0, le=4096)] = 0
     hash_lookahead_tokens: Annotated[int, Meta(ge=0, le=1)] = 0
+    one_way: bool = False
+    reserve_whole_prompt: bool | None = None
+    long_prefill_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    watermark_blocks: Annotated[int, Meta(ge=0, le=4095)] = 0
 
     checks: ClassVar[tuple[Callable[["Engine"], None], ...]] = ()
     """Further checks of a new engine: the table of features, which the package `config` sets."""
@@ -148,6 +159,23 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     def has_connector(self) -> bool:
         """Whether the engine has a KV connector: for KV transfers, or a store."""
         return self.connected or self.store
+
+    @property
+    def receives(self) -> bool:
+        """Whether a connector may write to blocks of the engine beside its steps. A producer only
+        sends (`KVTransferConfig.is_kv_consumer`)."""
+        return self.has_connector and not self.produces
+
+    @property
+    def produces(self) -> bool:
+        """Whether the engine only sends KV (`kv_role` kv_producer)."""
+        return self.one_way and self.role == "prefill"
+
+    @property
+    def split_tokens(self) -> int:
+        """The most tokens of a request beside others that a step computes. A Mamba block with more
+        tokens is computed in several chunks."""
+        return min(self.chunk_tokens, self.long_prefill_tokens or self.chunk_tokens)
 
     @property
     def overlaps(self) -> bool:

@@ -76,6 +76,7 @@ def sizes_of(
         if sends
         else rules.backoff_on_decode(kinds(cfg)),
         cfg.chunk_tokens,
+        cfg.split_tokens,
         request.max_tokens,
         int(cfg.prefix_caching),
         int(cfg.connected),

@@ -20,15 +20,17 @@ NONE = 0
 
 
 class Sizes(NamedTuple):
-    """The sizes that a cluster fixes. In tokens: block size, chunk, window. A hit unit has `units`
-    blocks. The last four are 0 or 1: whether the engine caches prefixes, has a connector, is P, and
-    recomputes after a failed load."""
+    """The sizes that a cluster fixes. In tokens: block size, window, the largest chunk, and the
+    largest chunk beside other requests (`shared_chunk`). A hit unit has `units` blocks. The last
+    four are 0 or 1: whether the engine caches prefixes, has a connector, is P, and recomputes after
+    a failed load."""
 
     block_size: Num
     units: Num
     window: Num
     backoff: Num
     chunk: Num
+    shared_chunk: Num
     max_tokens: Num
     caching: Num
     connected: Num

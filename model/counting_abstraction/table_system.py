@@ -154,7 +154,7 @@ def table_system(kind: str, rules: Rules) -> System:
             max_(t.prompt, t.known - 1),
             t.known,
             sizes.block_size,
-            sizes.chunk,
+            sizes.shared_chunk,
             t.shared_prefix_boundary,
         )
         return split == tokens

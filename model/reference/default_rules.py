@@ -15,7 +15,7 @@ from kvproof.model.reference.blocks import (
 )
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.scheduling import admission, greedy, service_order, sessions
+from kvproof.model.reference.scheduling import admission, chunks, greedy, service_order, sessions
 from kvproof.model.reference.transfers import failed_load, transfer_rules
 
 REFERENCE = Rules(
@@ -94,11 +94,14 @@ REFERENCE = Rules(
     takes_a_place=service_order.takes_a_place,
     runners_in_turn=lambda running: running,
     forget_uncomputed=pool.forget_uncomputed,
+    most_beside_others=chunks.most_beside_others,
+    kept_at_admission=greedy.kept_at_admission,
     # steps in flight
     settled_tokens=counts.settled_tokens,
     placeholders_taken=int,
     placeholders_due=in_flight.placeholders_due,
     awaits_output=in_flight.awaits_output,
+    fate_of_preempted=in_flight.fate_of_preempted,
     void_steps=failed_load.void_steps,
     uncache_missing=failed_load.uncache_missing,
     free_behind_steps=in_flight.free_behind_steps,

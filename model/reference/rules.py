@@ -114,11 +114,14 @@ class Rules:
     takes_a_place: Callable[[str], bool]
     runners_in_turn: Callable[[tuple[str, ...]], tuple[str, ...]]
     forget_uncomputed: Callable[..., Engine]
+    most_beside_others: Callable[[int, int], int]
+    kept_at_admission: Callable[[int, bool], int]
     # steps in flight
     settled_tokens: Callable[..., Any]
     placeholders_taken: Callable[[bool], int]
     placeholders_due: Callable[[int, bool], int]
     awaits_output: Callable[[Sequence[Flight]], bool]
+    fate_of_preempted: Callable[[bool], str]
     void_steps: Callable[[Engine, str], Engine]
     uncache_missing: Callable[
         [Cluster, Engine, Request, tuple[int, ...], "Rules"], tuple[Engine, Request]

@@ -1,6 +1,8 @@
 """A step is a batch of at most `max_num_batched_tokens` tokens and `max_num_seqs` requests, and the
 buffers of the worker have no room for more. A request is in the batch once. Its tokens are known,
-or steps in flight sample them, or a drafter proposes them (vllm#46974, vllm#53130)."""
+or steps in flight sample them, or a drafter proposes them (vllm#46974, vllm#53130). Beside other
+requests it gets at most `long_prefill_token_threshold` tokens, so that it leaves tokens for
+them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from kvproof.model.events import Compute, Preempt, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
-from kvproof.model.state import PAUSED, RUNNING
+from kvproof.model.state import PAUSED, PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
 
 
@@ -47,10 +49,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             f"{', '.join(places)} run, or are sessions that keep their place",
             engine=after.name,
         )
+    others = sum(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests) > 1
     for name, count in tokens.items():
         request = after.find(name)
         if request is None:
             continue
+        if others and 0 < cfg.long_prefill_tokens < count:
+            yield because(
+                f"a request of {after.name} beside others may get {cfg.long_prefill_tokens} tokens "
+                "in a step",
+                f"{name} gets {count}",
+                engine=after.name,
+                request=name,
+            )
         most = len(request.tokens) + before.placeholders(name) + cfg.drafts
         if count < 1 or request.computed > most:
             yield because(

@@ -139,8 +139,15 @@ def placeholders_due(reserved: int, late: bool) -> int:
 def must_wait(cfg: config.Engine, engine: Engine, name: str) -> bool:
     """Whether a request's blocks must stay allocated until its steps in flight have ended. Steps of
     an engine run in order, so its later steps cannot overwrite the blocks of an earlier step. On an
-    engine with a connector, a transfer into the blocks can (vllm#45357)."""
-    return cfg.has_connector and bool(engine.flights(name))
+    engine that receives KV, a transfer into the blocks can (vllm#45357)."""
+    return cfg.receives and bool(engine.flights(name))
+
+
+def fate_of_preempted(produces: bool) -> str:
+    """What happens to the output in flight of a preempted request. It is kept. On a producer it is
+    discarded, because it could end the request, and D would load blocks that the preemption has
+    freed (vllm#50297)."""
+    return VOID if produces else LATE
 
 
 def give_back(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Engine:

@@ -18,7 +18,14 @@ def computable_tokens(work: SchedulerStep, request: Request, start: int, admitte
         return 0
     known = in_flight.counted_on(work.engine, request)
     drafts = drafting.computable(work.cfg, request, start, admitted)
-    return min(known + drafts - start, work.budget)
+    most = work.rules.most_beside_others(work.cfg.long_prefill_tokens, work.budget)
+    return min(known + drafts - start, most if work.shared else work.budget)
+
+
+def most_beside_others(limit: int, budget: int) -> int:
+    """The most tokens of a request in a step with other requests, where the step has `budget`
+    tokens left. A `limit` of 0 is none."""
+    return min(limit, budget) if limit else budget
 
 
 def aligned_chunk(
@@ -45,7 +52,7 @@ def aligned_chunk(
             prefill_end,
             known,
             size,
-            work.cfg.chunk_tokens,
+            work.cfg.split_tokens,
             shared_prefix_boundary,
             work.cfg.eagle_drop_tokens,
         )

@@ -2,6 +2,7 @@
 differently."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
@@ -154,8 +155,15 @@ class Greedy(SchedulerStep):
 
     def _try(self, name: str) -> bool:
         """Admit and schedule a waiting request if it fits; otherwise change nothing."""
-        saved = (self.engine, self.state, len(self.chose))
-        saved_logs = (len(self.admissions), len(self.allocations))
+        saved = (self.engine, self.state, self.budget)
+        logs: tuple[list[Any], ...] = (
+            *(self.chose, self.scheduled, self.brought),
+            *(self.admissions, self.allocations),
+        )
+        lengths = [len(log) for log in logs]
+        self.kept_free = self.rules.kept_at_admission(
+            self.cfg.watermark_blocks, bool(self.engine.running)
+        )
         try:
             request = self.engine.request(name)
             if not request.tables:
@@ -170,14 +178,30 @@ class Greedy(SchedulerStep):
             start = pending.tokens + request.external if pending else request.computed
             tokens = self._wanted(name, start, pending)
             compute(self, Compute(name, tokens))
+            self._leaves_room_for_prompt(name)
         except NotAllowed:
-            self.engine, self.state, chosen = saved
-            del self.chose[chosen:]
-            del self.admissions[saved_logs[0] :]
-            del self.allocations[saved_logs[1] :]
+            self.engine, self.state, self.budget = saved
+            for log, length in zip(logs, lengths, strict=True):
+                del log[length:]
             self.pending = None
             return False
+        finally:
+            self.kept_free = 0
         return True
+
+    def _leaves_room_for_prompt(self, name: str) -> None:
+        """Where the engine reserves whole prompts, raise NotAllowed if a request has got its first
+        chunk and the rest of its tokens does not fit."""
+        if not self.cfg.reserve_whole_prompt or self.engine.dead:
+            return
+        needed = self._still_needed(self.engine.request(name), 0)
+        if needed > len(self.engine.free) - self.kept_free:
+            raise NotAllowed(f"{name} needs {needed} more blocks for its whole prompt")
+
+
+def kept_at_admission(watermark: int, others_run: bool) -> int:
+    """The blocks that an admission leaves free: the watermark, where another request runs."""
+    return watermark if others_run else 0
 
 
 def serve_waiting(work: Greedy, waiting: Sequence[Request]) -> None:

@@ -15,7 +15,7 @@ from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import sessions
 from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import LATE, PREEMPTED, RUNNING, WAITING, Request
+from kvproof.model.state import PREEMPTED, RUNNING, WAITING, Request
 
 
 def preempt(work: SchedulerStep, choice: Preempt) -> None:
@@ -41,7 +41,9 @@ def preempt(work: SchedulerStep, choice: Preempt) -> None:
         raise NotAllowed(f"{victim.id} is preempted but a step in flight still uses its blocks")
     if scheduled:
         _unschedule(work, victim)
-    work.engine = in_flight.invalidated(work.engine, victim.id, LATE)
+    work.engine = in_flight.invalidated(
+        work.engine, victim.id, work.rules.fate_of_preempted(work.cfg.produces)
+    )
     engine = pool.release_all(work.engine, victim, work.rules)
     freed = block_lists.both(skipped, block_lists.freed(victim.tables, ()))
     kept = tuple(int(work.rules.counted_after_preemption(c)) for c in victim.num_cached_blocks)

@@ -10,13 +10,14 @@ from kvproof.model.reference.blocks import allocation, growth, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
-from kvproof.model.state import RUNNING, Engine, Request, State
+from kvproof.model.state import ABORTED, RUNNING, SENDING, Engine, Request, State
 from kvproof.model.step import Admission, Allocation
 
 
 class SchedulerStep:
     """The current scheduler step. The functions in `admission`, `computing` and `preemption` make
-    choices in it."""
+    choices in it. `shared` says whether the engine had more than one request at its beginning.
+    `kept_free` is the number of blocks that the next choice must leave free."""
 
     def __init__(self, cluster: config.Cluster, state: State, name: str, rules: Rules) -> None:
         self.cluster = cluster
@@ -25,6 +26,8 @@ class SchedulerStep:
         self.state = state
         self.engine = self.begun = state.engine(name)
         self.budget = self.cfg.chunk_tokens
+        self.shared = sum(r.status not in (SENDING, ABORTED) for r in self.begun.requests) > 1
+        self.kept_free = 0
         self.chose: list[Choice] = []
         self.scheduled: list[tuple[str, int]] = []
         self.admissions: list[Admission] = []
@@ -60,7 +63,7 @@ class SchedulerStep:
         engine dies where the pool has fewer blocks than the request takes."""
         free = len(self.engine.free)
         needed = allocation.predicted(self.cfg, self.engine, request, hit, end, self.rules)
-        if needed > free:
+        if needed > free - self.kept_free:
             raise NotAllowed(f"{request.id} needs {needed} blocks but {free} are free")
         try:
             grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded, self.rules)

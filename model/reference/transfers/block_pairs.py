@@ -17,7 +17,7 @@ def offered_lists(cfg: config.Engine, request: Request, rules: Rules) -> Lists:
     window only the last of these, for a Mamba group the block with the state."""
     lists = []
     for index, group in enumerate(cfg.groups):
-        table = request.tables[index]
+        table = request.tables[index] if request.tables else ()
         if group.kind == "mamba":
             lists.append(_state_slots(without_scratch(cfg, table), rules))
             continue

@@ -1,0 +1,33 @@
+"""Options that deployments set, in vLLM's own terms.
+
+An option with its default is not passed: a vLLM that does not have the option is driven without it.
+"""
+
+from typing import Any
+
+from kvproof.model import config
+
+
+def of_scheduler(cfg: config.Engine) -> dict[str, Any]:
+    """The options of an engine for vLLM's `SchedulerConfig`."""
+    chosen: dict[str, Any] = {}
+    if cfg.reserve_whole_prompt is not None:
+        chosen["scheduler_reserve_full_isl"] = cfg.reserve_whole_prompt
+    if cfg.long_prefill_tokens:
+        chosen["long_prefill_token_threshold"] = cfg.long_prefill_tokens
+    if cfg.watermark_blocks:
+        chosen["watermark"] = watermark(cfg)
+    return chosen
+
+
+def watermark(cfg: config.Engine) -> float:
+    """The share of the pool that vLLM rounds down to `watermark_blocks` blocks. It lies between two
+    numbers of blocks, so that no error of rounding changes the result."""
+    return (cfg.watermark_blocks + 0.5) / cfg.num_blocks
+
+
+def kv_role(cfg: config.Engine) -> str:
+    """The role of an engine in transfers. Where KV goes one way, P produces and D consumes."""
+    if not cfg.one_way:
+        return "kv_both"
+    return "kv_producer" if cfg.produces else "kv_consumer"

@@ -1,0 +1,15 @@
+"""vllm#50297: P preempted a request while its last token was in flight. The token arrived, ended
+the request, and P offered blocks that the preemption had freed."""
+
+from kvproof.model.faults.fault import Fault
+from kvproof.model.state import LATE
+
+FAULT = Fault(
+    name="preempted_prefill_is_offered",
+    origin="vllm#50297",
+    mistake="P takes the last token of a request that it preempted, and offers freed blocks",
+    replaces=("fate_of_preempted", lambda _produces: LATE),
+    breaks=("prefill_and_decode_agree",),
+    cluster="pd-roles-preempting",
+    trace_events=7,
+)
