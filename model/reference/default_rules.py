@@ -93,6 +93,7 @@ REFERENCE = Rules(
     rank=service_order.rank,
     takes_a_place=service_order.takes_a_place,
     runners_in_turn=lambda running: running,
+    turns_left=lambda turn, _preempted: turn,
     forget_uncomputed=pool.forget_uncomputed,
     # steps in flight
     settled_tokens=counts.settled_tokens,
@@ -109,6 +110,7 @@ REFERENCE = Rules(
     request_fits_pool=pool.fits,
     # pool
     touch_hits=pool.touch,
+    touch_and_take=allocation.touch_and_take,
     forget_key=pool.forget_key,
     reports_removal=lambda copies_left: copies_left == 0,
     report_spans=kv_event_queue.report_spans,
