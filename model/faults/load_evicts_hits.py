@@ -25,7 +25,7 @@ FAULT = Fault(
     origin="vllm#44409",
     mistake="one group takes blocks for a load before the hits of the next group are referenced",
     replaces=("touch_and_take", group_by_group),
-    breaks=("predicted_is_taken",),
+    breaks=("predicted_is_taken", "cached_block_holds_its_key"),
     cluster="pd-window-wide",
-    trace_events=0,
+    trace_events=14,
 )

@@ -15,7 +15,13 @@ from kvproof.model.reference.blocks import (
 )
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.scheduling import admission, greedy, service_order, sessions
+from kvproof.model.reference.scheduling import (
+    admission,
+    greedy,
+    service_order,
+    sessions,
+    told_to_worker,
+)
 from kvproof.model.reference.transfers import failed_load, transfer_rules
 
 REFERENCE = Rules(
@@ -95,6 +101,9 @@ REFERENCE = Rules(
     runners_in_turn=lambda running: running,
     turns_left=lambda turn, _preempted: turn,
     forget_uncomputed=pool.forget_uncomputed,
+    # what the worker is told
+    keeps_its_place=told_to_worker.keeps_its_place,
+    blocks_to_zero=told_to_worker.blocks_to_zero,
     # steps in flight
     settled_tokens=counts.settled_tokens,
     placeholders_taken=int,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kvproof.model.arithmetic.algebra import Truth
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, Group
 from kvproof.model.state import Block, Engine, Flight, Request, State, Table, Transfer
 from kvproof.model.step import Read
 
@@ -115,6 +115,9 @@ class Rules:
     runners_in_turn: Callable[[tuple[str, ...]], tuple[str, ...]]
     turns_left: Callable[[tuple[str, ...], int], tuple[str, ...]]
     forget_uncomputed: Callable[..., Engine]
+    # what the worker is told
+    keeps_its_place: Callable[[Request], bool]
+    blocks_to_zero: Callable[[Group, Sequence[int], Sequence[int]], list[int]]
     # steps in flight
     settled_tokens: Callable[..., Any]
     placeholders_taken: Callable[[bool], int]
