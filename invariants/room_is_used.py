@@ -1,22 +1,24 @@
 """The loop over the running requests lost its position after a preemption, and skipped the next
 request for one step (vllm#49206). Nothing fails; the skipped request is late by one step each time.
 
-The invariant judges only steps without preemption and without a lack of blocks, with tokens left in
-the batch and more free blocks than any policy would reserve. It judges waiting requests only if
-room is the only condition of their admission: not under P/D, with a store, with sessions or with
-Mamba groups, where a request may wait for another request of the same step. With a drafter, an
-admitted request with one token to compute gets as many tokens as a sample with its drafts, or waits
-(vLLM's `pad_spec_decode`): a batch with fewer tokens left has no room for it.
+The invariant judges only steps without a lack of blocks, with tokens left in the batch and more
+free blocks than any policy would reserve. A step that preempts must also serve the running requests
+that have room, unless a request had to preempt itself: then the step ends there. After a preemption
+it may leave the waiting requests to the next step. They are also judged only if room is the only
+condition of their admission: not under P/D, with a store, with sessions or with Mamba groups, where
+a request may wait for another request of the same step. With a drafter, an admitted request with
+one token to compute gets as many tokens as a sample with its drafts, or waits (vLLM's
+`pad_spec_decode`): a batch with fewer tokens left has no room for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.config import Engine as Config
-from kvproof.model.events import Compute, Preempt, Release, Schedule
+from kvproof.model.events import Choice, Compute, Preempt, Release, Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.state import LATE, PREEMPTED, RUNNING, WAITING, Engine, Request
 from kvproof.model.step import Step
@@ -58,21 +60,34 @@ def _admissible(cluster: Cluster, cfg: Config, engine: Engine) -> list[Request]:
     ]
 
 
+def _ends_early(choices: Iterable[Choice]) -> bool:
+    """Whether a request lacked blocks and found no other request to preempt. A step serves no
+    further request then."""
+    return any(
+        isinstance(c, Release) or (isinstance(c, Preempt) and c.request == c.needy) for c in choices
+    )
+
+
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """A step schedules each request that it has room for."""
     event = step.event
     if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
         return
     cfg, choices = cluster.engine(event.engine), event.chose or ()
-    if any(isinstance(c, Preempt | Release) for c in choices):
+    if _ends_early(choices):
         return
+    preempted = {c.request for c in choices if isinstance(c, Preempt)}
     before, after = step.before.engine(cfg.name), step.after.engine(cfg.name)
     served = {c.request: c.tokens for c in choices if isinstance(c, Compute)}
     left, free = cfg.chunk_tokens - sum(served.values()), len(after.free)
     if left < max((g.block_size for g in cfg.groups if g.aligned), default=1):
         return
-    could = [r for r in before.requests if r.status == RUNNING and _to_compute(before, r) > 0]
-    waiting = _admissible(cluster, cfg, before) if left > cfg.drafts else []
+    could = [
+        r
+        for r in before.requests
+        if r.status == RUNNING and r.id not in preempted and _to_compute(before, r) > 0
+    ]
+    waiting = _admissible(cluster, cfg, before) if left > cfg.drafts and not preempted else []
     places = cfg.max_requests - len(after.running)
     enough = sum(_blocks(cfg, r, r.max_tokens) for r in waiting) + cfg.watermark_blocks
     if places > 0 and enough <= free:

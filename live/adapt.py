@@ -198,6 +198,12 @@ def pending_copies(manager: Any, partial: bool) -> Iterable[tuple[Any, Any]]:
     return found
 
 
+def zeroed(output: Any) -> tuple[int, ...] | None:
+    """The blocks that the worker erases before a step; None where a release does not tell them."""
+    name = "new_block_ids_to_zero"
+    return tuple(getattr(output, name) or ()) if hasattr(output, name) else None
+
+
 def further_hashes(pool: Any, partial: bool) -> Mapping[int, Any]:
     """The hashes of further prefixes that end inside a block, by block. Older releases have no
     partial hits and no such hashes."""

@@ -104,7 +104,14 @@ class Node:
             Copy(self.cfg.name, *pair)
             for pair in adapt.block_copies(output, self.cfg.partial_block_hits)
         )
-        return Effects(reads, admissions, tuple(self.recorder.allocations), copies=copies)
+        return Effects(
+            reads,
+            admissions,
+            tuple(self.recorder.allocations),
+            copies=copies,
+            places=tuple(sorted(self.worker.places)),
+            zeroed=adapt.zeroed(output),
+        )
 
     def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
         """The requests whose tokens in this step the worker cannot know yet, because a step in

@@ -26,13 +26,16 @@ Accepted = Mapping[str, int]
 
 class Worker:
     """One engine's model runner, without weights. `states` has, by request and group, the block
-    with the state of the computed tokens; it is used only with a drafter."""
+    with the state of the computed tokens; it is used only with a drafter. `places` has the requests
+    that keep a place in the batch: they were scheduled, and the scheduler has not said that they
+    left."""
 
     def __init__(self, cfg: config.Engine) -> None:
         self.cfg = cfg
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
         self.tables: dict[str, tuple[Table, ...]] = {}
         self.states: dict[str, tuple[int, ...]] = {}
+        self.places: set[str] = set()
         self.prompts: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
 
@@ -70,6 +73,8 @@ class Worker:
     def _update_tables(self, output: Any) -> None:
         for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
             self.states.pop(name, None)
+            self.places.discard(name)
+        self.places.update(output.num_scheduled_tokens)
         for new in output.scheduled_new_reqs:
             self.tables[new.req_id] = tuple(tuple(ids) for ids in new.block_ids)
         cached = output.scheduled_cached_reqs

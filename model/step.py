@@ -56,8 +56,22 @@ class Copy(NamedTuple):
     target: int
 
 
+class Kept(NamedTuple):
+    """A container of an idle engine has `items` entries more than when the engine was new. `where`
+    is its path from the scheduler."""
+
+    engine: str
+    where: str
+    items: int
+
+
 class Effects(NamedTuple):
-    """The effects of one event, in order. `resets` has the engines whose cache was reset."""
+    """The effects of one event, in order. `resets` has the engines whose cache was reset.
+
+    After a scheduler step, `places` has the requests for which the worker keeps a place in its
+    batch, and `zeroed` the blocks that it erased before it computed the step. Both are None for any
+    other event. `kept` is what an engine without requests still keeps for nobody.
+    """
 
     reads: tuple[Read, ...] = ()
     admissions: tuple[Admission, ...] = ()
@@ -65,6 +79,9 @@ class Effects(NamedTuple):
     reports: tuple[Report, ...] = ()
     copies: tuple[Copy, ...] = ()
     resets: tuple[str, ...] = ()
+    places: tuple[str, ...] | None = None
+    zeroed: tuple[int, ...] | None = None
+    kept: tuple[Kept, ...] = ()
 
 
 class Step(NamedTuple):

@@ -15,7 +15,14 @@ from kvproof.model.reference.blocks import (
 )
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.scheduling import admission, chunks, greedy, service_order, sessions
+from kvproof.model.reference.scheduling import (
+    admission,
+    chunks,
+    greedy,
+    service_order,
+    sessions,
+    told_to_worker,
+)
 from kvproof.model.reference.transfers import failed_load, transfer_rules
 
 REFERENCE = Rules(
@@ -93,9 +100,13 @@ REFERENCE = Rules(
     rank=service_order.rank,
     takes_a_place=service_order.takes_a_place,
     runners_in_turn=lambda running: running,
+    turns_left=lambda turn, _preempted: turn,
     forget_uncomputed=pool.forget_uncomputed,
     most_beside_others=chunks.most_beside_others,
     kept_at_admission=greedy.kept_at_admission,
+    # what the worker is told
+    keeps_its_place=told_to_worker.keeps_its_place,
+    blocks_to_zero=told_to_worker.blocks_to_zero,
     # steps in flight
     settled_tokens=counts.settled_tokens,
     placeholders_taken=int,
@@ -112,6 +123,7 @@ REFERENCE = Rules(
     request_fits_pool=pool.fits,
     # pool
     touch_hits=pool.touch,
+    touch_and_take=allocation.touch_and_take,
     forget_key=pool.forget_key,
     reports_removal=lambda copies_left: copies_left == 0,
     report_spans=kv_event_queue.report_spans,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kvproof.model.arithmetic.algebra import Truth
-from kvproof.model.config import Cluster
-from kvproof.model.state import Block, Engine, Flight, Request, State, Transfer
+from kvproof.model.config import Cluster, Group
+from kvproof.model.state import Block, Engine, Flight, Request, State, Table, Transfer
 from kvproof.model.step import Read
 
 
@@ -113,9 +113,13 @@ class Rules:
     rank: Callable[[int, int], tuple[int, ...]]
     takes_a_place: Callable[[str], bool]
     runners_in_turn: Callable[[tuple[str, ...]], tuple[str, ...]]
+    turns_left: Callable[[tuple[str, ...], int], tuple[str, ...]]
     forget_uncomputed: Callable[..., Engine]
     most_beside_others: Callable[[int, int], int]
     kept_at_admission: Callable[[int, bool], int]
+    # what the worker is told
+    keeps_its_place: Callable[[Request], bool]
+    blocks_to_zero: Callable[[Group, Sequence[int], Sequence[int]], list[int]]
     # steps in flight
     settled_tokens: Callable[..., Any]
     placeholders_taken: Callable[[bool], int]
@@ -134,6 +138,9 @@ class Rules:
     request_fits_pool: Callable[[int, int], bool]
     # pool
     touch_hits: Callable[[Engine, Iterable[int]], Engine]
+    touch_and_take: Callable[
+        [Engine, Sequence[Table], Sequence[int], "Rules"], tuple[Engine, list[Table]]
+    ]
     forget_key: Callable[..., Engine]
     reports_removal: Callable[[int], bool]
     report_spans: Callable[[range, tuple[int, ...]], Any]

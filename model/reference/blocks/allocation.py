@@ -5,6 +5,8 @@ Sources: `KVCacheManager.allocate_slots`, `KVCacheCoordinator.get_num_blocks_to_
 `remove_skipped_blocks` of vLLM V1.
 """
 
+from collections.abc import Sequence
+
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import groups, partial_block_hits, pool
@@ -74,10 +76,10 @@ def _states(
 def admit(
     cfg: config.Engine, engine: Engine, request: Request, hit: Hit, rules: Rules
 ) -> tuple[Engine, Request]:
-    """Give a request the blocks of its hit, then blocks for the connector's tokens. The hits of all
-    groups are referenced before any block is taken (vllm#44409)."""
+    """Give a request the blocks of its hit, then blocks for the connector's tokens."""
     total = hit.tokens + request.external
     tables: list[Table] = []
+    missing = []
     num_cached_blocks = []
     for index, group in enumerate(cfg.groups):
         blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
@@ -86,12 +88,9 @@ def admit(
         still = request.num_cached_blocks[index] if request.num_cached_blocks else 0
         whole = int(counts.full_blocks(hit.own[index], group.block_size))
         num_cached_blocks.append(max(int(rules.counted_after_hit(whole, skipped)), still))
-        engine = rules.touch_hits(engine, tables[-1])
-    if request.external:
-        for index, group in enumerate(cfg.groups):
-            missing = counts.blocks_for_tokens(total, group.block_size) - len(tables[index])
-            engine, taken = pool.take(engine, max(missing, 0), rules)
-            tables[index] = (*tables[index], *taken)
+        end = int(counts.blocks_for_tokens(total, group.block_size)) if request.external else 0
+        missing.append(max(end - len(tables[-1]), 0))
+    engine, tables = rules.touch_and_take(engine, tables, missing, rules)
     request = request._replace(
         computed=total,
         tables=tuple(tables),
@@ -100,6 +99,20 @@ def admit(
         shared_prefix_boundary=hit.shared_prefix_boundary,
     )
     return engine.with_request(request), request
+
+
+def touch_and_take(
+    engine: Engine, hits: Sequence[Table], missing: Sequence[int], rules: Rules
+) -> tuple[Engine, list[Table]]:
+    """The tables of an admitted request: its hits, and the missing blocks of each group. The hits
+    of all groups are referenced before any block is taken (vllm#44409)."""
+    for table in hits:
+        engine = rules.touch_hits(engine, table)
+    tables = []
+    for table, count in zip(hits, missing, strict=True):
+        engine, taken = pool.take(engine, count, rules)
+        tables.append((*table, *taken))
+    return engine, tables
 
 
 def grow(

@@ -37,13 +37,18 @@ class Greedy(SchedulerStep):
         tokens as possible. Waiting requests with blocks come first, then preempted requests, then
         the others, in the order of arrival. With the policy `priority`, preempted requests do not
         come before others."""
-        preempted = False
-        for name in self.rules.runners_in_turn(self.engine.running):
+        preempted, visited = False, list[str]()
+        turn = self.rules.runners_in_turn(self.engine.running)
+        while turn:
+            name, turn = turn[0], turn[1:]
             if name not in self.engine.running or not self.budget or self.engine.dead:
                 continue
+            idle = set(visited) & set(self.engine.running) - set(dict(self.scheduled))
             preempted |= not self._run_on(name)
             if name not in self.engine.running:
                 break  # it was preempted itself, so later requests do not fit either
+            visited.append(name)
+            turn = self.rules.turns_left(turn, len(idle - set(self.engine.running)))
         if not preempted:
             self._admit_waiting()
 

@@ -12,6 +12,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import BLOCKS, Admit, Choice, Compute, FinishLoad, Release
 from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.reference.features import in_flight
+from kvproof.model.reference.scheduling import told_to_worker
 from kvproof.model.reference.scheduling.admission import admit, finish_load
 from kvproof.model.reference.scheduling.computing import compute
 from kvproof.model.reference.scheduling.preemption import preempt, release
@@ -59,5 +60,12 @@ def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
     else:
         engine = engine._replace(step=tuple(work.scheduled) or None)
     admissions, allocations = tuple(work.admissions), tuple(work.allocations)
-    effects = Effects(reads, admissions, allocations, copies=copies)
+    effects = Effects(
+        reads,
+        admissions,
+        allocations,
+        copies=copies,
+        places=told_to_worker.places(engine, work.rules),
+        zeroed=told_to_worker.zeroed(work.cfg, work.engine, work.chose, work.rules),
+    )
     return work.state.with_engine(engine), effects

@@ -1,0 +1,57 @@
+"""In a model with Mamba layers, attention blocks and states share their memory. An attention kernel
+that reads a whole block meets the old values of a state in the slots that are not written yet, and
+these may be no numbers at all. So the worker erases new attention blocks (vllm#35219), those of
+windows included (vllm#51749)."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.zeroed_blocks_are_new import loaded_places
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.severity import Severity
+from kvproof.model.step import Step
+
+
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
+    """The worker erases each attention block that a step takes, but for those that a load fills."""
+    event, zeroed = step.event, step.effects.zeroed
+    if not isinstance(event, Schedule) or zeroed is None:
+        return
+    after, groups = step.after.engine(event.engine), cluster.engine(event.engine).groups
+    if after.dead or all(group.attention for group in groups):
+        return
+    for choice in event.chose or ():
+        request = after.find(choice.request)
+        if not isinstance(choice, Admit | Compute) or request is None:
+            continue
+        for group, table, blocks in zip(groups, request.tables, choice.taken, strict=False):
+            if not group.attention:
+                continue
+            loaded = {*table[slice_of(loaded_places(request, group.block_size))]}
+            for block in blocks:
+                if block in table and block not in loaded and block not in zeroed:
+                    yield because(
+                        f"{request.id} on {after.name} takes block {block} for attention, beside "
+                        "Mamba groups",
+                        "the worker does not erase it",
+                        engine=after.name,
+                        request=request.id,
+                        block=block,
+                    )
+
+
+def slice_of(places: range) -> slice:
+    """The places as a slice of a block table."""
+    return slice(places.start, places.stop)
+
+
+INVARIANT = Invariant(
+    id="new_blocks_are_zeroed",
+    name="beside Mamba groups, the worker erases each attention block that a step takes",
+    origin="vllm#35219",
+    severity=Severity.WRONG_TOKENS,
+    check=check,
+    killed_by="windows_are_not_zeroed",
+)
