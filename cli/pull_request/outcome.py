@@ -148,9 +148,7 @@ def _finding(
         events=written.events or _in_words(found),
         known=found.by or None,
         fails=fails,
-        places=tuple(
-            place for key, place in places.items() if key in touched(confirmed.reached, places)
-        ),
+        places=tuple(place for key, place in places.items() if key in reached),
         trace=str(written.trace) if written.trace else None,
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),

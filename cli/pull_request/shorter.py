@@ -8,16 +8,19 @@ from kvproof.strategies.difference.compare import same, the_same
 from kvproof.strategies.difference.shrink import shrunk
 from kvproof.strategies.difference.workload import Follow
 
-SHRINK_S = 20.0
-"""The longest time for one finding, in seconds."""
+RUNS_MAX = 240
+"""The most runs that are tried for one finding: a number and not a time, so that the same trees
+give the same trace."""
 
 
 def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed:
     """The same difference with the shortest run that was found in time. Raises Ended."""
     key = found.found.key
-    until = min(until, time.monotonic() + SHRINK_S)
+    tried = 0
 
     def shows(runs: Sequence[Follow]) -> int | None:
+        nonlocal tried
+        tried += len(runs)
         base, head = comparison.at_once(
             lambda side: side.drive(runs), lambda side: side.drive(runs)
         )
@@ -26,7 +29,10 @@ def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed
                 return index
         return None
 
-    run = shrunk(as_run(found.workload, found.found), shows, lambda: time.monotonic() < until)
+    def go_on() -> bool:
+        return tried < RUNS_MAX and time.monotonic() < until
+
+    run = shrunk(as_run(found.workload, found.found), shows, go_on)
     [base], [head] = comparison.at_once(
         lambda side: side.drive([run]), lambda side: side.drive([run], reach=True)
     )
