@@ -1,11 +1,12 @@
 """What a reproducer asserts: a fact that differs between head and base, nearest to the finding."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvproof.live.reproducer.facts import NO_BASE, ORDER, SUBJECTS, Fact
+from kvproof.live.reproducer.facts import NO_BASE, ORDER, SUBJECTS, Fact, hangs
 from kvproof.live.reproducer.pieces import Piece
-from kvproof.model.events import Compute, Event, Schedule
+from kvproof.model.events import Compute, Event, Preempt, Schedule
 from kvproof.model.finding import Finding
 
 BLOCK_IDS = ("table", "cached", "prefixes", "references", "free", "lost", "params")
@@ -13,6 +14,10 @@ BLOCK_IDS = ("table", "cached", "prefixes", "references", "free", "lost", "param
 
 MAY_RAISE = ("read",)
 """Kinds of facts that are computed by functions of vLLM, which must not raise."""
+
+
+MUST_NOT_RAISE = object()
+"""Expected of a fact whose value is not known without a base: it must have one."""
 
 
 class Seen(NamedTuple):
@@ -55,12 +60,18 @@ def claims(
         return raises
     found: list[tuple[Any, Claim]] = []
     for index, seen in enumerate(head):
+        if base is None and hangs(finding) and index < len(pieces) - 1:
+            continue  # what must happen may still happen
         if seen.raised or (base is not None and not _survives(base, index)):
             break
         values = base[index].facts if base is not None else [None] * len(facts)
         for fact, ours, theirs in zip(facts, seen.facts, values, strict=True):
             expected = _expected(finding, fact, theirs, base is None)
-            unseen = fact.of_step and not (pieces[index].step and pieces[index].engine == fact.engine)
+            if base is None and _dies_of(finding, fact, ours):
+                expected = MUST_NOT_RAISE
+            unseen = fact.of_step and not (
+                pieces[index].step and pieces[index].engine == fact.engine
+            )
             if unseen or expected is NO_BASE or ours == expected or not _tells(fact, ours):
                 continue
             claim = Claim(index, fact, expected, ours)
@@ -78,17 +89,32 @@ def _tells(fact: Fact, ours: Any) -> bool:
 
 def _dies(value: Any) -> bool:
     """Whether a function of vLLM raised, and not the expression around it."""
-    return not str(value.get("raised")).startswith(("KeyError", "AttributeError", "NameError", "None"))
+    return not str(value.get("raised")).startswith(
+        ("KeyError", "AttributeError", "NameError", "None")
+    )
+
+
+def _dies_of(finding: Finding, fact: Fact, ours: Any) -> bool:
+    """Whether a function of vLLM raised where a fact is computed, and the finding is this death."""
+    dead = finding.invariant in ("engine_survives", "paired_lists_are_equal")
+    return dead and fact.kind in MAY_RAISE and not has_value(ours) and _dies(ours)
 
 
 def _expected(finding: Finding, fact: Fact, theirs: Any, alone: bool) -> Any:
     """The value that a fact must have."""
     speaks = fact.kind in SUBJECTS.get(finding.invariant, ())
     if alone:
-        return fact.right if speaks else NO_BASE
+        finishes = fact.kind == "present" and speaks and _waits(finding, fact)
+        return False if finishes else fact.right if speaks else NO_BASE
     if fact.right is not NO_BASE and theirs != fact.right:
         return NO_BASE
     return theirs if has_value(theirs) else NO_BASE
+
+
+def _waits(finding: Finding, fact: Fact) -> bool:
+    """Whether a finding says that this request waits and nothing happens: then it must finish."""
+    who = rf"(?<!\w){re.escape(fact.request)}( on {re.escape(fact.engine)})? \("
+    return any(re.search(who, reason) for reason in finding.reasons)
 
 
 def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:
@@ -118,7 +144,7 @@ def departs(
         event = events[piece.event] if piece.event < len(events) else None
         if not piece.step or not isinstance(event, Schedule) or seen.raised:
             continue
-        wanted = dict(_computed(event))
+        wanted = _computed(event)
         found = {
             fact.request: value
             for fact, value in zip(facts, seen.facts, strict=True)
@@ -133,7 +159,13 @@ def departs(
     return ""
 
 
-def _computed(event: Schedule) -> Iterator[tuple[str, int]]:
+def _computed(event: Schedule) -> dict[str, int]:
+    """The tokens that each request computes in a step. One that is preempted later in the same step
+    computes none."""
+    tokens: dict[str, int] = {}
     for choice in event.chose or ():
         if isinstance(choice, Compute):
-            yield choice.request, choice.tokens
+            tokens[choice.request] = choice.tokens
+        elif isinstance(choice, Preempt):
+            tokens.pop(choice.request, None)
+    return tokens

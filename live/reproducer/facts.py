@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.reproducer.layout import literal
 from kvproof.live.reproducer.pieces import NAMES
 from kvproof.model.because import About
@@ -54,10 +55,10 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "priority_is_kept": ("scheduled", "status"),
     "references_are_exact": ("miscounted", "references"),
     "repeated_prompt_hits": ("hit", "computed"),
-    "request_reads_its_own_prefix": ("hit", "holders", "is free", "read", "null", "table"),
+    "request_reads_its_own_prefix": ("hit", "computed", "holders", "is free", "read", "null"),
     "room_is_used": ("scheduled", "status"),
     "settled_frees": ("deferred", "free", "is free"),
-    "state_read_is_state_at_computed": ("hit", "scheduled", "read", "null", "table"),
+    "state_read_is_state_at_computed": ("hit", "computed", "scheduled", "read", "null"),
     "step_makes_progress": ("present", "status", "scheduled"),
     "table_fits_its_tokens": ("blocks", "null"),
     "writer_is_alone": ("holders", "is free", "null", "blocks"),
@@ -80,14 +81,11 @@ def facts(cluster: Cluster, finding: Finding) -> Iterator[Fact]:
         yield from _of_step(cluster, engine)
         if engine.kv_events:
             yield from _of_events(engine)
-        if finding.invariant == "predicted_is_taken":
-            wrong = "[n for n, (said, took) in allocations.items() if said != took]"
-            yield Fact(wrong, "predicted", engine.name, right=[])
         for job in cluster.jobs:
-            yield from _of_request(cluster, engine, job.name)
+            yield from _of_request(engine, job.name, finding)
 
 
-def _of_request(cluster: Cluster, engine: Engine, name: str) -> Iterator[Fact]:
+def _of_request(engine: Engine, name: str, finding: Finding) -> Iterator[Fact]:
     e, r = NAMES[engine.role], literal(name)
     request = f"{e}.requests[{r}]"
     plain = {
@@ -101,7 +99,12 @@ def _of_request(cluster: Cluster, engine: Engine, name: str) -> Iterator[Fact]:
         plain["placeholders"] = f"{request}.num_output_placeholders"
     for kind, source in plain.items():
         yield Fact(source, kind, engine.name, name)
-    yield Fact(f"num_queues({e}, {r})", "queues", engine.name, name)
+    lost = finding.invariant == "every_request_in_one_queue" and finding.about.request == name
+    right = 1 if lost else NO_BASE
+    yield Fact(f"num_queues({e}, {r})", "queues", engine.name, name, right=right)
+    if finding.invariant == "predicted_is_taken":
+        source = f"mispredicted({allocations(engine)}, {r})"
+        yield Fact(source, "predicted", engine.name, name, right=None)
     if engine.role == "prefill":
         for key in ("remote_num_tokens", "remote_block_ids"):
             yield Fact(f'params[{r}]["{key}"]', "params", engine.name, name)
@@ -128,11 +131,15 @@ def _of_pool(engine: Engine, about: About) -> Iterator[Fact]:
 
 
 def _of_block(engine: Engine, block: int) -> Iterator[Fact]:
-    e, place = NAMES[engine.role], {"engine": engine.name, "block": block}
-    yield Fact(f"{block} in free_blocks({e})", "is free", **place)
-    yield Fact(f"holders({e}, {block})", "holders", **place)
-    yield Fact(f"is_cached({e}, {block})", "cached block", **place)
-    yield Fact(f"ref_count({e}, {block})", "references", **place)
+    e = NAMES[engine.role]
+    looks = {
+        "is free": f"{block} in free_blocks({e})",
+        "holders": f"holders({e}, {block})",
+        "cached block": f"is_cached({e}, {block})",
+        "references": f"ref_count({e}, {block})",
+    }
+    for kind, source in looks.items():
+        yield Fact(source, kind, engine.name, block=block)
 
 
 def _of_step(cluster: Cluster, engine: Engine) -> Iterator[Fact]:
@@ -158,6 +165,19 @@ def _of_events(engine: Engine) -> Iterator[Fact]:
     yield Fact(f"described({events})", "events", engine.name)
 
 
+def allocations(engine: Engine) -> str:
+    """The variable with the numbers of blocks that an engine predicted and took."""
+    return "allocations" if engine.role == "both" else f"{NAMES[engine.role]}_allocations"
+
+
 def heard(engine: Engine) -> str:
     """The variable with the KV events of an engine."""
     return "heard" if engine.role == "both" else f"{NAMES[engine.role]}_heard"
+
+
+def hangs(finding: Finding) -> bool:
+    """Whether a finding says that something which must happen does not happen."""
+    invariant = INVARIANTS.get(finding.invariant)
+    return finding.invariant == "step_makes_progress" or (
+        invariant is not None and invariant.kind == "eventually"
+    )

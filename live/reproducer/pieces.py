@@ -60,19 +60,19 @@ class Writer:
         self.admitted: dict[str, Admit] = {}
         self.open: dict[str, bool] = {}
         self.write: Mapping[type, Callable[[Any], Iterator[Piece]]] = {
-            Submit: self._submit,
-            Schedule: self._schedule,
+            Abort: self._abort,
             Complete: self._complete,
+            Continue: self._continue,
+            Evict: self._evict,
+            LeaseExpire: self._lease_expire,
+            ResetPrefixCache: self._reset,
+            ResetRunning: self._reset_running,
+            Schedule: self._schedule,
+            StrayReport: self._stray_report,
+            Submit: self._submit,
             TransferDone: self._transfer_done,
             TransferFail: self._transfer_fail,
             TransferLost: self._transfer_lost,
-            Abort: self._abort,
-            LeaseExpire: self._lease_expire,
-            Continue: self._continue,
-            StrayReport: self._stray_report,
-            Evict: self._evict,
-            ResetPrefixCache: self._reset,
-            ResetRunning: self._reset_running,
         }
 
     def pieces(self, events: tuple[Event, ...]) -> list[Piece]:
@@ -195,7 +195,7 @@ class Writer:
             said.append(f"The load of {event.failed} from the store has failed.")
         function = "arrive(" if cfg.overlaps else "update("
         if cfg.overlaps and not said:
-            said.append(f"The output of the oldest step{_of(event, self.cluster)} arrives.")
+            said.append(f"The output of the oldest step{_of(self.cluster, event)} arrives.")
         lines = [*before, *call(f"{self._keeps(cfg)}{function}", arguments, indent=4)]
         piece = self._piece(event.engine, " ".join(said), lines)
         yield piece._replace(ends=not said and not cfg.overlaps)
@@ -219,7 +219,7 @@ class Writer:
     def _abort(self, event: Abort) -> Iterator[Piece]:
         arguments = [literal(event.request), "RequestStatus.FINISHED_ABORTED"]
         start = f"{self.variable(event.engine)}.finish_requests("
-        said = f"The user aborts {event.request}{_of(event, self.cluster)}."
+        said = f"The user aborts {event.request}{_of(self.cluster, event)}."
         yield self._piece(event.engine, said, call(start, arguments, indent=4))
 
     def _lease_expire(self, event: LeaseExpire) -> Iterator[Piece]:
@@ -229,14 +229,16 @@ class Writer:
         yield self._piece(source.name, said, call("report(", arguments, indent=4))
 
     def _stray_report(self, event: StrayReport) -> Iterator[Piece]:
-        kind = "finished_recving" if event.engine == self.cluster.decode.name else "finished_sending"
+        kind = (
+            "finished_recving" if event.engine == self.cluster.decode.name else "finished_sending"
+        )
         arguments = [self.variable(event.engine), f"{kind}={{{literal(event.request)}}}"]
         said = f"{event.engine}'s worker reports the end of {event.request} again."
         yield self._piece(event.engine, said, call("report(", arguments, indent=4))
 
     def _evict(self, event: Evict) -> Iterator[Piece]:
         start = f"{self.variable(event.engine)}.kv_cache_manager.evict_blocks("
-        said = f"Block {event.block}{_of(event, self.cluster)} leaves the prefix cache."
+        said = f"Block {event.block}{_of(self.cluster, event)} leaves the prefix cache."
         yield self._piece(event.engine, said, call(start, [f"{{{event.block}}}"], indent=4))
 
     def _reset(self, event: ResetPrefixCache) -> Iterator[Piece]:
@@ -254,7 +256,7 @@ class Writer:
         return Piece(0, "\n".join(lines), said, engine)
 
 
-def _of(event: Any, cluster: Cluster) -> str:
+def _of(cluster: Cluster, event: Any) -> str:
     return f" of {event.engine}" if cluster.disaggregated else ""
 
 

@@ -27,9 +27,7 @@ class Unseen(Exception):
     """The statements could not be observed. The message says why in one line."""
 
 
-def on_each(
-    trees: Sequence[Environment], run: Callable[[Environment], Result]
-) -> list[Result]:
+def on_each(trees: Sequence[Environment], run: Callable[[Environment], Result]) -> list[Result]:
     """The results of one run on each tree, side by side."""
     with ThreadPoolExecutor(max_workers=len(trees)) as pool:
         return list(pool.map(run, trees))
@@ -70,7 +68,12 @@ def tested(file: Path, tree: Environment) -> tuple[Outcome, str]:
 
 
 def _offline(tree: Environment) -> dict[str, str]:
-    return {**tree, "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    return {
+        **tree,
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
 
 
 def _last_line(said: str) -> str:

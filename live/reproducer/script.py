@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kvproof.live.reproducer.facts import heard
+from kvproof.live.reproducer.facts import allocations, heard
 from kvproof.live.reproducer.layout import call, comment, imports
 from kvproof.live.reproducer.library import library, needed, used
 from kvproof.live.reproducer.pieces import NAMES, Piece, Writer
@@ -44,7 +44,7 @@ def started(cluster: Cluster, writer: Writer, watches: bool) -> tuple[str, ...]:
         if engine.kv_events:
             start.append(f"    {heard(engine)} = listen({name})")
         if watches:
-            start.append(f"    allocations = watch_allocations({name})")
+            start.append(f"    {allocations(engine)} = watch_allocations({name})")
     if cluster.disaggregated:
         start.append("    params: dict[str, Any] = {}")
     if cluster.follow_up_turns:
@@ -93,7 +93,8 @@ def header(settings: Settings, sources: Sequence[str]) -> str:
     """The imports, constants and functions that these pieces of source use, with two empty lines
     at the end."""
     differ = next(iter(settings.of_engine.values()))
-    found = needed(sources, settings.features).values()
+    connector = ["StoreConnector"] if "store" in settings.features else []
+    found = needed([*sources, *connector], settings.features).values()
     functions = [with_parameters(source, differ) for source in found]
     names = {name for piece in (*functions, *sources) for name in used(piece)}
     values: list[str] = []

@@ -1,13 +1,13 @@
 """What a scheduler chose in a step, as a sentence."""
 
-from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Preempt, Release, Schedule
+from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Preempt, Schedule
 
 
 def chosen(event: Schedule, names_engine: bool) -> str:
     """The choices of a step, in words."""
     who = event.engine if names_engine else "The scheduler"
     parts = [_said(choice) for choice in event.chose or ()]
-    return f"{who}: {'; '.join(part for part in parts if part) or 'nothing is scheduled'}."
+    return f"{who}: {'; '.join(parts) or 'nothing is scheduled'}."
 
 
 def _said(choice: Choice) -> str:
@@ -23,6 +23,4 @@ def _said(choice: Choice) -> str:
     if isinstance(choice, Preempt):
         why = f" for {choice.needy}" if choice.needy else ""
         return f"{name} is preempted{why}"
-    if isinstance(choice, Release):
-        return f"{name} frees blocks and does not fit"
-    return ""
+    return f"{name} frees blocks and does not fit"

@@ -14,15 +14,15 @@ def table(scheduler: Scheduler, name: str, group: int) -> list[int]:
 def num_cached_blocks(scheduler: Scheduler, name: str, group: int) -> int:
     """The blocks of a request that its manager counts as cached."""
     manager = scheduler.kv_cache_manager.coordinator.single_type_managers[group]
-    return manager.num_cached_block.get(name, 0)
+    return int(manager.num_cached_block.get(name, 0))
 
 
 def num_free_blocks(scheduler: Scheduler) -> int:
-    return scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    return int(scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
 def ref_count(scheduler: Scheduler, block: int) -> int:
-    return scheduler.kv_cache_manager.block_pool.blocks[block].ref_cnt
+    return int(scheduler.kv_cache_manager.block_pool.blocks[block].ref_cnt)
 
 
 def num_cached(scheduler: Scheduler) -> int:
@@ -33,7 +33,7 @@ def num_cached(scheduler: Scheduler) -> int:
 
 def is_cached(scheduler: Scheduler, block: int) -> bool:
     pool = scheduler.kv_cache_manager.block_pool
-    return pool.blocks[block].block_hash is not None
+    return bool(pool.blocks[block].block_hash is not None)
 
 
 def free_blocks(scheduler: Scheduler) -> set[int]:
@@ -103,7 +103,7 @@ def watch_allocations(scheduler: Scheduler) -> dict[str, tuple[int, int]]:
     allocate = manager.allocate_slots
 
     def predicting(*args: Any, **kwargs: Any) -> int:
-        result = predict(*args, **kwargs)
+        result: int = predict(*args, **kwargs)
         if not kwargs.get("apply_admission_cap"):
             predictions.append(result)
         return result
@@ -119,6 +119,12 @@ def watch_allocations(scheduler: Scheduler) -> dict[str, tuple[int, int]]:
     manager.coordinator.get_num_blocks_to_allocate = predicting
     manager.allocate_slots = allocating
     return noted
+
+
+def mispredicted(noted: dict[str, tuple[int, int]], name: str) -> str | None:
+    """How the last allocation of a request differs from its prediction, if it does."""
+    predicted, taken = noted.get(name, (0, 0))
+    return None if predicted == taken else f"predicted {predicted}, took {taken}"
 
 
 def listen(scheduler: Scheduler) -> list[Any]:

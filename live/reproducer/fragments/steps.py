@@ -8,9 +8,10 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
-from kvproof.live.reproducer.fragments.stores import keep, lose
+from kvproof.live.reproducer.fragments.stores import keep
 
 TOKEN, DRAFT = ord("."), ord("?")
+DRAFTS = 1
 
 
 class Step(NamedTuple):

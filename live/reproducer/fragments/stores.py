@@ -54,7 +54,7 @@ def keep(scheduler: Scheduler, requests: Sequence[Request]) -> None:
         computed = request.num_computed_tokens
         pending = [TOKEN] * (computed - request.num_tokens)  #@ early_store
         ids = [*request.all_token_ids, *pending][:computed]  #@ late_store: ids = list(request.all_token_ids)[:computed]
-        ends = range(STORE_UNIT, len(ids) + 1, STORE_UNIT)
+        ends = list(range(STORE_UNIT, len(ids) + 1, STORE_UNIT))
         ends = [computed] if computed in ends else []  #@ state
         scheduler.connector.stored += [ids[:end] for end in ends]
 
