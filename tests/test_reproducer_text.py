@@ -1,0 +1,210 @@
+"""Generated reproducers: their text. They are run on trees in `test_reproducer_live.py`."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.live.reproducer import choosing, running
+from kvproof.live.reproducer.choosing import Claim, Seen
+from kvproof.live.reproducer.drafting import Draft, drafted, observing
+from kvproof.live.reproducer.facts import NO_BASE, ORDER, SUBJECTS, Fact
+from kvproof.live.reproducer.layout import assigned, call, literal
+from kvproof.live.reproducer.library import fitted, library
+from kvproof.live.reproducer.wording import generated
+from kvproof.model.because import About
+from kvproof.model.finding import Finding
+from tests.findings import FINDINGS, trace_of
+
+Golden = Callable[[str, str], None]
+
+
+def draft(name: str) -> Draft:
+    made = drafted(trace_of(name))
+    assert isinstance(made, Draft), made
+    return made
+
+
+WRITTEN = [name for name in FINDINGS if not trace_of(name).cluster.pushes]
+
+
+def claim_of(made: Draft, kind: str) -> Claim:
+    """A claim after the last statement about the last fact of this kind."""
+    fact = [fact for fact in made.facts if fact.kind == kind][-1]
+    steps = [i for i, p in enumerate(made.pieces) if p.step and p.engine == fact.engine]
+    return Claim(steps[-1] if fact.of_step else len(made.pieces) - 1, fact, [[1, 2]], [])
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    """A file for each finding, and one for each kind of fact."""
+    made = {}
+    kinds = set(ORDER)
+    for name in WRITTEN:
+        one = draft(name)
+        made[name] = generated(one, Claim(len(one.pieces) - 1, None, None, "died"), name)
+        for kind in sorted(kinds & {fact.kind for fact in one.facts}):
+            made[f"{name}_{kind.replace(' ', '_')}"] = generated(one, claim_of(one, kind), name)
+            kinds.remove(kind)
+    assert not kinds
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("late_end_loses_session", "queues"), ("held_is_loaded_again", "present")]
+)
+def test_a_reproducer_reads_like_this(golden: Golden, name: str, kind: str) -> None:
+    made = draft(name)
+    claim = claim_of(made, kind)._replace(expected=1 if kind == "queues" else False)
+    golden(f"reproducer_{name}.txt", generated(made, claim, name))
+
+
+def test_every_text_is_python_that_needs_vllm_torch_and_pytest_alone(
+    texts: dict[str, str],
+) -> None:
+    assert len(texts) > 50
+    for name, text in texts.items():
+        assert "kvproof" not in text, name
+        assert "#@" not in text, name
+        imported = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(str(node.module).partition(".")[0])
+        assert imported - sys.stdlib_module_names <= {"vllm", "torch", "pytest"}, name
+
+
+def test_every_text_passes_ruff_with_its_defaults(texts: dict[str, str], tmp_path: Path) -> None:
+    ruff = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
+    if ruff is None:
+        pytest.skip("ruff is not installed")
+    for name, text in texts.items():
+        (tmp_path / f"test_{name}.py").write_text(text, encoding="utf-8")
+    for check in (["check", "--isolated"], ["format", "--isolated", "--diff"]):
+        ran = subprocess.run([ruff, *check, str(tmp_path)], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-500:]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_statements_can_be_observed(name: str) -> None:
+    text = observing(draft(name))
+    compile(text, name, "exec")
+    assert text.count("    look()\n") == len(draft(name).pieces)
+
+
+def test_what_cannot_be_written_has_a_reason() -> None:
+    trace = trace_of("late_end_loses_session")
+    pushed = drafted(trace_of("write_awaited_for_ever"))
+    assert isinstance(pushed, str)
+    assert "push" in pushed
+    found = drafted(type(trace)(trace.cluster, trace.events))
+    assert found == "the trace has no finding"
+    engine = replace(trace.cluster.engines[0], drafts=1, store=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvproof.live.reproducer.settings.KNOWN", {"name", "groups"})
+        cluster = replace(trace.cluster, engines=(engine,))
+        why = drafted(type(trace)(cluster, (), finding=trace.finding))
+    assert isinstance(why, str)
+    assert "does not know the option" in why
+
+
+def test_the_subjects_are_invariants_and_kinds() -> None:
+    assert set(SUBJECTS) <= set(INVARIANTS)
+    assert {kind for kinds in SUBJECTS.values() for kind in kinds} <= set(ORDER)
+
+
+FACTS = (
+    Fact("table", "table", "E", "r0", 0),
+    Fact("computed", "computed", "E", "r0"),
+    Fact("other", "computed", "E", "r1"),
+    Fact("wrong", "miscounted", "E", right=[]),
+)
+ABOUT = Finding("request_reads_its_own_prefix", ("a", "b"), About("E", "r0"))
+
+
+def chosen(finding: Finding, head: list[list[Any]], base: list[list[Any]] | None) -> list[Claim]:
+    pieces = [p._replace(engine="E") for p in draft("late_end_loses_session").pieces]
+    seen = [Seen(None, values) for values in head]
+    others = None if base is None else [Seen(None, values) for values in base]
+    return choosing.claims(finding, pieces, FACTS, seen, others)
+
+
+def test_what_differs_first_about_the_same_request_is_asserted() -> None:
+    base = [[[1], 2, 0, []], [[1], 4, 0, []], [[1], 4, 1, []]]
+    head = [[[2], 2, 9, []], [[2], 3, 9, []], [[2], 3, 1, []]]
+    first = chosen(ABOUT, head, base)[0]
+    assert (first.piece, first.fact, first.expected) == (1, FACTS[1], 4)
+
+
+def test_equal_observations_give_no_claim() -> None:
+    same = [[[1], 2, 0, []]]
+    assert chosen(ABOUT, same, same) == []
+
+
+def test_without_a_base_only_what_no_vllm_may_show_is_asserted() -> None:
+    head = [[[1], 2, 0, [3]]]
+    assert chosen(ABOUT, head, None) == []
+    (claim,) = chosen(Finding("references_are_exact", ("a", "b")), head, None)
+    assert (claim.fact, claim.expected) == (FACTS[3], [])
+
+
+def test_a_base_with_the_same_defect_gives_no_claim() -> None:
+    wrong = [[[1], 2, 0, [3]]]
+    other = [[[1], 2, 0, [4]]]
+    assert chosen(Finding("references_are_exact", ("a", "b")), wrong, other) == []
+
+
+def test_a_death_on_head_alone_is_asserted() -> None:
+    made = draft("stray_report_dies")
+    seen = [Seen(None, [NO_BASE] * len(made.facts)) for _ in made.pieces]
+    died = [*seen[:-1], Seen("AssertionError: ", ())]
+    (claim,) = choosing.claims(made.finding, made.pieces, made.facts, died, seen)
+    assert claim == Claim(len(seen) - 1, None, None, "AssertionError: ")
+    assert choosing.claims(made.finding, made.pieces, made.facts, died, died) == []
+
+
+def test_a_run_that_leaves_the_trace_is_noticed() -> None:
+    trace, made = trace_of("late_end_loses_session"), draft("late_end_loses_session")
+    step = next(i for i, piece in enumerate(made.pieces) if piece.step)
+    values: list[Any] = [9 if fact.kind == "scheduled" else 0 for fact in made.facts]
+    seen = [Seen(None, [0] * len(values))] * step + [Seen(None, values)]
+    why = choosing.departs(trace.events, made.pieces, made.facts, seen)
+    assert why.startswith("the statements do not follow the trace: in step")
+
+
+def test_lines_appear_with_their_feature() -> None:
+    source = "a  #@ one\nb  #@ two: c\nd"
+    assert fitted(source, {"one"}) == "a\nb\nd"
+    assert fitted(source, {"two"}) == "c\nd"
+    assert len(library().definitions) > 30
+
+
+def test_the_layout_is_the_one_of_ruff() -> None:
+    assert literal({"a": (1, None), 'b"': "c"}) == '{"a": [1, None], \'b"\': "c"}'
+    assert call("f(", ["x" * 90]) == ["f(", f"    {'x' * 90},", ")"]
+    assert assigned("x", [[1] * 40], 0)[:3] == ["x = [", "    [", "        1,"]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("def test_x(): pass", "passes"),
+        ("def test_x(): assert 0", "fails"),
+        ("import nothing_of_this_name", "cannot run"),
+        ("", "cannot run"),
+    ],
+)
+def test_an_outcome_is_what_pytest_says(tmp_path: Path, text: str, outcome: str) -> None:
+    import os
+
+    file = tmp_path / "test_x.py"
+    file.write_text(text)
+    assert running.tested(file, dict(os.environ))[0] == outcome
