@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import kvproof
 from kvproof.live.trees import environment, named
 from tests.trees import SAYS, environment_in, imported, inside, made, metadata, refusal
 
@@ -89,6 +90,15 @@ def test_a_finder_of_an_editable_install_is_not_executed(tmp_path: Path, cache: 
     (site / "__editable___vllm_finder.py").write_text(harm)
     (site / "dist.pth").write_text("import os; os.abort()\n")
     assert "There is no vLLM" in refusal(lambda: named(str(tmp_path / "venv"), cache))
+
+
+def test_another_kvproof_in_a_virtual_environment_is_not_run(tmp_path: Path, cache: Path) -> None:
+    site = made(environment_in(tmp_path / "venv"), version="0.33.0")
+    (site / "kvproof").mkdir()
+    (site / "kvproof" / "__init__.py").write_text("__version__ = 'another'\n")
+    program = "import os, kvproof; print(os.path.realpath(kvproof.__file__))"
+    ours = os.path.realpath(kvproof.__file__)
+    assert imported(named(str(tmp_path / "venv"), cache), program) == ours
 
 
 def test_a_virtual_environment_of_another_python(tmp_path: Path, cache: Path) -> None:
