@@ -47,7 +47,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     names = _names()
     files = {
         "files": ("trace", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
-        "folders": ("traces", "cache", "certificates"),
+        "folders": ("traces", "cache", "certificates", "vllm", "repo"),
     }
     presets = " ".join(names["config"])
     for action in _actions(parser):
@@ -93,7 +93,6 @@ def _names() -> dict[str, list[str]]:
         "invariant": sorted(CHECKS),
         "obligation": sorted(everything()),
         "discover": sorted(claimed()),
-        "release": list(SURVEYED),
         "releases": list(SURVEYED),
         "fail_on": [each.option for each in Severity],
     }

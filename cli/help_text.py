@@ -10,7 +10,7 @@ PROGRAM = "kvproof"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "what is checked": (
         *("config", "fault", "invariant", "obligation", "discover", "size"),
-        *("machine", "release", "releases", "without_live", "fail_on"),
+        *("machine", "vllm", "releases", "without_live", "fail_on"),
     ),
     "how much, and for how long": (
         *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),

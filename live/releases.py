@@ -50,7 +50,7 @@ def cache_folder(chosen: Path | None) -> Path:
         home = Path()
     if not home.is_absolute():
         raise UsageError(
-            "There is no home folder for the releases of vLLM. "
+            "There is no home folder for the releases and mirrors of vLLM. "
             "Use --cache with a folder that you may write to."
         )
     return home / ".cache" / "kvproof"

@@ -8,7 +8,7 @@ import pytest
 from kvproof.live.source.accounting import DRIVEN, Accounting
 from kvproof.live.source.changes import COMPARED_MAX, changed
 from kvproof.live.source.files import Package
-from tests.trees import CORE, package
+from tests.packages import CORE, package
 
 FILES = {
     CORE: """

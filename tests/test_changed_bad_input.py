@@ -8,7 +8,7 @@ import pytest
 from kvproof.live.source import files
 from kvproof.live.source.changes import Changes, changed
 from kvproof.model.errors import UsageError
-from tests.trees import CORE, package
+from tests.packages import CORE, package
 
 GOOD = b"def f():\n    return 1\n"
 

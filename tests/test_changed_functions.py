@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from kvproof.live.source.changes import Changes, Function, changed
-from tests.trees import CORE, package
+from tests.packages import CORE, package
 
 HEADER = '''
 """A module."""

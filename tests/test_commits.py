@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.live.trees import commit, commits, fingerprint
-from tests.test_trees import imported, inside, made, refusal
+from tests.trees import imported, inside, made, refusal
 
 NEVER = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 

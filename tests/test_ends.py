@@ -127,7 +127,7 @@ def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:
         )
         assert done.returncode == code, done.stderr
     assert done.stderr == (
-        "There is no home folder for the releases of vLLM. "
+        "There is no home folder for the releases and mirrors of vLLM. "
         "Use --cache with a folder that you may write to.\n"
     )
 

@@ -12,7 +12,7 @@ from kvproof.live import availability, children
 from kvproof.live.trees import environment, named
 from kvproof.live.trees.files import COMPILED
 from tests.sentences import two_sentences
-from tests.test_trees import made
+from tests.trees import made
 
 pytestmark = pytest.mark.live
 

@@ -1,57 +1,16 @@
-"""Trees of vLLM: which folders are one, what a process imports of it, and that nothing is written
-into it. The vLLM here is made up: a package of a few lines. A child process imports it."""
+"""Trees of vLLM: which folders are one, and what a process imports of it."""
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from importlib.machinery import EXTENSION_SUFFIXES
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvproof.live import children
-from kvproof.live.trees import Tree, environment, fingerprint, lend, named
-from kvproof.live.trees.mirror import for_cpu
-from kvproof.live.trees.wheel import wheel
-from kvproof.model.errors import UsageError
-from tests.sentences import two_sentences
-
-PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-SAYS = "import importlib.metadata as m, vllm.v1.core as c; print(c.NAME, m.version('vllm'))"
-BUILT = f"_C{EXTENSION_SUFFIXES[0]}"
-
-
-def made(root: Path, name: str = "here", version: str = "") -> Path:
-    """A made-up package `vllm` in a folder, with metadata where a version is given. Returns the
-    folder."""
-    core = root / "vllm" / "v1" / "core"
-    core.mkdir(parents=True)
-    for folder in (root / "vllm", core.parent):
-        (folder / "__init__.py").touch()
-    (core / "__init__.py").write_text(f"NAME = {name!r}\n")
-    if version:
-        metadata(root, version)
-    return root
-
-
-def metadata(site: Path, version: str, of: str = "vllm", **more: str) -> None:
-    """Write the metadata of vLLM to a folder of packages, and further files beside them."""
-    folder = site / f"{of}-{version}.dist-info"
-    folder.mkdir(parents=True)
-    text = f"Metadata-Version: 2.1\nName: {of.replace('_', '-')}\nVersion: {version}\n"
-    (folder / "METADATA").write_text(text)
-    for name, content in more.items():
-        (folder / f"{name}.json").write_text(content)
-
-
-def environment_in(root: Path, python: str = PYTHON) -> Path:
-    """A virtual environment in a folder. Returns its folder of packages."""
-    site = root / "lib" / python / "site-packages"
-    site.mkdir(parents=True)
-    (root / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    return site
+import kvproof
+from kvproof.live.trees import environment, named
+from tests.trees import SAYS, environment_in, imported, inside, made, metadata, refusal
 
 
 def editable_by_finder(site: Path, source: Path) -> None:
@@ -74,24 +33,6 @@ def editable_by_url(site: Path, source: Path) -> None:
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
-
-
-def imported(tree: Tree, program: str = SAYS) -> str:
-    """What a process prints that imports the tree."""
-    ran = children.run([sys.executable, "-c", program], env=environment(tree), timeout_s=60)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
-
-
-def refusal(ask: Callable[[], object]) -> str:
-    with pytest.raises(UsageError) as refused:
-        ask()
-    assert two_sentences(str(refused.value)), str(refused.value)
-    return str(refused.value)
-
-
-def inside(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 def test_a_folder_of_packages(tmp_path: Path, cache: Path) -> None:
@@ -149,6 +90,15 @@ def test_a_finder_of_an_editable_install_is_not_executed(tmp_path: Path, cache: 
     (site / "__editable___vllm_finder.py").write_text(harm)
     (site / "dist.pth").write_text("import os; os.abort()\n")
     assert "There is no vLLM" in refusal(lambda: named(str(tmp_path / "venv"), cache))
+
+
+def test_another_kvproof_in_a_virtual_environment_is_not_run(tmp_path: Path, cache: Path) -> None:
+    site = made(environment_in(tmp_path / "venv"), version="0.33.0")
+    (site / "kvproof").mkdir()
+    (site / "kvproof" / "__init__.py").write_text("__version__ = 'another'\n")
+    program = "import os, kvproof; print(os.path.realpath(kvproof.__file__))"
+    ours = os.path.realpath(kvproof.__file__)
+    assert imported(named(str(tmp_path / "venv"), cache), program) == ours
 
 
 def test_a_virtual_environment_of_another_python(tmp_path: Path, cache: Path) -> None:
@@ -228,132 +178,6 @@ def test_metadata_without_a_version(tmp_path: Path, cache: Path) -> None:
     assert named(str(site), cache).version == "unknown"
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A wheel of vLLM that is the first on the path. Returns its package."""
-    site = made(tmp_path / "installed", version="0.32.0")
-    for name in (BUILT, f"v1/{BUILT}", f"gone/{BUILT}"):
-        (site / "vllm" / name).parent.mkdir(exist_ok=True)
-        (site / "vllm" / name).write_bytes(b"compiled")
-    (site / "vllm" / "only_in_the_wheel.py").touch()
-    (site / "vllm.libs").mkdir()
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(site), *sys.path])
-    return site / "vllm"
-
-
-def test_compiled_parts_of_the_wheel(installed: Path, tmp_path: Path, cache: Path) -> None:
-    """Its Python files are not used, and folders that the sources do not have do not appear."""
-    assert wheel() == installed
-    mirror = named(str(made(tmp_path / "source")), cache).folders[0]
-    assert (mirror / "vllm" / BUILT).resolve() == installed / BUILT
-    assert (mirror / "vllm" / "v1" / BUILT).resolve() == installed / "v1" / BUILT
-    assert not (mirror / "vllm" / "gone").exists()
-    assert not (mirror / "vllm" / "only_in_the_wheel.py").exists()
-    assert (mirror / "vllm.libs").resolve() == installed.parent / "vllm.libs"
-
-
-def test_sources_that_were_built_keep_their_parts(
-    installed: Path, tmp_path: Path, cache: Path
-) -> None:
-    assert installed.exists()
-    source = made(tmp_path / "source")
-    (source / "vllm" / "_moe.so").write_bytes(b"own")
-    mirror = named(str(source), cache).folders[0]
-    assert (mirror / "vllm" / "_moe.so").read_bytes() == b"own"
-    assert not (mirror / "vllm" / BUILT).exists()
-
-
-def test_the_wheel_is_found_behind_a_mirror(
-    installed: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror = named(str(made(tmp_path / "source")), cache).folders[0]
-    monkeypatch.syspath_prepend(str(mirror))
-    assert wheel() == installed
-
-
-def test_a_mirror_follows_its_tree(tmp_path: Path, cache: Path) -> None:
-    """What is changed, added and removed after the first import is seen at the next one."""
-    source = made(tmp_path / "source", "first")
-    assert imported(named(str(source), cache)).startswith("first")
-    core = source / "vllm" / "v1" / "core"
-    (core / "__init__.py").write_text("from vllm.v1.core.added import NAME\n")
-    (core / "added.py").write_text("NAME = 'second'\n")
-    assert imported(named(str(source), cache)).startswith("second")
-    (core / "__init__.py").write_text(
-        "try:\n    from vllm.v1.core.added import NAME\nexcept ImportError:\n    NAME = 'removed'\n"
-    )
-    (core / "added.py").unlink()
-    assert imported(named(str(source), cache)).startswith("removed")
-
-
-def test_two_processes_make_one_mirror(tmp_path: Path, cache: Path) -> None:
-    source = made(tmp_path / "source")
-    program = (
-        "from pathlib import Path; from kvproof.live.trees import named\n"
-        f"print(named({str(source)!r}, Path({str(cache)!r})).folders[0])"
-    )
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    folders = {process.communicate(timeout=60)[0] for process in both}
-    assert len(folders) == 1
-    assert len(list((cache / "trees").iterdir())) == 1
-
-
-def test_linked_folders_and_loops(tmp_path: Path, cache: Path) -> None:
-    source = made(tmp_path / "source")
-    core = source / "vllm" / "v1" / "core"
-    core.rename(tmp_path / "elsewhere")
-    core.symlink_to(tmp_path / "elsewhere")
-    (source / "vllm" / "loop").symlink_to(source / "vllm")
-    (source / "vllm" / "dangling.py").symlink_to("nothing")
-    tree = named(str(source), cache)
-    before = fingerprint(tree)
-    assert imported(tree).startswith("here")
-    assert inside(tmp_path / "elsewhere") == {"__init__.py"}
-    (tmp_path / "elsewhere" / "__init__.py").write_text("NAME = 'other'\n")
-    assert fingerprint(tree) != before
-
-
-def test_a_fingerprint_is_of_the_python_files(tmp_path: Path, cache: Path) -> None:
-    one, two = (named(str(made(tmp_path / name)), cache) for name in ("a", "b"))
-    assert fingerprint(one) == fingerprint(two)
-    (one.package / "numbers.json").write_text("{}")
-    (one.package / "__pycache__").mkdir()
-    (one.package / "__pycache__" / "x.py").touch()
-    assert fingerprint(one) == fingerprint(two)
-    (one.package / "added.py").touch()
-    added = fingerprint(one)
-    (one.package / "added.py").rename(one.package / "renamed.py")
-    assert len({fingerprint(one), added, fingerprint(two)}) == 3
-
-
-def test_lending_needs_a_fresh_process(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = named(str(made(tmp_path / "source")), cache)
-    monkeypatch.setitem(sys.modules, "vllm", sys)
-    assert "already imported vLLM" in refusal(lambda: lend(tree))
-
-
-def test_an_import_hook_that_comes_first(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = named(str(made(tmp_path / "source")), cache)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    monkeypatch.setattr("kvproof.live.trees.lending.place", lambda: tmp_path)
-    assert "an import hook of this environment comes first" in refusal(lambda: lend(tree))
-
-
 @pytest.mark.parametrize(
     ("name", "version", "mirrors"),
     [
@@ -383,28 +207,3 @@ def test_the_importable_vllm(
     assert (environment(tree) == dict(os.environ)) is not bool(mirrors)
     says = imported(tree, "from kvproof.live.availability import *; print(is_cpu_build(), place())")
     assert says == f"True {tree.package}"
-
-
-@pytest.mark.parametrize(
-    ("version", "known_as"),
-    [
-        ("unknown", "0.0.0+cpu"),
-        ("0.33.0", "0.33.0+cpu"),
-        ("0.33.0+cpu", "0.33.0+cpu"),
-        ("0.33.1.dev5+g12.cu130", "0.33.1.dev5+g12.cu130.cpu"),
-    ],
-)
-def test_a_mirror_is_a_cpu_build(version: str, known_as: str) -> None:
-    assert for_cpu(version) == known_as
-
-
-def test_children_have_the_tree_before_all_else(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"relative{os.pathsep}{tmp_path}")
-    tree = named(str(made(tmp_path / "source")), cache)
-    env: Mapping[str, str] = environment(tree, (tmp_path / "needed",))
-    path = env["PYTHONPATH"].split(os.pathsep)
-    assert path[:2] == [str(tree.folders[0]), str(tmp_path / "needed")]
-    assert path[2:] == [os.path.abspath("relative"), str(tmp_path)]
-    assert env["VLLM_CACHE_ROOT"] == str(tree.folders[0].parent / "kept")

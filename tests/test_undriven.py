@@ -119,3 +119,14 @@ def test_an_unknown_profile_is_bad_usage(
     assert done.returncode == 2
     assert two_sentences(done.stderr), done.stderr
     assert done.stdout == ""
+
+
+def test_a_vllm_that_is_not_there_is_bad_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVPROOF_VLLM", str(tmp_path / "nothing"))
+    done = run(tmp_path, DRIFTS)
+    assert done.returncode == 2
+    assert done.stderr.startswith("KVPROOF_VLLM: ")
+    assert two_sentences(done.stderr), done.stderr
+    assert done.stdout == ""

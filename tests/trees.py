@@ -1,19 +1,64 @@
-"""Small packages with the name of vLLM, for tests that read source and import nothing."""
+"""Made-up trees of vLLM for tests: packages of a few lines. A child process imports one."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
-CORE = "v1/core/part.py"
-"""A file of the accounting."""
+import pytest
+
+from kvproof.live import children
+from kvproof.live.trees import Tree, environment
+from kvproof.model.errors import UsageError
+from tests.sentences import two_sentences
+
+PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+SAYS = "import importlib.metadata as m, vllm.v1.core as c; print(c.NAME, m.version('vllm'))"
 
 
-def package(folder: Path, files: Mapping[str, str | bytes]) -> Path:
-    """Write a package, and give its folder."""
-    root = folder / "vllm"
-    root.mkdir(parents=True)
-    (root / "__init__.py").write_text("")
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+def made(root: Path, name: str = "here", version: str = "") -> Path:
+    """A made-up package `vllm` in a folder, with metadata where a version is given. Returns the
+    folder."""
+    core = root / "vllm" / "v1" / "core"
+    core.mkdir(parents=True)
+    for folder in (root / "vllm", core.parent):
+        (folder / "__init__.py").touch()
+    (core / "__init__.py").write_text(f"NAME = {name!r}\n")
+    if version:
+        metadata(root, version)
     return root
+
+
+def metadata(site: Path, version: str, of: str = "vllm", **more: str) -> None:
+    """Write the metadata of vLLM to a folder of packages, and further files beside them."""
+    folder = site / f"{of}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    text = f"Metadata-Version: 2.1\nName: {of.replace('_', '-')}\nVersion: {version}\n"
+    (folder / "METADATA").write_text(text)
+    for name, content in more.items():
+        (folder / f"{name}.json").write_text(content)
+
+
+def environment_in(root: Path, python: str = PYTHON) -> Path:
+    """A virtual environment in a folder. Returns its folder of packages."""
+    site = root / "lib" / python / "site-packages"
+    site.mkdir(parents=True)
+    (root / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    return site
+
+
+def imported(tree: Tree, program: str = SAYS) -> str:
+    """What a process prints that imports the tree."""
+    ran = children.run([sys.executable, "-c", program], env=environment(tree), timeout_s=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    with pytest.raises(UsageError) as refused:
+        ask()
+    assert two_sentences(str(refused.value)), str(refused.value)
+    return str(refused.value)
+
+
+def inside(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}

@@ -9,8 +9,10 @@ draw other numbers on each tree.
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import kvproof
 from kvproof.live.availability import NO_VERSION, ORIGIN, UNKNOWN_VERSION
 from kvproof.live.trees.files import COMPILED, compiled, files
 from kvproof.model.files.folders import appear, folder_errors, made_folder, part_of
@@ -24,10 +26,13 @@ __commit_id__ = commit_id = None
 """`vllm/_version.py`, which a build writes: what vLLM assumes without it, without its warning."""
 
 
-def mirrored(package: Path, version: str, cache: Path, wheel: Path | None) -> Path:
+def mirrored(
+    package: Path, version: str, cache: Path, wheel: Path | None, packages: tuple[Path, ...] = ()
+) -> Path:
     """The folder `site-packages` of the mirror of a package, made if missing. A package without
-    compiled parts gets those of the wheel's package. Raises UsageError where it cannot be made, or
-    where the package cannot be read."""
+    compiled parts gets those of the wheel's package. Where one of the folders with what it needs
+    has a kvproof too, the mirror has a link to this one, and a child process runs no other. Raises
+    UsageError where it cannot be made, or where the package cannot be read."""
     links = dict(files(package))
     built = any(name.endswith(COMPILED) for name in links)
     if wheel is not None and not built:
@@ -35,15 +40,17 @@ def mirrored(package: Path, version: str, cache: Path, wheel: Path | None) -> Pa
         parts = compiled(wheel).items()
         links |= {name: part for name, part in parts if os.path.dirname(name) in folders}
     texts = {"METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {for_cpu(version)}\n"}
-    beside = package if built or wheel is None else wheel
-    digest = hashlib.sha256(repr((package, texts)).encode())
+    beside = [*(package if built or wheel is None else wheel).parent.glob("vllm*.libs")]
+    if any((folder / "kvproof").is_dir() for folder in packages):
+        beside.append(Path(kvproof.__file__).parent)
+    digest = hashlib.sha256(repr((package, texts, beside)).encode())
     for name, path in sorted(links.items()):
         digest.update(os.fsencode(f"{name}\n{path}\n"))
     folder = made_folder(cache / "trees") / digest.hexdigest()[:16]
     if not folder.is_dir():
         with part_of(folder) as part:
             _fill(part, package, links, texts)
-            _link_libraries(part, beside)
+            _link_beside(part, beside)
             appear(part, folder)
     return folder / "site-packages"
 
@@ -63,11 +70,12 @@ def _fill(part: Path, package: Path, links: dict[str, Path], texts: dict[str, st
     write_new(part / ORIGIN, os.fsencode(package))
 
 
-def _link_libraries(part: Path, built: Path) -> None:
-    """Link the folders of libraries that a wheel has beside its package. Compiled parts look for
+def _link_beside(part: Path, folders: Sequence[Path]) -> None:
+    """Link folders beside the package, such as the libraries of a wheel: compiled parts look for
     them relative to the place from which they are loaded."""
-    for libraries in built.parent.glob("vllm*.libs"):
-        os.symlink(libraries, part / "site-packages" / libraries.name)
+    for folder in folders:
+        with folder_errors(part):
+            os.symlink(folder, part / "site-packages" / folder.name)
 
 
 def for_cpu(version: str) -> str:

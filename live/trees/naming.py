@@ -36,7 +36,7 @@ def named(text: str | None, cache: Path | None) -> Tree:
     return Tree(
         shown(text),
         package,
-        (mirrored(package, version, folder, wheel()), *beside),
+        (mirrored(package, version, folder, wheel(), beside), *beside),
         version,
     )
 
