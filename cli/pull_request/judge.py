@@ -11,10 +11,14 @@ from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.search import Search, reached, undriven
 from kvproof.cli.pull_request.shorter import shorter
 from kvproof.cli.pull_request.side import Ended, started
+from kvproof.live import reproducer
 from kvproof.live.source.changes import Changes
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
+from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
+from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.gate import GateReproducer
 from kvproof.strategies.difference.plan import touched
 from kvproof.strategies.difference.protocol import Record, Seen
 from kvproof.strategies.difference.result import severity
@@ -39,7 +43,7 @@ def judged(
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         try:
-            return _Judge(args, comparison, changes, begin).run()
+            return _Judge(args, trees, comparison, changes, begin).run()
         finally:
             comparison.close()
 
@@ -48,9 +52,16 @@ class _Judge:
     """One comparison from its beginning to its end."""
 
     def __init__(
-        self, args: argparse.Namespace, comparison: Comparison, changes: Changes, begin: float
+        self,
+        args: argparse.Namespace,
+        trees: tuple[Tree, Tree],
+        comparison: Comparison,
+        changes: Changes,
+        begin: float,
     ) -> None:
         self.args = args
+        self.trees = trees
+        self.without_reproducer: list[str] = []
         self.comparison = comparison
         self.begin = begin
         self.changed = [each.key for each in changes.accounting]
@@ -58,9 +69,11 @@ class _Judge:
         self.end = begin + args.budget
         self.search = Search(comparison, self.changed, self.until, self._fails, self._show)
         self.seen: tuple[Seen, Seen] | None = None
+        self.not_written: list[str] = []
 
     def run(self) -> Found:
         """Search, shrink and write. An interruption keeps what was found."""
+        cannot = ""
         with interruption.stoppable() as stopped:
             cannot = self._searched()
         written: list[tuple[Confirmed, Written]] = []
@@ -92,7 +105,8 @@ class _Judge:
         try:
             self._show("importing both vLLMs ...")
             self.seen = self.comparison.at_once(lambda base: base.look(), lambda head: head.look())
-            for name, seen in zip(("base", "head"), self.seen, strict=True):
+            on_base, on_head = self.seen
+            for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
                 if seen.failure:
                     return f"{name} cannot be driven: {seen.failure}"
             self.search.run()
@@ -105,12 +119,23 @@ class _Judge:
         return any(severity(one.found) <= grave for one in self.comparison.introduced)
 
     def _written(self, one: Confirmed) -> tuple[Confirmed, Written]:
-        """Write the trace of a finding, from head."""
-        folder, stem = str(self.args.traces), one.found.signature.check
-        recorded = self.comparison.head.record(Record(one.found, folder, stem))
+        """Write the trace of a finding, from head, and a reproducer."""
+        folder, stem = Path(self.args.traces), one.found.signature.check
+        recorded = self.comparison.head.record(Record(one.found, str(folder), stem))
         if not recorded.path:
             return one, Written()
-        return one, Written(Path(recorded.path), recorded.events)
+        path = Path(recorded.path)
+        self._show(f"writing a reproducer of {stem} ...")
+        return one, Written(path, recorded.events, self._reproducer(path))
+
+    def _reproducer(self, path: Path) -> GateReproducer | None:
+        """A pytest file beside a trace; None where none tells head from base."""
+        base, head = map(environment, self.trees)
+        made = reproducer.write(read(path), head, base, path.parent, path.stem)
+        if isinstance(made, str):
+            self.without_reproducer.append(f"a reproducer of {shown(path)}: {made}")
+            return None
+        return GateReproducer(path=str(made.path), head=made.head, base=made.base)
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""
@@ -122,7 +147,8 @@ class _Judge:
             f"seen once on head and not again: {one.found.key.words} in {one.workload}"
             for one in self.comparison.not_again
         ]
-        return [*self.search.not_run, *undriven(self.comparison), *functions, *again]
+        searched = [*self.search.not_run, *undriven(self.comparison)]
+        return [*searched, *functions, *again, *self.not_written]
 
     def _unjudged(self) -> str:
         """Why a search that ended says nothing; empty if it says something."""
