@@ -84,9 +84,3 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args, result.exit_code, final, lambda: terminal.show(result), gate_files.files(args, result)
     )
-
-
-def _unchanged(others: int) -> str:
-    """Why nothing was run, if head changes only this number of functions outside the accounting."""
-    what = f"it changes {others} other functions" if others else "the text differs in nothing else"
-    return f"head changes none of its functions; {what}"

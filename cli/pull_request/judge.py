@@ -61,6 +61,7 @@ class _Judge:
 
     def run(self) -> Found:
         """Search, shrink and write. An interruption keeps what was found."""
+        cannot = ""
         with interruption.stoppable() as stopped:
             cannot = self._searched()
         written: list[tuple[Confirmed, Written]] = []
@@ -92,7 +93,8 @@ class _Judge:
         try:
             self._show("importing both vLLMs ...")
             self.seen = self.comparison.at_once(lambda base: base.look(), lambda head: head.look())
-            for name, seen in zip(("base", "head"), self.seen, strict=True):
+            on_base, on_head = self.seen
+            for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
                 if seen.failure:
                     return f"{name} cannot be driven: {seen.failure}"
             self.search.run()

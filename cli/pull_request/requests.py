@@ -40,7 +40,8 @@ def look() -> Seen:
     """What of this vLLM can be driven. vLLM is imported here."""
     contract = check()
     if contract.failure:
-        return Seen(f"vLLM cannot be imported ({contract.failure})", ())
+        lines = f"vLLM cannot be imported ({contract.failure})", *contract.traceback
+        return Seen("\n".join(lines), ())
     missing = []
     for feature in FEATURES:
         lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
