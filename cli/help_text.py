@@ -10,11 +10,11 @@ PROGRAM = "kvproof"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "what is checked": (
         *("config", "fault", "invariant", "obligation", "discover", "size"),
-        *("machine", "release", "releases", "without_live", "fail_on"),
+        *("machine", "vllm", "releases", "repo", "base", "head", "fail_on"),
     ),
     "how much, and for how long": (
         *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
-        *("symmetry", "cross", "lines"),
+        *("budget", "symmetry", "cross", "lines"),
     ),
     "files": (
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -174,24 +173,6 @@ def test_remedies(run: Any, as_json: Any) -> None:
     code, out, _ = run("remedies")
     shown = " ".join(out.split())
     assert all(str(row["cached_tokens"]) in shown for row in record["remedies"])
-
-
-def test_gate_without_live(as_json: Any) -> None:
-    argv = ["gate", *SMALL, "--without-live", "--junit", "j.xml"]
-    code, record = as_json(*argv)
-    assert (code, record["verdict"]) == (0, "EXHAUSTED")
-    assert [part["verdict"] for part in record["parts"]] == ["EXHAUSTED", "PROVED"]
-    suite = ET.parse("j.xml").getroot()
-    assert [case.get("name") for case in suite] == ["explore", "prove"]
-
-
-def test_gate_with_a_fault_keeps_the_trace(run: Any) -> None:
-    code, out, _ = run("gate", *BROKEN, "--without-live")
-    assert code == 1
-    assert [str(path) for path in traces()] == [out.split("trace ")[1].split()[0]]
-    verdict, trace = out.splitlines()[-2:]
-    assert verdict == "gate: VIOLATED"
-    assert trace.startswith("explore      trace ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

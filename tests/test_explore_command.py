@@ -160,17 +160,6 @@ def test_the_point_of_no_return_is_in_the_record(as_json: Any) -> None:
     assert "point_of_no_return" not in record
 
 
-def test_an_interrupted_gate_says_what_was_not_run(
-    as_json: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PackedSearch, "expand", interrupted)
-    code, record = as_json("gate", *SMALL)
-    assert (code, record["verdict"]) == (130, "UNKNOWN")
-    reasons = {part["command"]: part["reason"] for part in record["parts"]}
-    assert list(reasons) == ["explore", "prove", "sample live"]
-    assert all("interrupted" in reason for reason in reasons.values())
-
-
 def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_args: Any) -> int:
         raise KeyboardInterrupt

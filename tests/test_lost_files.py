@@ -32,7 +32,6 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 VIOLATED = [
     (["explore", *BROKEN], "VIOLATED - cluster pd-full"),
     (["sample", *BROKEN, "--examples", "20"], "VIOLATED - cluster pd-full"),
-    (["gate", *BROKEN, "--without-live", "--junit", "j.xml"], "gate: VIOLATED"),
 ]
 
 
@@ -58,10 +57,6 @@ def test_the_object_is_printed_though_there_is_no_trace(run: Any, lost: Any) -> 
     assert (code, record["exit_code"], record["verdict"]) == (1, 1, "VIOLATED")
     assert record["trace"] is None
     assert two_sentences(err), err
-    code, out, err = run("gate", *BROKEN, "--without-live", "--json")
-    record = json.loads(out)
-    assert (code, record["exit_code"]) == (1, 1)
-    assert record["parts"][0]["trace"] is None
 
 
 def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
@@ -146,7 +141,9 @@ def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.Mon
         ["prove", "--table", "/proc/t.md"],
         ["prove", "--certificates", "/proc/c"],
         ["prove", *BROKEN, "--witness", "--traces", "/proc/none"],
-        ["gate", "--without-live", "--junit", "/proc/j.xml"],
+        ["gate", "--junit", "/proc/j.xml"],
+        ["gate", "--sarif", "/proc/s.sarif"],
+        ["gate", "--traces", "/proc/none"],
         ["releases", "--picture", "/proc/p.svg"],
     ):
         assert "/proc" in refused(*argv)
@@ -181,9 +178,6 @@ def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
     assert (code, out.split(" - ")[0]) == (130, "UNKNOWN: interrupted")
     assert err == f"{finish.NOT_FINISHED}\n"
     assert list(Path().iterdir()) == []
-    code, _, _ = run("gate", *SMALL, "--without-live", "--junit", "j.xml")
-    assert code == 130
-    assert 'errors="2"' in Path("j.xml").read_text(encoding="utf-8")
 
 
 def test_a_checkpoint_that_is_lost_does_not_end_the_search(

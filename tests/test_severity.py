@@ -1,7 +1,6 @@
 """How grave a finding is, which of several is told, and what fails a run."""
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -158,21 +157,6 @@ def test_a_search_for_graver_ones_that_is_cut_is_unknown(as_json: Any) -> None:
     code, record = as_json("explore", *USELESS, "--states-max", "8")
     assert (code, record["verdict"]) == (3, "UNKNOWN")
     assert record["tolerated"]["invariant"] == "hit_is_the_longest"
-
-
-def test_the_gate_passes_with_lost_performance_and_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scope = ["gate", *USELESS, "--without-live"]
-    monkeypatch.setattr("kvproof.cli.gate.proved", lambda *_: (Outcome(Verdict.PROVED), []))
-    assert main([*scope, "--junit", "j.xml"]) == 0
-    out = capsys.readouterr().out
-    assert "VIOLATED" in out
-    assert "as severe as leak" in out
-    suite = ET.parse("j.xml").getroot()
-    assert (suite.get("failures"), len(suite.findall("testcase/failure"))) == ("0", 0)
-    assert "hit_is_the_longest" in (suite.findtext("testcase/system-out") or "")
-    assert main([*scope, "--fail-on", "lost-performance"]) == 1
 
 
 def test_a_severity_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
