@@ -58,6 +58,7 @@ class _Judge:
         self.end = begin + args.budget
         self.search = Search(comparison, self.changed, self.until, self._fails, self._show)
         self.seen: tuple[Seen, Seen] | None = None
+        self.not_written: list[str] = []
 
     def run(self) -> Found:
         """Search, shrink and write. An interruption keeps what was found."""
@@ -110,6 +111,8 @@ class _Judge:
         """Write the trace of a finding, from head."""
         folder, stem = str(self.args.traces), one.found.signature.check
         recorded = self.comparison.head.record(Record(one.found, folder, stem))
+        if recorded.error:
+            self.not_written.append(f"the trace of {one.found.key.words}: {recorded.error}")
         if not recorded.path:
             return one, Written()
         return one, Written(Path(recorded.path), recorded.events)
@@ -124,7 +127,8 @@ class _Judge:
             f"seen once on head and not again: {one.found.key.words} in {one.workload}"
             for one in self.comparison.not_again
         ]
-        return [*self.search.not_run, *undriven(self.comparison), *functions, *again]
+        searched = [*self.search.not_run, *undriven(self.comparison)]
+        return [*searched, *functions, *again, *self.not_written]
 
     def _unjudged(self) -> str:
         """Why a search that ended says nothing; empty if it says something."""

@@ -45,8 +45,7 @@ class Search:
         """Search. Raises Ended, and KeyboardInterrupt."""
         traces = [*workloads.of_findings(), *workloads.of_faults()]
         self._drive(traces, "traces", TRACES_AT_ONCE)
-        if not self._over():
-            self._drive(self._presets(traces), "presets", SAMPLED_AT_ONCE)
+        self._drive(self._presets(traces), "presets", SAMPLED_AT_ONCE)
         clusters = workloads.of_random_clusters(self.comparison.seed)
         while not self._over():
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
@@ -58,15 +57,13 @@ class Search:
         """Drive workloads and confirm what differs, in parts. Where the search ends before the
         last, the rest is noted."""
         left = list(these)
-        while left and time.monotonic() < self.until:
+        while left and not self._over():
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
             self.comparison.drive(part)
             if what != "traces":
                 self.comparison.confirm([workload.name for workload in part])
-                if self.fails():
-                    break
         if what == "traces":
             self.comparison.confirm(self.comparison.names)
         if left:

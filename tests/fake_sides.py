@@ -1,0 +1,68 @@
+"""Sides of a comparison made by hand: a function says what they do. No process is started."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kvproof.cli.pull_request.comparison import Comparison
+from kvproof.strategies.difference.judged import Break
+from kvproof.strategies.difference.protocol import Record, Recorded, Seen
+from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.workload import Workload, follow
+from tests.two_machines import FULL, broken, result
+
+CRASH, LEAK = broken("engine_survives", length=6), broken("all_blocks_return", length=4)
+SOME = "v1/core/block_pool.py:BlockPool.free"
+
+Does = Callable[[Workload], Result]
+
+
+class FakeSide:
+    """A side of which a function says what it does with a workload."""
+
+    def __init__(self, does: Does, seen: Seen | None = None, recorded: Any = None) -> None:
+        self.does = does
+        self.seen = seen or Seen("", ())
+        self.recorded = recorded or Recorded("t.jsonl", ("one", "two"))
+        self.driven: list[str] = []
+        self.records: list[Record] = []
+
+    def look(self) -> Seen:
+        return self.seen
+
+    def drive(self, runs: Sequence[Workload], *, reach: bool = False) -> list[Result]:
+        self.driven += [each.name for each in runs]
+        return [self.does(each) for each in runs]
+
+    def record(self, request: Record) -> Recorded:
+        self.records.append(request)
+        return self.recorded
+
+
+def shows(*breaks: Break, **more: Any) -> Does:
+    """Every workload shows these breaks."""
+    return lambda workload: result(workload.name, *breaks, **more)
+
+
+def first_only(*breaks: Break) -> Does:
+    """Only a workload of the search shows them, and none that repeats it."""
+    return lambda w: result(w.name, *(breaks if "," not in w.name else ()))
+
+
+def nothing(workload: Workload) -> Result:
+    return result(workload.name, reached=(SOME,))
+
+
+RUN = follow("finding x", FULL, CRASH.events)
+OTHER = follow("fault y", FULL, CRASH.events)
+
+
+@contextmanager
+def compared(base: Does | FakeSide, head: Does | FakeSide, seed: int = 0) -> Iterator[Comparison]:
+    """A comparison of two sides."""
+    sides = [each if isinstance(each, FakeSide) else FakeSide(each) for each in (base, head)]
+    made = Comparison(*sides, seed)  # type: ignore[arg-type]
+    try:
+        yield made
+    finally:
+        made.close()

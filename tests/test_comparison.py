@@ -1,0 +1,190 @@
+"""The comparison of base and head: what is confirmed, with sides made by hand."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kvproof.cli.pull_request import comparison
+from kvproof.cli.pull_request.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
+from kvproof.cli.pull_request.shorter import shorter
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.difference.judged import Break
+from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
+from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
+from tests.two_machines import FULL, broken, driven, result
+
+KNOWN = broken("pool_adds_up", by="copied_before_filled")
+
+Compare = Callable[..., Comparison]
+
+
+@pytest.fixture
+def compare() -> Iterator[Compare]:
+    with ExitStack() as stack:
+        yield lambda *sides, seed=0: stack.enter_context(compared(*sides, seed))
+
+
+def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) -> None:
+    found = compare(nothing, shows(CRASH, LEAK, reached=(SOME,)))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert [(each.found, each.workload) for each in found.introduced] == [
+        (CRASH, RUN.name),
+        (LEAK, RUN.name),
+    ]
+    assert all(each.reached == {SOME} for each in found.introduced)
+    assert not list(found.mended())
+    assert not found.still_there()
+    before = len(found.head.driven)
+    found.confirm([RUN.name])  # it is told once
+    assert (len(found.introduced), len(found.head.driven)) == (2, before)
+
+
+def test_both_sides_take_the_run_again_and_base_what_is_around_it(compare: Any) -> None:
+    asked: list[Workload] = []
+
+    def base(workload: Workload) -> Result:
+        asked.append(workload)
+        return nothing(workload)
+
+    found = compare(base, shows(CRASH), seed=5)
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    _, again, around = asked
+    assert isinstance(again, Follow)
+    assert (again.cluster, again.events) == (CRASH.cluster, CRASH.events)
+    assert isinstance(around, Episodes)
+    assert (around.cluster, around.seed, around.episodes) == (CRASH.cluster, 5, NEIGHBOURS)
+    assert len({each.name for each in asked}) == 3
+
+
+@pytest.mark.parametrize("where", [", again", ", around"])
+def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) -> None:
+    shown = [broken("engine_survives", "Complete")]  # the same check, after another event
+
+    def base(workload: Workload) -> Result:
+        return result(workload.name, *(shown if workload.name.endswith(where) else ()))
+
+    found = compare(base, shows(CRASH))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert not found.introduced
+    assert not found.not_again
+
+
+def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) -> None:
+    def base(workload: Workload) -> Result:
+        late = workload.name.endswith("around")
+        return Result(workload.name, reason="it takes more than 60 s" if late else "")
+
+    found = compare(base, shows(CRASH))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert not found.introduced
+
+
+def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any) -> None:
+    found = compare(nothing, first_only(CRASH))
+    runs = [follow(f"finding {n}", FULL, CRASH.events) for n in range(TRIES + 3)]
+    for run in runs:
+        found.drive([run])
+        found.confirm([run.name])
+    assert not found.introduced
+    assert [each.workload for each in found.not_again] == [r.name for r in runs[:TRIES]]
+
+
+def test_a_deviation_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:
+    other = follow("finding y", FULL, KNOWN.events)
+
+    def base(workload: Workload) -> Result:
+        return result(workload.name, *([KNOWN] if workload.name == other.name else []))
+
+    found = compare(base, shows(broken("writer_is_alone", by=KNOWN.by)))
+    found.drive([RUN, other])
+    found.confirm([RUN.name, other.name])
+    assert not found.introduced
+    assert found.head.driven == [RUN.name, other.name]
+
+
+def test_a_known_deviation_that_only_head_has_is_introduced(compare: Any) -> None:
+    found = compare(nothing, shows(KNOWN))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert [each.found.by for each in found.introduced] == ["copied_before_filled"]
+
+
+def test_what_both_break_is_still_there_with_its_shortest_run(compare: Any) -> None:
+    def long_first(workload: Workload) -> Result:
+        length = 9 if workload.name == RUN.name else 2
+        return result(workload.name, broken("engine_survives", length=length))
+
+    other = follow("finding y", FULL, CRASH.events)
+    found = compare(long_first, long_first)
+    found.drive([RUN, other])
+    found.confirm([RUN.name, other.name])
+    assert not found.introduced
+    [(workload, each)] = found.still_there()
+    assert (workload, len(each.events)) == (other.name, 2)
+
+
+def test_what_only_base_breaks_is_mended_if_base_shows_it_again(compare: Any) -> None:
+    found = compare(shows(CRASH), nothing)
+    found.drive([RUN])
+    assert [each.found for each in found.mended()] == [CRASH]
+    by_chance = compare(first_only(CRASH), nothing)
+    by_chance.drive([RUN])
+    assert not list(by_chance.mended())
+
+
+def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
+    def head(workload: Workload) -> Result:
+        assert isinstance(workload, Follow)
+        breaks = [CRASH, LEAK] if len(workload.events) >= 3 else []
+        return result(workload.name, *(replaced(b, workload) for b in breaks), reached=(SOME,))
+
+    def base(workload: Workload) -> Result:  # base breaks it too where the run is very short
+        assert isinstance(workload, Follow)
+        return result(workload.name, *([CRASH] if len(workload.events) < 4 else []))
+
+    found = compare(base, head)
+    made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 60)
+    assert len(made.found.events) == 4
+    assert made.also == {LEAK.key}
+    assert made.reached == {SOME}
+    assert shorter(found, Confirmed("finding x", CRASH, frozenset()), 0.0).found.key == CRASH.key
+
+
+def replaced(found: Break, workload: Follow) -> Break:
+    """A break that is shown by the run of a workload."""
+    return Break(
+        **{name: getattr(found, name) for name in Break.__dataclass_fields__}
+        | {"events": workload.events}
+    )
+
+
+def test_a_model_with_a_fault_is_judged_as_head(
+    compare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole comparison, on two models: the other way round it is mended."""
+    monkeypatch.setattr(comparison, "NEIGHBOURS", 2)
+
+    def wrong(workload: Workload) -> Result:
+        return driven(workload, ["double_free"])
+
+    fault = FAULTS["double_free"]
+    drawn = [Episodes("drawn", CLUSTERS[fault.cluster], seed=7, episodes=8, steps=20)]
+    found = compare(driven, wrong)
+    found.drive(drawn)
+    found.confirm(["drawn"])
+    assert {*fault.breaks} & {one.found.signature.check for one in found.introduced}
+    assert not list(found.mended())
+    other = compare(wrong, driven)
+    other.drive(drawn)
+    other.confirm(["drawn"])
+    assert not other.introduced
+    assert {*fault.breaks} & {one.found.signature.check for one in other.mended()}

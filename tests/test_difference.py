@@ -1,0 +1,213 @@
+"""What one machine breaks and another does not: on two models, and on results made by hand."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.events import Complete, Submit
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.severity import Severity
+from kvproof.strategies.difference.compare import (
+    QUANTITIES,
+    Results,
+    only_on,
+    quantities,
+    same,
+    the_same,
+)
+from kvproof.strategies.difference.protocol import (
+    Answer,
+    Drive,
+    Driven,
+    Look,
+    Missing,
+    Record,
+    Recorded,
+    Request,
+    Seen,
+)
+from kvproof.strategies.difference.result import Result, severity
+from kvproof.strategies.difference.shrink import AT_ONCE, shrunk
+from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.strategies.witnesses import witnesses
+from tests.two_machines import FULL, broken, driven, result
+
+FOUND = ("front_trim", "untouched_hits", "double_free", "preemption_keeps_counter")
+
+
+def both(workloads: Sequence[Workload], fault: str) -> tuple[Results, Results]:
+    """The results of base, the reference, and of head, which has a fault."""
+    base, head = Results(), Results()
+    base.add([driven(each) for each in workloads])
+    head.add([driven(each, [fault]) for each in workloads])
+    return base, head
+
+
+def checks(these: Results, others: Results) -> set[str]:
+    """The checks that only the first machine breaks."""
+    return {one.found.signature.check for one in only_on(these, others, [*these])}
+
+
+@pytest.mark.parametrize("fault", FOUND)
+def test_a_fault_of_head_is_all_that_head_breaks_alone(fault: str) -> None:
+    runs: list[Workload] = [
+        follow(f"{w.finding.invariant} on {w.cluster.name}", w.cluster, w.events)
+        for w in witnesses([FAULTS[fault]])
+    ]
+    base, head = both(runs, fault)
+    assert {*FAULTS[fault].breaks} <= checks(head, base)
+    assert not checks(base, head)
+    assert not base.keys_broken
+
+
+def test_random_episodes_find_it_too_and_equal_machines_differ_in_nothing() -> None:
+    cluster = CLUSTERS[FAULTS["double_free"].cluster]
+    drawn = [Episodes("drawn", cluster, seed=7, episodes=8, steps=20)]
+    base, head = both(drawn, "double_free")
+    assert checks(head, base) & {*FAULTS["double_free"].breaks}
+    again = Results({"drawn": driven(drawn[0])})
+    assert again == base
+    assert not checks(base, again)
+
+
+def test_a_candidate_is_the_shortest_run_and_the_most_severe_is_first() -> None:
+    leak, crash = broken("all_blocks_return", length=2), broken("engine_survives", length=9)
+    these = Results()
+    these.add([result("long", broken("all_blocks_return", length=5), crash), result("short", leak)])
+    others = Results({"long": result("long"), "short": result("short")})
+    assert [(c.workload, c.found) for c in only_on(these, others, ["long", "short"])] == [
+        ("long", crash),
+        ("short", leak),
+    ]
+    assert [c.workload for c in only_on(these, others, ["long"])] == ["long", "long"]
+
+
+def test_a_consequence_comes_after_a_break_that_nothing_precedes() -> None:
+    first = broken("pool_adds_up", length=9)
+    later = broken("pool_adds_up", length=2, after=(broken("writer_is_alone").key,))
+    these = Results({"a": result("a", later), "b": result("b", first)})
+    [candidate] = only_on(these, Results({"a": result("a"), "b": result("b")}), ["a", "b"])
+    assert candidate.found is first
+
+
+def test_what_could_not_be_driven_on_one_side_differs_in_nothing() -> None:
+    found = Results({"w": result("w", broken("pool_adds_up"))})
+    lost = Results({"w": Result("w", reason="This vLLM has no x")})
+    assert only_on(found, Results({"w": result("w")}), ["w"])
+    for others in (lost, Results()):
+        assert not only_on(found, others, ["w"])
+    assert not only_on(lost, Results({"w": result("w")}), ["w"])
+
+
+def test_the_same_break_may_come_after_another_event() -> None:
+    here, there = broken("pool_adds_up", "Schedule"), broken("pool_adds_up", "Complete")
+    exact = result("w", there, here)
+    assert same(here.key, exact) is here
+    assert same(here.key, result("w", there)) is there
+    other = result("w", broken("writer_is_alone"), broken("pool_adds_up", by="some_deviation"))
+    assert not the_same(here.key, other)
+    assert the_same(here.key, result("w", here))
+
+
+def test_quantities_are_those_of_runs_that_both_sides_took_whole() -> None:
+    base = Results({n: result(n, steps=5, hit_tokens=4, blocks_held=3) for n in "abc"})
+    head = Results({n: result(n, steps=6, hit_tokens=1, blocks_held=3) for n in "ab"})
+    head["c"] = replace(base["c"], whole=False, steps=99)
+    found = quantities(base, head, ["a", "b", "c", "not driven"])
+    assert found.workloads == 2
+    assert dict(found.before) == {"cached tokens": 8, "steps": 10, "blocks held": 6}
+    assert dict(found.after) == {"cached tokens": 2, "steps": 12, "blocks held": 6}
+    assert {*QUANTITIES} == {*found.before}
+
+
+def test_a_check_without_a_severity_is_bookkeeping() -> None:
+    assert severity(broken("writer_is_alone")) is Severity.WRONG_TOKENS
+    for check in (c for c in CHECKS.values() if c.severity is None):
+        assert severity(broken(check.id)) is Severity.BOOKKEEPING
+    assert severity(broken("a check of a newer kvproof")) is Severity.BOOKKEEPING
+
+
+def shows(wanted: Callable[[Follow], bool], tried: list[int]) -> Callable[[Any], int | None]:
+    def first(runs: Sequence[Follow]) -> int | None:
+        tried.append(len(runs))
+        return next((index for index, run in enumerate(runs) if wanted(run)), None)
+
+    return first
+
+
+def test_a_run_is_made_as_short_as_what_it_shows() -> None:
+    cluster = CLUSTERS["pd-default"]
+    names = [job.name for job in cluster.jobs]
+    assert len(names) > 1
+    events = (*(Submit("P", name) for name in names), *[Complete("P")] * 20, Submit("P", "r0"))
+    run, tried = follow("w", cluster, events), list[int]()
+
+    def wanted(made: Follow) -> bool:
+        return made.events.count(Complete("P")) >= 3 and made.events[-1] == Submit("P", "r0")
+
+    made = shrunk(run, shows(wanted, tried), lambda: True)
+    assert made.events == (*[Complete("P")] * 3, Submit("P", "r0"))
+    assert [job.name for job in made.cluster.jobs] == ["r0"]
+    assert made.name == run.name
+    assert 0 < max(tried) <= AT_ONCE
+
+
+def test_a_job_that_another_one_follows_stays_with_it() -> None:
+    cluster = next(
+        c for c in CLUSTERS.values() if len(c.jobs) > 1 and any(j.follows for j in c.jobs)
+    )
+    run = follow("w", cluster, tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
+
+    def wanted(made: Follow) -> bool:
+        left = {job.name for job in made.cluster.jobs}
+        assert all(not job.follows or job.follows in left for job in made.cluster.jobs)
+        return True
+
+    assert len(shrunk(run, shows(wanted, []), lambda: True).cluster.jobs) == 1
+
+
+def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None:
+    run = follow("w", FULL, (Submit("E", "r0"), *[Complete("E")] * 9))
+    assert shrunk(run, lambda _: None, lambda: True) == run
+    turns = iter([True, True, False, False, False, False])
+    shorter = shrunk(run, lambda _: 0, lambda: next(turns, False))
+    assert 1 < len(shorter.events) <= len(run.events)
+
+
+MISSING = Missing("push", "NixlConnectorScheduler.x", "removed")
+MESSAGES: list[Any] = [
+    Look(),
+    Drive(follow("w", CLUSTERS["pd-ratio"], (Submit("P", "r0"),)), reach=True),
+    Drive(Episodes("e", FULL, 3, 6, 30)),
+    Record(broken("pool_adds_up", by="known"), "kvproof-traces", "pool_adds_up"),
+    Seen("", (MISSING,)),
+    Driven(driven(Episodes("e", FULL, 3, 2, 9), ["double_free"])),
+    Driven(Result("w", reason="no", entry="x")),
+    Recorded("a.jsonl", ("Submit r0",)),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_a_message_is_one_line_and_reads_back(message: Any) -> None:
+    line = msgspec.json.encode(message)
+    assert b"\n" not in line
+    assert msgspec.json.decode(line, type=Request | Answer) == message
+
+
+def test_a_message_with_another_field_or_type_is_refused() -> None:
+    for text in (b'{"type":"Look","x":1}', b'{"type":"Stop"}', b'{"type":"Driven"}', b"[]"):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(text, type=Request | Answer)
+
+
+def test_a_break_that_was_sent_has_the_same_key_and_run() -> None:
+    found = driven(Episodes("e", CLUSTERS["pd-full"], 3, 12, 30), ["double_free"])
+    assert found.breaks
+    back = msgspec.json.decode(msgspec.json.encode(found), type=Result)
+    assert back.keys == found.keys
+    assert [b.finding.about for b in back.breaks] == [b.finding.about for b in found.breaks]

@@ -1,0 +1,230 @@
+"""The verdict of the gate on two sides that are made by hand: what is reported, and when head cannot
+be judged."""
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvproof.cli.pull_request import judge, outcome, search, workloads
+from kvproof.cli.pull_request.comparison import Confirmed
+from kvproof.cli.pull_request.outcome import Found, Written
+from kvproof.cli.pull_request.side import Ended
+from kvproof.live.source.changes import Changes, Function
+from kvproof.live.trees import Tree
+from kvproof.model import interruption
+from kvproof.model.severity import Severity
+from kvproof.reports.output.gate import Gate
+from kvproof.strategies.difference.protocol import Missing, Recorded, Seen
+from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.workload import Workload, follow
+from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
+from tests.two_machines import FULL, broken, result
+
+CHANGED = Function("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),))
+TREES = (Tree("base", Path("b"), (Path("b"),), "1"), Tree("head", Path("h"), (Path("h"),), "2"))
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gate]:
+    """The output of the gate for two sides. The time is up when all presets were driven."""
+    monkeypatch.setattr(outcome, "fingerprint", lambda tree: tree.name)
+    monkeypatch.setattr(workloads, "of_findings", lambda: [RUN])
+    monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
+    presets = workloads.of_presets(0)[:3]
+    monkeypatch.setattr(workloads, "of_presets", lambda *_: presets)
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+
+    def no_more(_seed: int) -> Iterator[Workload]:
+        clock.now = math.inf
+        yield from ()
+
+    monkeypatch.setattr(workloads, "of_random_clusters", no_more)
+    monkeypatch.setattr(search, "time", clock)
+
+    def call(
+        base: Any, head: Any, *, budget: float = 9, fail_on: str = "crash", traces: Any = ()
+    ) -> Gate:
+        if traces:
+            monkeypatch.setattr(workloads, "of_findings", lambda: traces)
+        grave = next(each for each in Severity if each.option == fail_on)
+        args = argparse.Namespace(seed=0, budget=budget, fail_on=grave, traces=tmp_path)
+        changes = Changes((CHANGED,), ())
+        with interruption.handled(), compared(base, head) as both:
+            clock.now = time.monotonic()
+            found = judge._Judge(args, both, changes, clock.now).run()
+            return outcome.output(args, TREES, changes, found, 1.5)
+
+    return call
+
+
+def test_a_difference_is_reported_with_its_trace_and_its_place(judged: Any) -> None:
+    head = FakeSide(shows(CRASH, reached=(SOME,)))
+    gate = judged(nothing, head)
+    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 1)
+    [finding] = gate.findings
+    assert (finding.kind, finding.invariant, finding.fails) == (
+        *("introduced", "engine_survives"),
+        True,
+    )
+    assert (finding.severity, finding.known) == ("crash", None)
+    assert (finding.trace, finding.events) == ("t.jsonl", ("one", "two"))
+    assert [(p.file, p.line, p.function) for p in finding.places] == [
+        ("vllm/v1/core/block_pool.py", 10, "BlockPool.free")
+    ]
+    assert [(r.stem, r.found.key) for r in head.records] == [("engine_survives", CRASH.key)]
+    assert gate.reached == (SOME,)
+
+
+def test_what_is_below_fail_on_is_told_and_fails_nothing(judged: Any) -> None:
+    gate = judged(nothing, shows(LEAK, reached=(SOME,)))
+    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 0)
+    assert [finding.fails for finding in gate.findings] == [False]
+    gate = judged(nothing, shows(LEAK, reached=(SOME,)), fail_on="leak")
+    assert gate.exit_code == 1
+
+
+def test_what_breaks_in_the_run_of_another_is_told_with_it(judged: Any) -> None:
+    gate = judged(nothing, shows(CRASH, LEAK, reached=(SOME,)))
+    [finding] = gate.findings
+    assert finding.also == (LEAK.key.words,)
+
+
+def test_a_trace_that_cannot_be_written_takes_nothing_from_the_verdict(judged: Any) -> None:
+    error = "The file t cannot be written (No space left on device). Use another."
+    side = FakeSide(shows(CRASH, reached=(SOME,)), recorded=Recorded(error=error))
+    gate = judged(nothing, side)
+    assert (gate.exit_code, gate.findings[0].trace) == (1, None)
+    assert gate.findings[0].events  # those of the search
+    assert any(error in line for line in gate.not_run)
+
+
+def test_nothing_that_differs_is_sampled(judged: Any) -> None:
+    gate = judged(nothing, nothing)
+    assert (gate.verdict, gate.exit_code, gate.findings) == ("SAMPLED", 0, ())
+    assert (gate.ran.traces, gate.ran.sampled) == (2, 3)
+
+
+def test_quantities_of_traces_that_differ_are_allowed(judged: Any) -> None:
+    gate = judged(
+        shows(hit_tokens=8, reached=(SOME,)), shows(hit_tokens=6, steps=3, reached=(SOME,))
+    )
+    assert [(c.what, c.workloads, c.before, c.after) for c in gate.allowed] == [
+        ("cached tokens", 2, 16, 12),
+        ("steps", 2, 0, 6),
+    ]
+    assert (gate.verdict, gate.exit_code) == ("SAMPLED", 0)
+
+
+MISSING = Missing("push", "NixlScheduler.x", "")
+
+
+def looking(failure: str = "", *missing: Missing) -> FakeSide:
+    return FakeSide(nothing, Seen(failure, missing))
+
+
+def cannot(workload: Workload) -> Result:
+    return Result(workload.name, reason="This vLLM has no y")
+
+
+def ends(_workload: Workload) -> Result:
+    raise Ended("Killed")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "says"),
+    [
+        (nothing, looking("SyntaxError: no"), "head cannot be driven: SyntaxError: no"),
+        (looking("no base"), nothing, "base cannot be driven: no base"),
+        (looking("no base"), looking("no head"), "head cannot be driven: no head"),
+        (nothing, cannot, "no workload can be driven on head: This vLLM has no y"),
+        (nothing, shows(), "no run reached a function that head changes"),
+        (nothing, ends, "a process that drives vLLM has ended (Killed)"),
+        (ends, nothing, "a process that drives vLLM has ended (Killed)"),
+        (nothing, looking("", MISSING), "head has no NixlScheduler.x (for push)"),
+    ],
+)
+def test_where_head_is_not_judged_the_verdict_is_unknown(
+    judged: Any, base: Any, head: Any, says: str
+) -> None:
+    gate = judged(base, head)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert says in gate.reason
+
+
+def test_a_budget_that_is_used_up_at_once_is_unknown(judged: Any) -> None:
+    gate = judged(nothing, nothing, budget=0)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason == "the budget was used up before anything was driven"
+    assert "changed, and no run reached it: " + SOME in gate.not_run
+
+
+def test_what_was_introduced_counts_though_a_side_ends(judged: Any) -> None:
+    def head(workload: Workload) -> Result:
+        if workload.name == "fault y":
+            return nothing(workload)
+        if workload.name.startswith("episodes"):
+            raise Ended("Killed")
+        return result(workload.name, LEAK, reached=(SOME,))
+
+    gate = judged(nothing, head, fail_on="crash")
+    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 0)
+    gate = judged(nothing, head, fail_on="leak")
+    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 1)
+
+
+def test_what_base_cannot_do_either_is_not_lost(judged: Any) -> None:
+    gate = judged(looking("", MISSING), looking("", MISSING))
+    assert (gate.verdict, gate.lost) == ("SAMPLED", ())
+    assert [each.entry for each in gate.head.not_driven] == [MISSING.entry]
+
+
+def test_an_interruption_keeps_what_was_found(judged: Any) -> None:
+    def interrupted(workload: Workload) -> Result:
+        if workload.name.startswith("episodes"):
+            raise KeyboardInterrupt
+        return result(workload.name, LEAK, reached=(SOME,))
+
+    gate = judged(nothing, interrupted)
+    assert (gate.verdict, [each.kind for each in gate.findings]) == ("VIOLATED", ["introduced"])
+
+    def at_once(_workload: Workload) -> Result:
+        raise KeyboardInterrupt
+
+    gate = judged(nothing, at_once)
+    assert (gate.verdict, gate.exit_code, gate.reason) == ("UNKNOWN", 3, "interrupted")
+
+
+def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
+    """Each is shown by the run of its own event alone, so that none is told with another."""
+    leaks = [broken("all_blocks_return", f"Event{n}", length=4) for n in range(4)]
+    grave = [broken("writer_is_alone", length=5), broken("engine_survives", length=6)]
+    many = {f"finding {n}": each for n, each in enumerate((*leaks, *grave))}
+
+    def one_each(workload: Workload) -> Result:
+        name = workload.name.split(",")[0]
+        found = [many[name]] if name in many else []
+        return result(workload.name, *found, reached=(SOME,))
+
+    side = FakeSide(one_each)
+    gate = judged(nothing, side, traces=[follow(name, FULL, b.events) for name, b in many.items()])
+    assert len(gate.findings) == len(many)
+    assert [r.stem for r in side.records] == [
+        *("writer_is_alone", "engine_survives"),
+        *["all_blocks_return"] * (judge.WRITTEN_MAX - 2),
+    ]
+    assert [each.trace for each in gate.findings].count(None) == len(many) - judge.WRITTEN_MAX
+
+
+def test_the_shown_words_of_a_finding_without_a_trace_are_its_events() -> None:
+    one = Confirmed("w", CRASH, frozenset())
+    args = argparse.Namespace(fail_on=Severity.CRASH)
+    found = Found(introduced=[(one, Written())])
+    [finding] = outcome._findings(args.fail_on, Changes((), ()), found)
+    assert len(finding.events) == len(CRASH.events)

@@ -1,0 +1,89 @@
+"""The search of a comparison: the order of the workloads, and where it ends. The sides are made by
+hand."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvproof.cli.pull_request import search, workloads
+from kvproof.cli.pull_request.comparison import Comparison
+from kvproof.cli.pull_request.search import Search
+from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.workload import Workload
+from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few traces. They reach the changed function on the preset `full` alone."""
+    monkeypatch.setattr(workloads, "of_findings", lambda: [RUN])
+    monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
+
+
+def searching(both: Comparison, **options: Any) -> Search:
+    given: dict[str, Any] = {
+        "changed": [SOME],
+        "until": time.monotonic() + 60,
+        "fails": lambda: bool(both.introduced),
+        "show": lambda _text: None,
+    }
+    return Search(both, **given | options)
+
+
+def some_presets() -> Callable[[], bool]:
+    """It says that the search fails, some time after all presets were driven."""
+    turns = iter(range(len(workloads.of_presets(0)) // 2))
+    return lambda: next(turns, None) is None
+
+
+def test_traces_come_first_then_presets_then_random_clusters() -> None:
+    with compared(nothing, nothing) as found:
+        searching(found, fails=some_presets()).run()
+    kinds = [name.split()[0] for name in found.names]
+    assert kinds[:2] == ["finding", "fault"]
+    presets = [each.name for each in workloads.of_presets(0)]
+    assert found.names[2] == "episodes of full"  # the traces on it reach what head changes
+    assert {*found.names[2 : 2 + len(presets)]} == {*presets}
+    rest = found.names[2 + len(presets) :]
+    assert rest
+    assert all(name.startswith("episodes of random:") for name in rest)
+    assert found.base.driven == found.head.driven == found.names
+
+
+def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
+    def names(seed: int) -> list[str]:
+        with compared(nothing, nothing, seed) as found:
+            searching(found, fails=some_presets()).run()
+        return [*found.names]
+
+    assert names(3) == names(3)
+    assert not {n for n in names(3) if "random" in n} & {n for n in names(4) if "random" in n}
+
+
+def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
+    with compared(nothing, shows(CRASH)) as found:
+        made = searching(found)
+        made.run()
+    assert found.names == [RUN.name, OTHER.name]
+    presets = len(workloads.of_presets(0))
+    assert made.not_run == [f"{presets} of {presets} presets"]
+
+
+def test_no_workload_begins_after_its_end() -> None:
+    with compared(nothing, nothing) as found:
+        made = searching(found, until=time.monotonic() - 1)
+        made.run()
+    assert not found.names
+    presets = len(workloads.of_presets(0))
+    assert made.not_run == ["2 of 2 traces", f"{presets} of {presets} presets"]
+
+
+def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:
+    def cannot(workload: Workload) -> Result:
+        return Result(workload.name, reason="This vLLM has no x")
+
+    with compared(nothing, cannot) as found:
+        found.drive([RUN, OTHER])
+    assert list(search.undriven(found)) == ["2 workloads on head: This vLLM has no x"]

@@ -1,0 +1,57 @@
+"""What the tests of a comparison drive: the model as base and as head, with the same workloads, and
+breaks made by hand."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
+from kvproof.model.events import Complete, Event, Submit
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.finding import Finding
+from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.signature import Signature
+from kvproof.strategies.difference.judged import Break, followed, sampled
+from kvproof.strategies.difference.result import Result, result_of
+from kvproof.strategies.difference.workload import Follow, Workload
+
+FULL = CLUSTERS["full"]
+
+
+def driven(workload: Workload, faults: Iterable[str] = ()) -> Result:
+    """The result of a workload on the model with these faults."""
+    rules = rules_with(map(fault_named, faults))
+    make = functools.partial(_model, rules=rules)
+    if isinstance(workload, Follow):
+        found = followed(workload.cluster, make, workload.events, CHECKS.values())
+    else:
+        scope = workload.seed, workload.episodes, workload.steps
+        found = sampled(workload.cluster, make, *scope, CHECKS.values())
+    return result_of(workload.name, found)
+
+
+def _model(cluster: Cluster, rules: Any) -> Machine:
+    return ModelMachine(cluster, rules)
+
+
+def broken(
+    check: str,
+    event: str = "Schedule",
+    *,
+    by: str = "",
+    length: int = 3,
+    after: tuple[Any, ...] = (),
+) -> Break:
+    """A break of a check, shown by a run of this many events on the preset `full`."""
+    events: tuple[Event, ...] = (Submit("E", "r0"), *[Complete("E")] * (length - 1))
+    signature = Signature(check, event, "full")
+    finding = Finding(check, ("this", "not this"))
+    return Break(signature, by, "", finding, FULL, events[:length], length - 1, after)
+
+
+def result(name: str, *breaks: Break, **more: Any) -> Result:
+    """The result of a workload with these breaks."""
+    return Result(name, breaks=breaks, whole=True, **more)
