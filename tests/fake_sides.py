@@ -30,7 +30,7 @@ class FakeSide:
     def look(self) -> Seen:
         return self.seen
 
-    def drive(self, runs: Sequence[Workload], *, reach: bool = False) -> list[Result]:
+    def drive(self, runs: Sequence[Workload], **_options: bool) -> list[Result]:
         self.driven += [each.name for each in runs]
         return [self.does(each) for each in runs]
 
@@ -60,8 +60,10 @@ OTHER = follow("fault y", FULL, CRASH.events)
 @contextmanager
 def compared(base: Does | FakeSide, head: Does | FakeSide, seed: int = 0) -> Iterator[Comparison]:
     """A comparison of two sides."""
-    sides = [each if isinstance(each, FakeSide) else FakeSide(each) for each in (base, head)]
-    made = Comparison(*sides, seed)  # type: ignore[arg-type]
+    first, second = (
+        each if isinstance(each, FakeSide) else FakeSide(each) for each in (base, head)
+    )
+    made = Comparison(first, second, seed)  # type: ignore[arg-type]
     try:
         yield made
     finally:

@@ -26,7 +26,7 @@ Compare = Callable[..., Comparison]
 @pytest.fixture
 def compare() -> Iterator[Compare]:
     with ExitStack() as stack:
-        yield lambda *sides, seed=0: stack.enter_context(compared(*sides, seed))
+        yield lambda base, head, seed=0: stack.enter_context(compared(base, head, seed))
 
 
 def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) -> None:

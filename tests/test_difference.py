@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.events import Complete, Submit
+from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import Severity
@@ -144,7 +144,8 @@ def test_a_run_is_made_as_short_as_what_it_shows() -> None:
     cluster = CLUSTERS["pd-default"]
     names = [job.name for job in cluster.jobs]
     assert len(names) > 1
-    events = (*(Submit("P", name) for name in names), *[Complete("P")] * 20, Submit("P", "r0"))
+    events: tuple[Event, ...] = tuple(Submit("P", name) for name in names)
+    events += (*[Complete("P")] * 20, Submit("P", "r0"))
     run, tried = follow("w", cluster, events), list[int]()
 
     def wanted(made: Follow) -> bool:

@@ -1,5 +1,5 @@
-"""The verdict of the gate on two sides that are made by hand: what is reported, and when head cannot
-be judged."""
+"""The verdict of the gate on two sides made by hand: what is reported, and when head cannot be
+judged."""
 
 import argparse
 import math

@@ -49,7 +49,7 @@ def test_traces_come_first_then_presets_then_random_clusters() -> None:
     rest = found.names[2 + len(presets) :]
     assert rest
     assert all(name.startswith("episodes of random:") for name in rest)
-    assert found.base.driven == found.head.driven == found.names
+    assert [*found.on_base] == [*found.on_head] == found.names
 
 
 def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
