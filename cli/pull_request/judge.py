@@ -61,7 +61,7 @@ class _Judge:
     ) -> None:
         self.args = args
         self.trees = trees
-        self.without_reproducer: list[str] = []
+        self.not_written: list[str] = []
         self.comparison = comparison
         self.begin = begin
         self.changed = [each.key for each in changes.accounting]
@@ -69,7 +69,6 @@ class _Judge:
         self.end = begin + args.budget
         self.search = Search(comparison, self.changed, self.until, self._fails, self._show)
         self.seen: tuple[Seen, Seen] | None = None
-        self.not_written: list[str] = []
 
     def run(self) -> Found:
         """Search, shrink and write. An interruption keeps what was found."""
@@ -122,6 +121,8 @@ class _Judge:
         """Write the trace of a finding, from head, and a reproducer."""
         folder, stem = Path(self.args.traces), one.found.signature.check
         recorded = self.comparison.head.record(Record(one.found, str(folder), stem))
+        if recorded.error:
+            self.not_written.append(f"the trace of {one.found.key.words}: {recorded.error}")
         if not recorded.path:
             return one, Written()
         path = Path(recorded.path)
@@ -133,7 +134,7 @@ class _Judge:
         base, head = map(environment, self.trees)
         made = reproducer.write(read(path), head, base, path.parent, path.stem)
         if isinstance(made, str):
-            self.without_reproducer.append(f"a reproducer of {shown(path)}: {made}")
+            self.not_written.append(f"a reproducer of {shown(path)}: {made}")
             return None
         return GateReproducer(path=str(made.path), head=made.head, base=made.base)
 
