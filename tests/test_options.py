@@ -1,4 +1,4 @@
-"""Options that deployments set: what the reference does under them, and what the guards then say."""
+"""Options that deployments set: what the reference does under them, and what the guards say."""
 
 import pytest
 
