@@ -9,7 +9,7 @@ FAULT = Fault(
     origin="vllm#50297",
     mistake="P takes the last token of a request that it preempted, and offers freed blocks",
     replaces=("fate_of_preempted", lambda _produces: LATE),
-    breaks=("prefill_and_decode_agree",),
+    breaks=("offer_has_tokens",),
     cluster="pd-roles-preempting",
-    trace_events=7,
+    trace_events=5,
 )

@@ -1,0 +1,94 @@
+"""Options that deployments set: what the reference does under them, and what the guards say."""
+
+import pytest
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Compute, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
+from kvproof.model.step import Step
+
+FULL = (Group("full", 2),)
+JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))
+
+
+def first_step(rules: Rules = REFERENCE, jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
+    """The first step of an engine with these options, to which all jobs have come."""
+    engine = Engine("E", FULL, **{"num_blocks": 6, "chunk_tokens": 6, **options})  # type: ignore[arg-type]
+    machine = ModelMachine(Cluster("c", (engine,), jobs), rules)
+    for job in jobs:
+        machine.take(Submit("E", job.name))
+    return machine.take(Schedule("E"))
+
+
+def computed(step: Step) -> dict[str, int]:
+    """The tokens that a step computes of each request."""
+    assert isinstance(step.event, Schedule)
+    return {c.request: c.tokens for c in step.event.chose or () if isinstance(c, Compute)}
+
+
+def test_a_long_prompt_leaves_tokens_to_the_next() -> None:
+    assert computed(first_step()) == {"r0": 6}
+    assert computed(first_step(long_prefill_tokens=4)) == {"r0": 4, "r1": 2}
+
+
+def test_a_request_that_is_alone_gets_all_tokens() -> None:
+    assert computed(first_step(jobs=JOBS[:1], long_prefill_tokens=4)) == {"r0": 6}
+
+
+def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
+    ignores = REFERENCE.with_rule("most_beside_others", lambda _limit, budget: budget)
+    step = first_step(ignores, long_prefill_tokens=4)
+    cluster = Cluster("c", (Engine("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS)
+    found = [*CHECKS["step_keeps_its_limits"].check(cluster, step)]
+    assert [reasons[-1] for reasons, _ in found] == ["r0 gets 6"]
+
+
+@pytest.mark.parametrize(("whole", "admitted"), [(None, 2), (False, 2), (True, 1)])
+def test_a_whole_prompt_must_fit(whole: bool | None, admitted: int) -> None:
+    step = first_step(chunk_tokens=10, reserve_whole_prompt=whole)
+    assert len(computed(step)) == admitted
+
+
+@pytest.mark.parametrize(("blocks", "admitted"), [(0, ["r0", "r1"]), (1, ["r0"])])
+def test_a_watermark_keeps_blocks_free_beside_others(blocks: int, admitted: list[str]) -> None:
+    jobs = Job("r0", "abc"), Job("r1", "vwxyz")
+    step = first_step(jobs=jobs, chunk_tokens=8, watermark_blocks=blocks)
+    assert [*computed(step)] == admitted
+
+
+def test_an_idle_engine_admits_into_the_watermark() -> None:
+    assert [*computed(first_step(jobs=JOBS[:1], chunk_tokens=8, watermark_blocks=5))] == ["r0"]
+
+
+def test_which_engine_receives() -> None:
+    for name, receives in ("pd-async", (True, True)), ("pd-roles", (False, True)):
+        assert tuple(e.receives for e in CLUSTERS[name].engines) == receives
+    assert CLUSTERS["store"].prefill.receives
+    assert not CLUSTERS["full"].prefill.receives
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({"one_way": True}, "one-way roles without P/D. Use one prefill and one decode engine"),
+        ({"watermark_blocks": 6}, "keeps 6 of 6 blocks free. Use watermark_blocks of at most 5"),
+        (
+            {"drafts": 2, "long_prefill_tokens": 2},
+            "a sample with its 2 drafts needs more. Use long_prefill_tokens of at least 3, or 0",
+        ),
+    ],
+)
+def test_what_is_refused(options: dict[str, object], refusal: str) -> None:
+    with pytest.raises(UsageError, match=refusal):
+        first_step(**options)
+
+
+def test_a_pair_for_follow_up_turns_is_not_one_way() -> None:
+    p, d = (Engine(n, FULL, role=r, one_way=True) for n, r in (("P", "prefill"), ("D", "decode")))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="P, which then loads from D, must be kv_both"):
+        Cluster("c", (p, d), follow_up_turns=True)
