@@ -8,6 +8,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import ModelRunnerOutput
 
 from kvproof.live import adapt, build, view
+from kvproof.live.kept import Leftovers
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
@@ -45,6 +46,7 @@ class Node:
         reports = () if cfg.kv_events else None
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
         self.listener = self._listener() if cfg.kv_events else None
+        self.leftovers = Leftovers(cfg.name, self.scheduler)
         self.refresh()
 
     def _listener(self) -> "Listener":
@@ -111,6 +113,7 @@ class Node:
             copies=copies,
             places=tuple(sorted(self.worker.places)),
             zeroed=adapt.zeroed(output),
+            kept=self.leftovers.stepped(),
         )
 
     def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
@@ -299,3 +302,5 @@ class Node:
             output = self.queue[0][0] if self.queue else None
             after = view.with_drafts(self.scheduler, after, output, self.worker.states)
         self.engine = after._replace(memory=self.worker.memory)
+        if not after.requests and not self.queue:
+            self.leftovers.idle()
