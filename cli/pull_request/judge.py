@@ -140,7 +140,7 @@ class _Judge:
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""
-        called = reached(self.comparison)
+        called = touched(reached(self.comparison), self.changed)
         functions = [
             f"changed, and no run reached it: {key}" for key in self.changed if key not in called
         ]

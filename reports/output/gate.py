@@ -46,12 +46,16 @@ class GatePlace(Part, frozen=True, kw_only=True):
     function: str
 
 
+Ran = Literal["fails", "passes", "cannot run", "not run"]
+"""The result of a pytest file."""
+
+
 class GateReproducer(Part, frozen=True, kw_only=True):
     """A pytest file in vLLM's own terms. It was run: the results on head and on base."""
 
     path: str
-    head: Literal["fails", "passes", "cannot run"]
-    base: Literal["fails", "passes", "cannot run", "not run"]
+    head: Ran
+    base: Ran
 
 
 class GateFinding(Part, frozen=True, kw_only=True):
