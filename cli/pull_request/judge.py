@@ -37,15 +37,18 @@ def judged(
 ) -> Found:
     """What head introduces, and the rest that is known."""
     base, head = trees
+    found = Found(reason="interrupted")
     with (
+        interruption.stoppable(),  # an interruption is also raised where the processes are ended
         started("base", environment(base)) as on_base,
         started("head", environment(head)) as on_head,
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         try:
-            return _Judge(args, trees, comparison, changes, begin).run()
+            found = _Judge(args, trees, comparison, changes, begin).run()
         finally:
             comparison.close()
+    return found
 
 
 class _Judge:
@@ -85,8 +88,10 @@ class _Judge:
                 one = shorter(self.comparison, introduced[0], self.end)
                 written.append(self._written(one))
                 introduced = [each for each in introduced[1:] if each.found.key not in one.also]
-            if not cannot:
-                mended = [*self.comparison.mended()]
+            for one in self.comparison.mended() if not cannot else ():
+                mended.append(one)
+                if time.monotonic() > self.end:
+                    break
         written += [(one, Written()) for one in introduced]
         if stopped or stopped_later:
             cannot = "interrupted"
@@ -131,6 +136,9 @@ class _Judge:
 
     def _reproducer(self, path: Path) -> GateReproducer | None:
         """A pytest file beside a trace; None where none tells head from base."""
+        if time.monotonic() > self.end:
+            self.not_written.append(f"a reproducer of {shown(path)}: the budget is used up")
+            return None
         base, head = map(environment, self.trees)
         made = reproducer.write(read(path), head, base, path.parent, path.stem)
         if isinstance(made, str):
