@@ -61,7 +61,7 @@ def test_the_wheel_is_found_behind_a_mirror(
     installed: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = named(str(made(tmp_path / "source")), cache).folders[0]
-    monkeypatch.syspath_prepend(str(mirror))
+    monkeypatch.setattr(sys, "path", [str(mirror), *sys.path])
     assert wheel() == installed
 
 
