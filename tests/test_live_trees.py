@@ -2,6 +2,7 @@
 One process imports it, and two fail."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -42,13 +43,13 @@ def wheel() -> Path:
 
 @pytest.fixture
 def checkout(wheel: Path, tmp_path: Path) -> Path:
-    """The Python files of the installed vLLM, in a folder as a clone has it."""
+    """The Python files of the installed vLLM, linked into a folder as a clone has them."""
 
     def left_out(_folder: str, names: list[str]) -> list[str]:
         return [n for n in names if n.endswith((*COMPILED, ".pyc")) or n == "__pycache__"]
 
     folder = tmp_path / "my checkout"
-    shutil.copytree(wheel, folder / "vllm", ignore=left_out)
+    shutil.copytree(wheel, folder / "vllm", ignore=left_out, copy_function=os.symlink)
     return folder
 
 

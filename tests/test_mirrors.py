@@ -1,6 +1,7 @@
 """Mirrors of trees: which files a process gets, and that nothing is written into a tree."""
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -60,7 +61,7 @@ def test_the_wheel_is_found_behind_a_mirror(
     installed: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = named(str(made(tmp_path / "source")), cache).folders[0]
-    monkeypatch.syspath_prepend(str(mirror))
+    monkeypatch.setattr(sys, "path", [str(mirror), *sys.path])
     assert wheel() == installed
 
 
@@ -77,6 +78,15 @@ def test_a_mirror_follows_its_tree(tmp_path: Path, cache: Path) -> None:
     )
     (core / "added.py").unlink()
     assert imported(named(str(source), cache)).startswith("removed")
+
+
+def test_the_mirror_of_a_tree_that_is_gone_is_removed(tmp_path: Path, cache: Path) -> None:
+    first, second = (named(str(made(tmp_path / name)), cache) for name in ("a", "b"))
+    shutil.rmtree(first.package.parent)
+    named(str(made(tmp_path / "c")), cache)
+    assert not first.folders[0].parent.exists()
+    assert second.folders[0].is_dir()
+    assert len(list((cache / "trees").iterdir())) == 2
 
 
 def test_two_processes_make_one_mirror(tmp_path: Path, cache: Path) -> None:

@@ -9,13 +9,17 @@ draw other numbers on each tree.
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import kvproof
 from kvproof.live.availability import NO_VERSION, ORIGIN, UNKNOWN_VERSION
 from kvproof.live.trees.files import COMPILED, compiled, files
+from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import appear, folder_errors, made_folder, part_of
+from kvproof.model.files.reading import read_bytes
 from kvproof.model.files.writing import write_new
 
 NOT_BUILT = """\
@@ -48,11 +52,20 @@ def mirrored(
         digest.update(os.fsencode(f"{name}\n{path}\n"))
     folder = made_folder(cache / "trees") / digest.hexdigest()[:16]
     if not folder.is_dir():
+        _remove_orphans(folder.parent)
         with part_of(folder) as part:
             _fill(part, package, links, texts)
             _link_beside(part, beside)
             appear(part, folder)
     return folder / "site-packages"
+
+
+def _remove_orphans(mirrors: Path) -> None:
+    """Remove the mirrors of packages that are gone. None is used: its links lead nowhere."""
+    for origin in mirrors.glob(f"*/{ORIGIN}"):
+        with suppress(UsageError):
+            if not Path(os.fsdecode(read_bytes(origin, "mirror"))).exists():
+                shutil.rmtree(origin.parent, ignore_errors=True)
 
 
 def _fill(part: Path, package: Path, links: dict[str, Path], texts: dict[str, str]) -> None:
