@@ -30,6 +30,7 @@ OPENED = {
     "model/files": "the one place",
     "cli/streams.py": "opens the null device where a standard stream is closed",
     "cli/release_surveys.py": "reads the code of kvproof itself, for its fingerprint",
+    "live/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""
