@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
+
+from kvproof.live.source.changes import Changes, changed
 
 CORE = "v1/core/part.py"
 """A file of the accounting."""
@@ -17,3 +20,18 @@ def package(folder: Path, files: Mapping[str, str | bytes]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return root
+
+
+def between(tmp_path: Path, base: Mapping[str, str], head: Mapping[str, str]) -> Changes:
+    """What changes between two packages."""
+    return changed(package(tmp_path / "base", base), package(tmp_path / "head", head))
+
+
+def names(tmp_path: Path, before: str, after: str) -> set[str]:
+    """The changed functions of a file of the accounting."""
+    texts = dedent(before), dedent(after)
+    changes = between(tmp_path, {CORE: texts[0]}, {CORE: texts[1]})
+    assert changes.others == ()
+    assert all(each.file == CORE for each in changes.accounting)
+    assert all(1 <= each.line <= each.end_line for each in changes.accounting)
+    return {each.name for each in changes.accounting}

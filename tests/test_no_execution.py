@@ -29,9 +29,10 @@ OPEN_METHODS = {
 OPENED = {
     "model/files": "the one place",
     "cli/streams.py": "opens the null device where a standard stream is closed",
-    "cli/release_surveys.py": "reads the code of kvproof itself, for its fingerprint",
+    "cli/own_code.py": "reads the code of kvproof itself, for its fingerprint",
     "live/reproducer/fragments": "text of generated files, which make a config.json for vLLM",
     "live/reproducer/library.py": "reads that text",
+    "live/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""
