@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from kvproof.model import interruption
 
@@ -50,14 +51,32 @@ def run(
 
 
 def end_with_parent() -> None:
-    """In a program that `run` has started: end it if kvproof was killed."""
-    parent = os.getppid()
-    if os.environ.get(PARENT) != str(parent):
+    """In a program that `run` has started: end it, and all that it started, if kvproof was
+    killed."""
+    parent, starter = os.getppid(), os.environ.get(PARENT, "")
+    if starter != str(parent):
+        if starter.isdecimal() and _is_gone(int(starter)):  # it was killed already
+            _end()
         return
 
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(PARENT_LOOK_S)
-        os._exit(128 + signal.SIGKILL)
+        _end()
 
     threading.Thread(target=look, daemon=True).start()
+
+
+def _is_gone(process: int) -> bool:
+    with suppress(OSError, OverflowError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+    return False
+
+
+def _end() -> None:
+    with suppress(ProcessLookupError):  # where it leads no group
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(128 + signal.SIGKILL)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TypeVar
 
 import msgspec
@@ -29,6 +29,9 @@ from kvproof.strategies.difference.workload import Workload
 Kind = TypeVar("Kind", Seen, Driven, Recorded)
 
 PROGRAM = "kvproof.cli.pull_request.side_program"
+
+END_S = 5.0
+"""The longest time between the end of a process's output and its own end, in seconds."""
 
 
 class Ended(Exception):
@@ -73,6 +76,8 @@ class Side:
         return answer
 
     def _last_line(self) -> str:
+        with suppress(subprocess.TimeoutExpired):  # it may just have closed its output
+            self._process.wait(timeout=END_S)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="backslashreplace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")

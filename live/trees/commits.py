@@ -83,7 +83,7 @@ class _Clone:
 
     def unpack(self, number: str, ref: str, folder: Path) -> None:
         """Unpack the folder `vllm` of a commit to a folder. Raises UsageError."""
-        archive = folder / "vllm.tar"
+        archive = Path(os.path.abspath(folder)) / "vllm.tar"  # git works in the clone
         ran = self._run(["archive", "--format=tar", f"--output={archive}", number, "--", "vllm"])
         if ran.returncode:
             raise UsageError(

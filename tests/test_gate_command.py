@@ -1,0 +1,272 @@
+"""The command line of `kvproof gate`: which trees it takes, what it refuses, what it prints and
+writes. The trees are made up; the live test drives real ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.cli.pull_request import trees
+from kvproof.reports import schemas
+from kvproof.reports.output.gate import Gate
+from tests import gates, made_trees
+from tests.made_trees import DIFFERENT, POOL, SAME, base_and_head, tree
+from tests.outputs import decoded
+from tests.sentences import two_sentences
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--repo", ".", "--vllm", "base", "--base", "x"), "Use one of them."),
+        (("--repo", "."), "Use --base with a commit."),
+        (("--repo", ".", "--head", "x"), "Use --base with a commit."),
+        (("--head", "x"), "Use --vllm for a folder."),
+        (("--vllm", "base", "--base", "base", "--head", "x"), "Use --vllm for a folder."),
+        (("--repo", ".", "--base", "x"), "is no git clone"),
+        (("--repo", "nowhere", "--base", "x"), "is no git clone"),
+        (("--vllm", "nowhere", "--base", "base"), "nowhere"),
+        (("--vllm", "base", "--base", "nowhere"), "nowhere"),
+        (("--vllm", "base", "--base", "."), "There is no vLLM"),
+        (("--budget", "0"), "'0' is not an integer from 1 on"),
+        (("--budget", "1.5"), "'1.5' is not an integer from 1 on"),
+        (("--fail-on", "leek"), "Use leak"),
+        (("--annotations", "gitlab"), "--annotations"),
+        (("--config", "pd"), "--config"),
+        (("--without-live",), "--without-live"),
+        (("--junit", "base"), "not overwritten"),
+        (("--sarif", "no/s.sarif"), "No such file"),
+        (("--junit", "same", "--sarif", "same"), "Use a path for each."),
+    ],
+    ids=" ".join,
+)
+def test_what_is_refused(refused: Any, tmp_path: Path, argv: tuple[str, ...], says: str) -> None:
+    tree(tmp_path / "base")
+    assert says in refused("gate", *argv, "--cache", "cache")
+    assert not list(Path().glob("*.sarif"))
+
+
+def test_without_a_base_and_without_releases_there_is_nothing_to_compare_with(
+    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path / "head")
+    monkeypatch.setattr(trees, "_known", lambda _cache: iter(()))
+    said = refused("gate", "--vllm", "head", "--cache", "cache")
+    assert "There is no vLLM to compare with" in said
+
+
+@pytest.fixture
+def _three_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases in the cache folder, and no vLLM that is installed."""
+    for version, pool in {"0.90.0": "pass\n", "0.91.0": POOL, "0.92.0": "pass\n"}.items():
+        tree(tmp_path / "cache" / "vllm" / version / "site-packages", pool)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+
+
+@pytest.mark.usefixtures("_three_releases")
+def test_the_nearest_release_is_the_base(tmp_path: Path, as_json: Any) -> None:
+    tree(tmp_path / "head")
+    code, record = as_json("gate", "--vllm", "head", "--cache", "cache")
+    assert (code, record["verdict"]) == (0, "UNCHANGED")
+    assert (record["base"]["name"], record["head"]["name"]) == ("0.91.0", "head")
+
+
+@pytest.mark.usefixtures("_three_releases")
+def test_a_tree_is_not_compared_with_itself(as_json: Any) -> None:
+    code, record = as_json("gate", "--vllm", "0.91.0", "--cache", "cache")
+    assert code == 3
+    assert record["base"]["name"] in ("0.90.0", "0.92.0")
+
+
+def test_equal_trees_are_unchanged(run: Any, as_json: Any, tmp_path: Path) -> None:
+    tree(tmp_path / "base")
+    code, out, err = run(*SAME)
+    assert (code, err) == (0, "")
+    assert out.startswith("The KV-cache accounting is unchanged: base has the same files as base.")
+    code, record = as_json(*SAME)
+    assert (code, record["verdict"], record["changed_functions"]) == (0, "UNCHANGED", [])
+    assert record["ran"] == {"traces": 0, "sampled": 0, "steps": 0}
+
+
+def test_other_names_for_one_tree_are_unchanged(as_json: Any, tmp_path: Path) -> None:
+    base_and_head(tmp_path, POOL)
+    code, record = as_json(*DIFFERENT)
+    assert (code, record["verdict"]) == (0, "UNCHANGED")
+    assert record["base"]["fingerprint"] == record["head"]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Free blocks.", "Give blocks back."),
+        ("A pool.", "The pool of an engine."),
+        ("        return", "        # they are free\n        return"),
+        ("def free(self, blocks):", "def free(self, blocks: list) -> list:"),
+    ],
+    ids=("docstring", "docstring of a class", "comment", "annotation"),
+)
+def test_another_text_that_means_the_same_is_unchanged(
+    as_json: Any, tmp_path: Path, old: str, new: str
+) -> None:
+    assert old in POOL
+    base_and_head(tmp_path, POOL.replace(old, new))
+    code, record = as_json(*DIFFERENT)
+    assert (code, record["verdict"], record["changed_functions"]) == (0, "UNCHANGED", [])
+
+
+def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) -> None:
+    base_and_head(tmp_path, POOL)
+    for side, number in (("base", 1), ("head", 2)):
+        (tmp_path / side / "vllm" / "color.py").write_text(f"def red():\n    return {number}\n")
+    code, out, _ = run(*DIFFERENT)
+    assert code == 0
+    assert "head changes no function of it; it changes 1 other function" in out
+
+
+def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -> None:
+    base_and_head(tmp_path)
+    code, record = as_json(*DIFFERENT)
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    assert record["reason"].startswith("head cannot be driven: This vLLM has no vllm.config")
+    assert record["changed_functions"] == ["v1/core/block_pool.py:BlockPool.free"]
+    assert record["not_run"] == [
+        "changed, and no run reached it: " + record["changed_functions"][0]
+    ]
+    assert record["head"]["path"] == str(tmp_path / "head")
+    assert not Path("kvproof-traces").exists()
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator(json.loads(schemas.text("output.json"))).validate(record)
+    assert isinstance(decoded(json.dumps(record)), Gate)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("def broken(:\n", ("SyntaxError: ", "vllm/config.py:1: def broken(:")),
+        ("from vllm.gone import x\n", ("ModuleNotFoundError: No module named 'vllm.gone'",)),
+        ("raise SystemExit(0)\n", ("SystemExit: 0",)),
+    ],
+    ids=("syntax", "module", "exit"),
+)
+def test_a_head_that_cannot_be_imported_is_unknown_with_its_own_traceback(
+    run: Any, tmp_path: Path, config: str, says: tuple[str, ...]
+) -> None:
+    noise = "import os\nprint('noise')\nos.write(1, b'noise')\n"
+    tree(tmp_path / "base", begins=noise)
+    tree(tmp_path / "head", made_trees.CHANGED, begins=noise, config=config)
+    code, out, err = run(*DIFFERENT)
+    assert (code, err) == (3, "")
+    assert out.startswith("UNKNOWN: head cannot be driven: vLLM cannot be imported (")
+    assert all(each in out for each in says)
+    assert "vllm/config.py:1" in out
+    assert "noise" not in out
+    assert "/importlib/" not in out
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(folder), *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_two_commits_of_a_clone(as_json: Any, tmp_path: Path, refused: Any) -> None:
+    clone = tree(tmp_path / "clone")
+    git(tmp_path, "init", "-q", "-b", "main", str(clone))
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "base")
+    (clone / "vllm" / "v1" / "core" / "block_pool.py").write_text(made_trees.CHANGED)
+    git(clone, "commit", "-q", "-a", "-m", "head")
+    argv = ("gate", "--repo", "clone", "--cache", "cache", "--base")
+    code, record = as_json(*argv, "main~1")
+    assert (code, record["verdict"]) == (3, "UNKNOWN")  # it is made up, and cannot be driven
+    assert record["changed_functions"] == ["v1/core/block_pool.py:BlockPool.free"]
+    assert record["head"]["name"] == f"HEAD ({git(clone, 'rev-parse', 'HEAD')[:10]})"
+    code, record = as_json(*argv, "main", "--head", "main")
+    assert (code, record["verdict"]) == (0, "UNCHANGED")
+    assert git(clone, "status", "--porcelain") == ""
+    assert "has no commit" in refused(*argv, "no-such-ref")
+
+
+FILES = ("--junit", "j.xml", "--sarif", "s.sarif", "--summary", "s.md")
+
+
+def test_the_files_that_were_asked_for_are_written(run: Any, tmp_path: Path) -> None:
+    base_and_head(tmp_path)
+    code, out, err = run(*DIFFERENT, *FILES)
+    assert (code, err) == (3, "")
+    assert int(ET.parse("j.xml").getroot().get("errors") or 0) > 0
+    assert json.loads(Path("s.sarif").read_text(encoding="utf-8"))["version"] == "2.1.0"
+    assert "vllm.config" in Path("s.md").read_text(encoding="utf-8")
+    assert out.startswith("UNKNOWN")
+
+
+def test_on_github_the_summary_of_the_step_is_written_without_an_option(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path / "base")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    assert run(*SAME)[0] == 0
+    first = Path("summary.md").read_text(encoding="utf-8")
+    assert "unchanged" in first
+    assert run(*SAME)[0] == 0
+    assert Path("summary.md").read_text(encoding="utf-8").startswith(first)
+    assert run(*SAME, "--annotations", "none")[0] == 0
+    assert Path("summary.md").read_text(encoding="utf-8").count("## kvproof") == 2
+
+
+def test_an_interruption_is_unknown_and_is_in_the_files(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base_and_head(tmp_path)
+
+    def interrupted(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("kvproof.cli.gate.changed", interrupted)
+    code, out, err = run(*DIFFERENT, *FILES)
+    assert (code, err) == (130, "")
+    assert out.startswith("UNKNOWN: interrupted.")
+    assert "interrupted" in Path("j.xml").read_text(encoding="utf-8")
+
+
+def test_a_file_that_is_lost_takes_nothing_from_the_verdict(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path / "base")
+    assert run(*SAME)[0] == 0  # its mirror is made
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kvproof.model.files.writing._make", full)
+    code, out, err = run(*SAME, "--junit", "j.xml")
+    assert (code, out.split(":")[0]) == (2, "The KV-cache accounting is unchanged")
+    assert two_sentences(err), err
+    monkeypatch.setattr("kvproof.cli.gate.output", lambda *_: gates.ALL["introduced"])
+    code, out, err = run(*SAME, "--junit", "j.xml")
+    assert (code, out.split(" (")[0]) == (1, "1 defect introduced")
+    assert two_sentences(err), err
+    code, out, err = run(*SAME, "--junit", "j.xml", "--json")
+    assert (code, json.loads(out)["exit_code"]) == (1, 1)
+    assert not Path("j.xml").exists()
+
+
+def test_a_tree_that_may_not_be_written_to_is_not(run: Any, tmp_path: Path) -> None:
+    base_and_head(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    run(*DIFFERENT)
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert before == after
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "head", "cache"}
+    assert not os.path.exists("kvproof-traces")

@@ -1,0 +1,150 @@
+"""The profile of a vLLM: which known deviations it has, found out by following their traces and kept
+by the hash of its files. The vLLM here is made up, and the model is driven in its place."""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kvproof.cli import profile as profiles
+from kvproof.cli.profile import Profile, inferred, profile
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import Machine, ModelMachine
+from tests import made_trees
+
+FOUND = Profile(("copied_before_filled",), ("write_awaited_for_ever",))
+
+BOTH = "failed_load_stays_cached"
+"""A known deviation of vLLM that is also a fault of the model."""
+
+
+class Follows:
+    """It takes the place of following the traces, and counts."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, _make: object) -> Profile:
+        self.times += 1
+        return FOUND
+
+
+@pytest.fixture
+def follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follows:
+    """A made-up vLLM is the importable one, and following is counted."""
+    made_trees.tree(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    counting = Follows()
+    monkeypatch.setattr(profiles, "inferred", counting)
+    return counting
+
+
+def kept(cache: Path) -> list[Path]:
+    return sorted((cache / "profiles").iterdir())
+
+
+def test_the_traces_are_followed_once_for_each_vllm(follows: Follows, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert [profile(ModelMachine, cache) for _ in range(3)] == [FOUND] * 3
+    assert (follows.times, len(kept(cache))) == (1, 1)
+    pool = tmp_path / "site" / "vllm" / "v1" / "core" / "block_pool.py"
+    pool.write_text(made_trees.CHANGED, encoding="utf-8")
+    assert profile(ModelMachine, cache) == FOUND
+    assert (follows.times, len(kept(cache))) == (2, 2)
+    pool.write_text(made_trees.POOL, encoding="utf-8")
+    profile(ModelMachine, cache)
+    assert follows.times == 2
+
+
+def test_another_kvproof_follows_them_again(
+    follows: Follows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile(ModelMachine, tmp_path / "cache")
+    monkeypatch.setattr(profiles, "of_kvproof", lambda: "another")
+    profile(ModelMachine, tmp_path / "cache")
+    assert follows.times == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"[]", b'{"has":[1],"unknown":[]}', b'{"has":[],"more":1}']
+)
+def test_a_damaged_file_is_replaced(follows: Follows, tmp_path: Path, content: bytes) -> None:
+    cache = tmp_path / "cache"
+    profile(ModelMachine, cache)
+    [file] = kept(cache)
+    whole = file.read_bytes()
+    file.write_bytes(content)
+    assert profile(ModelMachine, cache) == FOUND
+    assert follows.times == 2
+    assert kept(cache) == [file]
+    assert file.read_bytes() == whole
+    assert msgspec.json.decode(whole, type=Profile) == FOUND
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch, _cache: Path) -> None:
+    def none() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+
+
+def no_folder(_monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    cache.write_text("a file")
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, _cache: Path) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kvproof.model.files.writing._make", full)
+
+
+@pytest.mark.parametrize("trouble", [no_home, no_folder, full_disk])
+def test_a_cache_that_cannot_be_used_only_costs_time(
+    follows: Follows,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[pytest.MonkeyPatch, Path], None],
+) -> None:
+    cache = tmp_path / "cache"
+    trouble(monkeypatch, cache)
+    chosen = None if trouble is no_home else cache
+    assert [profile(ModelMachine, chosen) for _ in range(2)] == [FOUND] * 2
+    assert follows.times == 2
+
+
+def test_the_deviations_of_a_profile_may_explain_what_is_found() -> None:
+    names = [each.name for each in Profile((BOTH,), ("write_awaited_for_ever", "gone")).deviations]
+    assert names == [BOTH, "write_awaited_for_ever"]
+
+
+def machine(cluster: Cluster, faults: tuple[str, ...]) -> Machine:
+    return ModelMachine(cluster, rules_with(FAULTS[name] for name in faults))
+
+
+def test_what_a_machine_does_is_its_profile() -> None:
+    """The reference has none of the deviations, and the model with a fault has that one."""
+    wrong = inferred(functools.partial(machine, faults=(BOTH,)))
+    assert BOTH in wrong.has
+    right = inferred(functools.partial(machine, faults=()))
+    assert (right.has, right.unknown) == ((), ())
+
+
+@pytest.mark.parametrize("error", [AdapterDrift("This vLLM has no x"), TypeError("f() got y")])
+def test_a_trace_that_cannot_be_followed_is_unknown(error: Exception) -> None:
+    def fails(_cluster: Cluster) -> Machine:
+        raise error
+
+    found = inferred(fails)
+    assert found.has == ()
+    assert {*found.unknown} == {each.name for each in found.deviations}
+    assert {*found.unknown} <= {*KNOWN}
