@@ -1,6 +1,6 @@
-"""P preempted a request while its last token was in flight. The token arrived and ended the request,
-and P offered a request that had lost its blocks (vllm#50297). D then loaded other blocks than those
-of its prompt, or died where it paired the lists."""
+"""P preempted a request while its last token was in flight. The token arrived and ended the
+request, and P offered a request that had lost its blocks (vllm#50297). D then loaded other blocks
+than those of its prompt, or died where it paired the lists."""
 
 from collections.abc import Iterator
 
