@@ -92,6 +92,7 @@ class Rules:
     hashed_prefix: Callable[[str, int, int], str]
     hashed_tokens: Callable[..., Any]
     lookahead: Callable[[int], int]
+    lookahead_at_admission: Callable[[int], int]
     tokens_to_cache: Callable[..., Any]
     computed_after_drafts: Callable[..., Any]
     states_kept: Callable[[int, int], int]
@@ -115,7 +116,7 @@ class Rules:
     runners_in_turn: Callable[[tuple[str, ...]], tuple[str, ...]]
     turns_left: Callable[[tuple[str, ...], int], tuple[str, ...]]
     forget_uncomputed: Callable[..., Engine]
-    # what the worker is told
+    # reports to the worker
     keeps_its_place: Callable[[Request], bool]
     blocks_to_zero: Callable[[Group, Sequence[int], Sequence[int]], list[int]]
     # steps in flight
