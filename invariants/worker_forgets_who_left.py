@@ -1,6 +1,6 @@
 """The worker has `max_num_seqs` places for requests. A paused session keeps its place although it
-does not run, and the scheduler did not count it. It also did not tell the worker which requests a
-reset had preempted. The worker had more requests than places and failed (vllm#46974)."""
+does not run, and the scheduler did not count it. It also did not report to the worker which
+requests a reset had preempted. The worker had more requests than places and failed (vllm#46974)."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             status = "has ended" if request is None else f"is {request.status}"
             yield because(
                 f"{name} {status} on {engine.name} and has left the batch",
-                "the worker was not told, and keeps a place for it",
+                "the worker has no report of this, and keeps a place for it",
                 engine=engine.name,
                 request=name,
             )
@@ -47,5 +47,5 @@ INVARIANT = Invariant(
     origin="vllm#46974",
     severity=Severity.CRASH,
     check=check,
-    killed_by="preemption_is_not_told",
+    killed_by="preemption_is_not_reported",
 )

@@ -199,7 +199,7 @@ def pending_copies(manager: Any, partial: bool) -> Iterable[tuple[Any, Any]]:
 
 
 def zeroed(output: Any) -> tuple[int, ...] | None:
-    """The blocks that the worker erases before a step; None where a release does not tell them."""
+    """The blocks that the worker erases before a step; None where a release reports none."""
     name = "new_block_ids_to_zero"
     return tuple(getattr(output, name) or ()) if hasattr(output, name) else None
 

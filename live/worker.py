@@ -27,8 +27,8 @@ Accepted = Mapping[str, int]
 class Worker:
     """One engine's model runner, without weights. `states` has, by request and group, the block
     with the state of the computed tokens; it is used only with a drafter. `places` has the requests
-    that keep a place in the batch: they were scheduled, and the scheduler has not said that they
-    left."""
+    that keep a place in the batch: they were scheduled, and the scheduler has not reported that
+    they left."""
 
     def __init__(self, cfg: config.Engine) -> None:
         self.cfg = cfg

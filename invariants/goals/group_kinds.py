@@ -25,7 +25,31 @@ def _reads_state(cluster: Cluster, step: Step, event: Schedule) -> bool:
     return any(not (group.attention or group.aligned) for group in found)
 
 
+def _mixes(engine: Engine) -> bool:
+    return len({g.attention for g in engine.groups}) > 1
+
+
+def _erases(_cluster: Cluster, step: Step, _event: Schedule) -> bool:
+    return bool(step.effects.zeroed)
+
+
+def _loads_beside_states(cluster: Cluster, step: Step, event: Schedule) -> bool:
+    loads = any(admission.external for admission in step.effects.admissions)
+    return loads and _mixes(cluster.engine(event.engine))
+
+
 GOALS = (
+    Goal(
+        "block_erased",
+        "the worker erases new blocks of attention, beside Mamba groups",
+        *(Schedule, _erases, "hybrid", "full", on_some_engine(_mixes)),
+    ),
+    Goal(
+        "load_beside_states",
+        "a load begins on an engine whose worker erases new blocks",
+        *(Schedule, _loads_beside_states, "pd", "hybrid"),
+        possible=on_some_engine(lambda e: _mixes(e) and e.has_connector),
+    ),
     Goal(
         "hit_of_unequal_blocks",
         "a hit holds in groups of unequal block sizes",

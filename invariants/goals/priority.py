@@ -28,6 +28,16 @@ def _unscheduled(_cluster: Cluster, _step: Step, event: Schedule) -> bool:
     return False
 
 
+def _goes_on(_cluster: Cluster, step: Step, event: Schedule) -> bool:
+    """Another request is preempted for a running request, and a later running request is served."""
+    choices = event.chose or ()
+    needy = {c.needy for c in choices if isinstance(c, Preempt) and c.request != c.needy}
+    served = [c.request for c in choices if isinstance(c, Compute)]
+    running = step.before.engine(event.engine).running
+    after = [name for first in needy & set(served) for name in served[served.index(first) + 1 :]]
+    return any(name in running for name in after)
+
+
 def _by_priority(cluster: Cluster) -> bool:
     return cluster.by_priority
 
@@ -42,5 +52,10 @@ GOALS = (
         "taken_out_of_step",
         "a request is preempted in the step that scheduled it",
         *(Schedule, _unscheduled, "priority", "window", _by_priority),
+    ),
+    Goal(
+        "served_after_preemption",
+        "a step preempts a request for another, and serves a third that runs",
+        *(Schedule, _goes_on, "priority-async", "full", _by_priority),
     ),
 )

@@ -19,9 +19,9 @@ from kvproof.model.reference.scheduling import (
     admission,
     chunks,
     greedy,
+    reported_to_worker,
     service_order,
     sessions,
-    told_to_worker,
 )
 from kvproof.model.reference.transfers import failed_load, transfer_rules
 
@@ -79,6 +79,7 @@ REFERENCE = Rules(
     hashed_prefix=groups.hashed_prefix,
     hashed_tokens=counts.hashed_tokens,
     lookahead=lambda tokens: tokens,
+    lookahead_at_admission=lambda tokens: tokens,
     tokens_to_cache=counts.tokens_to_cache,
     computed_after_drafts=counts.computed_after_drafts,
     states_kept=lambda accepted, _drafts: accepted,
@@ -104,9 +105,9 @@ REFERENCE = Rules(
     forget_uncomputed=pool.forget_uncomputed,
     most_beside_others=chunks.most_beside_others,
     kept_at_admission=greedy.kept_at_admission,
-    # what the worker is told
-    keeps_its_place=told_to_worker.keeps_its_place,
-    blocks_to_zero=told_to_worker.blocks_to_zero,
+    # reports to the worker
+    keeps_its_place=reported_to_worker.keeps_its_place,
+    blocks_to_zero=reported_to_worker.blocks_to_zero,
     # steps in flight
     settled_tokens=counts.settled_tokens,
     placeholders_taken=int,

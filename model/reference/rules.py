@@ -92,6 +92,7 @@ class Rules:
     hashed_prefix: Callable[[str, int, int], str]
     hashed_tokens: Callable[..., Any]
     lookahead: Callable[[int], int]
+    lookahead_at_admission: Callable[[int], int]
     tokens_to_cache: Callable[..., Any]
     computed_after_drafts: Callable[..., Any]
     states_kept: Callable[[int, int], int]
@@ -117,7 +118,7 @@ class Rules:
     forget_uncomputed: Callable[..., Engine]
     most_beside_others: Callable[[int, int], int]
     kept_at_admission: Callable[[int, bool], int]
-    # what the worker is told
+    # reports to the worker
     keeps_its_place: Callable[[Request], bool]
     blocks_to_zero: Callable[[Group, Sequence[int], Sequence[int]], list[int]]
     # steps in flight

@@ -28,7 +28,13 @@ def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int, rule
     """The number of slots after `end` that a drafter may write to. During a load nothing is
     computed, so D takes no such slots and its blocks match P's."""
     loads = hit is not None and request.external and end == hit.tokens + request.external
-    return 0 if loads else rules.lookahead(cfg.lookahead)
+    return 0 if loads else _reserved(cfg, hit is not None, rules)
+
+
+def _reserved(cfg: config.Engine, fresh: bool, rules: Rules) -> int:
+    """The number of slots that a drafter may write to, in an admission (`fresh`) or later."""
+    ahead = rules.lookahead(cfg.lookahead)
+    return rules.lookahead_at_admission(ahead) if fresh else ahead
 
 
 def predicted(
@@ -129,7 +135,7 @@ def grow(
     only the blocks of its hit and of the connector's tokens. A request that `loads` computes
     nothing yet."""
     tables = []
-    ahead = 0 if loads else rules.lookahead(cfg.lookahead)
+    ahead = 0 if loads else _reserved(cfg, fresh, rules)
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
         count = max(groups.grown(cfg, group, table, end, ahead, rules, fresh=fresh), 0)

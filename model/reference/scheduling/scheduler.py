@@ -12,7 +12,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import BLOCKS, Admit, Choice, Compute, FinishLoad, Release
 from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.scheduling import told_to_worker
+from kvproof.model.reference.scheduling import reported_to_worker
 from kvproof.model.reference.scheduling.admission import admit, finish_load
 from kvproof.model.reference.scheduling.computing import compute
 from kvproof.model.reference.scheduling.preemption import preempt, release
@@ -65,7 +65,7 @@ def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
         admissions,
         allocations,
         copies=copies,
-        places=told_to_worker.places(engine, work.rules),
-        zeroed=told_to_worker.zeroed(work.cfg, work.engine, work.chose, work.rules),
+        places=reported_to_worker.places(engine, work.rules),
+        zeroed=reported_to_worker.zeroed(work.cfg, work.engine, work.chose, work.rules),
     )
     return work.state.with_engine(engine), effects

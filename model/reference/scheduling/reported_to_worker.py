@@ -1,4 +1,4 @@
-"""What a step tells the worker beside the batch: the requests that leave it, and blocks to zero.
+"""What a step reports to the worker beside the batch: who leaves it, and which blocks to erase.
 
 Sources: `Scheduler.finished_req_ids`, `SchedulerOutput.preempted_req_ids`, and
 `Scheduler._get_new_block_ids_to_zero` of vLLM V1.
@@ -15,8 +15,8 @@ from kvproof.model.state import PAUSED, RUNNING, WAITING, Engine, Request
 
 def keeps_its_place(request: Request) -> bool:
     """Whether the worker keeps the place of a request: it runs, or it is a session that keeps its
-    blocks between two parts of its prompt. All others have left, and the worker is told so
-    (vllm#46974)."""
+    blocks between two parts of its prompt. All others have left, and this is reported to the
+    worker (vllm#46974)."""
     session = request.status in (PAUSED, WAITING) and not request.external
     return request.status == RUNNING or (session and bool(request.tables))
 

@@ -1,11 +1,11 @@
-"""Before vllm#46974 the worker was not told which requests a reset had preempted. Here it is told
-of no preemption."""
+"""Before vllm#46974 the worker had no report of requests that a reset had preempted. Here no
+preemption is reported to it."""
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.state import PREEMPTED, RUNNING
 
 FAULT = Fault(
-    name="preemption_is_not_told",
+    name="preemption_is_not_reported",
     origin="vllm#46974",
     mistake="the worker keeps the place of a preempted request",
     replaces=("keeps_its_place", lambda request: request.status in (RUNNING, PREEMPTED)),

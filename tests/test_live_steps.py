@@ -1,0 +1,102 @@
+"""Mistakes of a scheduler step in live vLLM: each is found by its invariant, and vLLM as released
+is green there."""
+
+from typing import Any
+
+import pytest
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.live import kept
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.verdict import Outcome, Verdict
+from tests.mistakes_of_steps import MISTAKES, new_blocks_are_noted_for_ever
+
+pytestmark = pytest.mark.live
+
+
+SEEDS = 4
+"""Searches after which a mistake must have been found."""
+
+
+def run(preset: str, invariant: str, use_jobs: bool = True, seed: int = 0) -> Outcome:
+    from kvproof.live.machine import LiveMachine
+
+    return sample(
+        CLUSTERS[preset],
+        LiveMachine,
+        [INVARIANTS[invariant]],
+        seed=seed,
+        examples=90,
+        use_jobs=use_jobs,
+        shrink=False,
+    )
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_invariant_finds_the_mistake_and_nothing_without_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finds = MISTAKES[name].finds
+    assert finds in FAULTS[name].breaks
+    assert run(FAULTS[name].cluster, finds).verdict is Verdict.SAMPLED
+    MISTAKES[name].patch(monkeypatch)
+    outcomes = (run(FAULTS[name].cluster, finds, seed=seed) for seed in range(SEEDS))
+    finding = next((o.finding for o in outcomes if o.verdict is Verdict.VIOLATED), None)
+    assert finding is not None
+    assert finding.invariant == finds
+
+
+def test_a_list_that_nobody_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("full", "idle_engine_keeps_nothing", False).verdict is Verdict.SAMPLED
+    new_blocks_are_noted_for_ever(monkeypatch)
+    outcome = run("full", "idle_engine_keeps_nothing", False)
+    assert outcome.finding is not None
+    assert "new_block_ids" in outcome.finding.sentence
+
+
+def test_a_session_that_waits_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    assert run("sessions-limited", "worker_forgets_who_left").verdict is Verdict.SAMPLED
+    nobody = property(lambda _: 0, lambda *_: None)
+    monkeypatch.setattr(Scheduler, "num_waiting_for_streaming_input", nobody, raising=False)
+    assert run("sessions-limited", "worker_forgets_who_left").verdict is Verdict.VIOLATED
+
+
+class Scheduler:
+    """A class of vLLM, for the walk, with a list, a bounded list and an inner object."""
+
+    def __init__(self, inner: Any = None) -> None:
+        self.notes: list[str] = []
+        self.inner = inner
+
+
+Scheduler.__module__ = "vllm.made_up"
+
+
+def test_what_stays_once_is_known_and_what_grows_is_kept() -> None:
+    scheduler = Scheduler(Scheduler())
+    leftovers = kept.Leftovers("E", scheduler)
+    seen = []
+    for name in ("r0", "r1", "r2"):
+        scheduler.inner.notes.append(name)  # stays
+        scheduler.notes.append("peer") if name == "r0" else None  # stays, and does not grow
+        step_notes = {name}
+        scheduler.step = step_notes  # type: ignore[attr-defined]
+        leftovers.idle()
+        step_notes.clear()
+        seen += leftovers.stepped()
+    assert {each.where for each in seen} == {"Scheduler.inner.notes"}
+    assert [each.items for each in seen] == [2, 3]
+
+
+def test_a_container_that_drops_its_oldest_entries_is_left_out() -> None:
+    from collections import deque
+
+    scheduler = Scheduler()
+    scheduler.notes = deque(["r0"], maxlen=9)  # type: ignore[assignment]
+    assert "Scheduler.notes" not in kept.entries(scheduler)
+    scheduler.notes = ["r0"]
+    assert kept.entries(scheduler)["Scheduler.notes"] == {"r0": 1}
