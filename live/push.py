@@ -130,11 +130,13 @@ class Push:
         return self._awaited(self.decode.engine, name)
 
     def _awaited(self, decode: Engine, name: str) -> Transfer | None:
-        """The transfer of a request that D may still register."""
-        if decode.find(name) is None:
+        """The transfer of a request that D may still register. A D that died is not read again, and
+        may have lost the request."""
+        live = self.decode.scheduler.requests.get(name)
+        if decode.find(name) is None or live is None:
             return None
-        params = self.decode.scheduler.requests[name].kv_transfer_params
-        return Transfer(name, Phase.AWAITED, 0, ()) if params["do_remote_prefill"] else None
+        awaited = live.kv_transfer_params["do_remote_prefill"]
+        return Transfer(name, Phase.AWAITED, 0, ()) if awaited else None
 
     def _writer(self) -> Any:
         return self.workers[self.prefill.cfg.name]
