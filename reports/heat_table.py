@@ -21,7 +21,7 @@ LEGEND = (
     "`BAD`: the invariant breaks, or a run that was made to show the fault shows it. `ok`: a run "
     "that would show it was driven to its end and did not show it, and no random episode did. `?`: "
     "unknown; the JSON gives the reason. A fault has its own signature: another mistake that "
-    'breaks the same invariant on the same run does not make it bad. "First broken by" names the '
+    'breaks the same invariant on the same run does not make it bad. "Broken by" names the '
     'findings and faults behind an invariant; "after X" means that it breaks only after X. The '
     "deaths of engines that get reports no shipped worker makes are left out of `engine_survives`."
 )
@@ -34,13 +34,13 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     yield f"## {title}"
     yield ""
     caused = any(cell.causes for row in rows for cell in row.cells)
-    more = " first broken by |" if caused else ""
+    more = " broken by |" if caused else ""
     yield f"| {first.ljust(wide)} | {' | '.join(heads)} | history |{more}"
     yield f"|{'-' * (wide + 2)}|{'|'.join('-' * (w + 2) for w in columns)}|---|" + "---|" * caused
     for row in rows:
         name = f"`{row.name}`".ljust(wide)
         marks = [MARKS[c.verdict].ljust(w) for c, w in zip(row.cells, columns, strict=True)]
-        behind = f" {row.first_causes(versions)} |" if caused else ""
+        behind = f" {row.all_causes(versions)} |" if caused else ""
         yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |{behind}"
     yield ""
 

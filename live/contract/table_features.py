@@ -46,7 +46,6 @@ GROUPS = (
         "partial hits",
         ("KVCacheCoordinator.enable_partial_hash_hits", "whether hits may end inside a block"),
         ("SchedulerOutput.kv_cache_block_copies", "blocks that the worker copies"),
-        ("SingleTypeKVCacheManager._pending_cow_copies", "copies are recorded with their request"),
         ("BlockPool.cached_block_hashes_by_block", "other prefixes of the same block"),
     ),
 )

@@ -19,6 +19,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.strategies.difference.judged import Break, Judgement, Key, followed
+from kvproof.strategies.witnesses import broken_by
 
 _STATUS = re.compile(r" on (\w+ \(\w+\))")
 _DEATH = re.compile(r" died: (\w+(?: in \w+)?)")
@@ -41,8 +42,9 @@ def made_by(fault: Fault, model: Judgement, found: Break) -> bool:
     """
     if found.by:
         return found.by == fault.name
-    signs = model.breaks.values()
-    if not any(_alike(fault, sign, found) for sign in signs):
+    if found.signature.check not in broken_by(fault):
+        return False
+    if not any(_alike(fault, sign, found) for sign in model.breaks.values()):
         return False
     return all(key.by == fault.name or _expected(model, key) for key in found.after)
 
