@@ -176,12 +176,14 @@ def _bad(broken: Record) -> Cell:
 
 
 def _whole(followed: Iterable[Record]) -> list[Record]:
-    """The runs that took most of their trace and were driven to their end."""
+    """The runs that were driven to their end, took most of their trace, and came to the place where
+    the fault acts."""
     return [
         record
         for record in followed
         if "reason" not in record
         and not record["died"]
+        and not record["departed"]
         and 2 * record["skipped"] < max(record["events"], 1)
     ]
 
@@ -209,8 +211,10 @@ def _why_not(followed: Sequence[Record]) -> str:
     if died:
         return f"an engine dies before the run could show it: {died}"
     if driven:
-        least = min(driven, key=lambda record: int(record["skipped"]))
-        missed = f"{least['skipped']} of {least['events']} events"
+        longest = max(driven, key=lambda record: int(record["departed"]))
+        if longest["departed"]:
+            return f"it takes another course at event {longest['departed']} of the run that would show it"
+        missed = f"{longest['skipped']} of {longest['events']} events"
         return f"{missed} of the run that would show it are not possible"
     return str(followed[0]["reason"])
 

@@ -7,12 +7,13 @@ same kind of cache group and the same engine.
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.events import Event
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Event, bare, stimulus
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
@@ -31,6 +32,31 @@ def on_the_model(
     """What breaks on the model with a fault that takes these stimuli: the signs of the fault."""
     make = functools.partial(ModelMachine, rules=rules_with([fault]))
     return followed(cluster, make, events, known=known)
+
+
+def trap(fault: Fault, cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events by which a run of the model with a fault comes to the place where the fault acts:
+    those before the first step that the reference takes in another way."""
+    wrong, right = ModelMachine(cluster, rules_with([fault])), ModelMachine(cluster)
+    before: list[Event] = []
+    for event in map(stimulus, events):
+        try:
+            one, other = wrong.take(event), right.take(event)
+        except NotAllowed:
+            break
+        if one.after != other.after or bare(one.event) != bare(other.event):
+            break
+        before.append(bare(one.event))
+    return tuple(before)
+
+
+def departed(led: Sequence[Event], taken: Sequence[Event]) -> int:
+    """The number (from 1) of the first of these events that a machine took in another way, blocks
+    aside; 0 if it took all of them alike."""
+    for index, event in enumerate(led):
+        if index >= len(taken) or bare(taken[index]) != bare(event):
+            return index + 1
+    return 0
 
 
 def made_by(fault: Fault, model: Judgement, found: Break) -> bool:
