@@ -64,9 +64,9 @@ class BrokenRecord(_Record, frozen=True):
 
 class SurveyRecord(_Record, frozen=True):
     """A cluster that was sampled or a trace that was followed: what was found, or the reason why it
-    could not be driven. Of the `events` of a trace, `skipped` were not possible; `departed` is
-    the number of the first one that was taken in another way than on the way to the place where the
-    fault acts, or 0."""
+    could not be driven. Of the `events` of a trace, `skipped` were not possible. `departed` is
+    the first request that was served in another way than on the way to the place where the fault
+    acts, or empty."""
 
     kind: Literal["sampled", "followed"]
     name: str
@@ -82,7 +82,7 @@ class SurveyRecord(_Record, frozen=True):
     invariant: str | UnsetType = UNSET
     shown: bool | UnsetType = UNSET
     events: int | UnsetType = UNSET
-    departed: int | UnsetType = UNSET
+    departed: str | UnsetType = UNSET
     fault: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:

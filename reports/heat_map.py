@@ -211,10 +211,10 @@ def _why_not(followed: Sequence[Record]) -> str:
     if died:
         return f"an engine dies before the run could show it: {died}"
     if driven:
-        longest = max(driven, key=lambda record: int(record["departed"]))
-        if longest["departed"]:
-            return f"it takes another course at event {longest['departed']} of the run that would show it"
-        missed = f"{longest['skipped']} of {longest['events']} events"
+        last = driven[-1]
+        if last["departed"]:
+            return f"the run that would show it takes another course with {last['departed']}"
+        missed = f"{last['skipped']} of {last['events']} events"
         return f"{missed} of the run that would show it are not possible"
     return str(followed[0]["reason"])
 

@@ -13,7 +13,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Event, bare, stimulus
+from kvproof.model.events import Admit, Event, Preempt, Schedule, bare, stimulus
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
@@ -50,13 +50,31 @@ def trap(fault: Fault, cluster: Cluster, events: Sequence[Event]) -> tuple[Event
     return tuple(before)
 
 
-def departed(led: Sequence[Event], taken: Sequence[Event]) -> int:
-    """The number (from 1) of the first of these events that a machine took in another way, blocks
-    aside; 0 if it took all of them alike."""
-    for index, event in enumerate(led):
-        if index >= len(taken) or bare(taken[index]) != bare(event):
-            return index + 1
-    return 0
+def departed(led: Sequence[Event], taken: Sequence[Event]) -> str:
+    """The first request that these events serve and that a machine served in another way: it was
+    not admitted, or with a hit or a load where the events have none (or the reverse), or it was not
+    preempted. Empty if there is none. How many tokens a step computes is no other way."""
+    ours, theirs = _served(led), _served(taken)
+    for place, ways in ours.items():
+        if ways != theirs.get(place, [])[: len(ways)]:
+            return "{1} on {0}".format(*place)
+    return ""
+
+
+def _served(events: Sequence[Event]) -> dict[tuple[str, str], list[tuple[bool, ...]]]:
+    """For each engine and request: whether each admission had a hit and a load, and `()` for each
+    preemption."""
+    found: dict[tuple[str, str], list[tuple[bool, ...]]] = {}
+    for event in events:
+        for choice in (event.chose or ()) if isinstance(event, Schedule) else ():
+            if isinstance(choice, Admit):
+                way: tuple[bool, ...] = (choice.local_hit > 0, choice.external > 0)
+            elif isinstance(choice, Preempt):
+                way = ()
+            else:
+                continue
+            found.setdefault((event.engine, choice.request), []).append(way)
+    return found
 
 
 def made_by(fault: Fault, model: Judgement, found: Break) -> bool:
