@@ -174,12 +174,11 @@ class Surveyor:
         fault = fault_named(name)
         about: Finding | None = trace.finding
         label = f"{name}/{about.invariant if about else ''}/{trace.cluster.name}/{trace.machine}"
+        led = trap(fault, trace.cluster, trace.events)
         if trace.machine == "live":
-            led = trace.events[:-1]
             record = self.follow(trace, label, lambda found: found.by == name, led)
         else:
             model = on_the_model(fault, trace.cluster, trace.events, KNOWN.values())
-            led = trap(fault, trace.cluster, trace.events)
             record = self.follow(trace, label, lambda found: made_by(fault, model, found), led)
         return record | {"fault": name}
 

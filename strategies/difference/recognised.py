@@ -35,19 +35,20 @@ def on_the_model(
 
 
 def trap(fault: Fault, cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]:
-    """The events by which a run of the model with a fault comes to the place where the fault acts:
-    those before the first step that the reference takes in another way."""
+    """What a machine without a fault takes up to the place where the fault acts: the events before
+    the first step that the model with the fault takes in another way, and this step as the
+    reference takes it. `events` are stimuli that lead there."""
     wrong, right = ModelMachine(cluster, rules_with([fault])), ModelMachine(cluster)
-    before: list[Event] = []
+    led: list[Event] = []
     for event in map(stimulus, events):
         try:
             one, other = wrong.take(event), right.take(event)
         except NotAllowed:
             break
+        led.append(bare(other.event))
         if one.after != other.after or bare(one.event) != bare(other.event):
             break
-        before.append(bare(one.event))
-    return tuple(before)
+    return tuple(led)
 
 
 def departed(led: Sequence[Event], taken: Sequence[Event]) -> str:
@@ -65,8 +66,9 @@ def _served(events: Sequence[Event]) -> dict[tuple[str, str], list[tuple[bool, .
     """For each engine and request: whether each admission had a hit and a load, and `()` for each
     preemption."""
     found: dict[tuple[str, str], list[tuple[bool, ...]]] = {}
-    for event in events:
-        for choice in (event.chose or ()) if isinstance(event, Schedule) else ():
+    steps = [event for event in events if isinstance(event, Schedule)]
+    for event in steps:
+        for choice in event.chose or ():
             if isinstance(choice, Admit):
                 way: tuple[bool, ...] = (choice.local_hit > 0, choice.external > 0)
             elif isinstance(choice, Preempt):
