@@ -64,7 +64,9 @@ class BrokenRecord(_Record, frozen=True):
 
 class SurveyRecord(_Record, frozen=True):
     """A cluster that was sampled or a trace that was followed: what was found, or the reason why it
-    could not be driven. Of the `events` of a trace, `skipped` were not possible."""
+    could not be driven. Of the `events` of a trace, `skipped` were not possible. `departed` is
+    the first request that was served in another way than on the way to the place where the fault
+    acts, or empty."""
 
     kind: Literal["sampled", "followed"]
     name: str
@@ -80,13 +82,14 @@ class SurveyRecord(_Record, frozen=True):
     invariant: str | UnsetType = UNSET
     shown: bool | UnsetType = UNSET
     events: int | UnsetType = UNSET
+    departed: str | UnsetType = UNSET
     fault: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         counted = (self.runs, self.steps, self.died, self.death, self.skipped, self.broken)
         if any((part is UNSET) == (self.reason is UNSET) for part in counted):
             raise ValueError("a record has either counts or a reason")
-        about = (self.invariant, self.shown, self.events)
+        about = (self.invariant, self.shown, self.events, self.departed)
         if any((part is UNSET) == (self.kind == "followed") for part in about):
             raise ValueError("a record has an invariant if a trace was followed")
 

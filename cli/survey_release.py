@@ -29,6 +29,7 @@ from kvproof.live.contract_check import check
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.events import Event
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
@@ -38,7 +39,7 @@ from kvproof.model.traces import trace as trace_file
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.difference.judged import Break, Judgement, followed, sampled
-from kvproof.strategies.difference.recognised import made_by, on_the_model, repeats
+from kvproof.strategies.difference.recognised import departed, made_by, on_the_model, repeats, trap
 
 SAMPLED = (
     "full-evicting",
@@ -138,15 +139,22 @@ class Surveyor:
 
         return self.record(cluster, "sampled", name, run) | {"without": without}
 
-    def follow(self, trace: Trace, name: str, own: IsOwn | None = None) -> dict[str, Any]:
-        """Replay the stimuli of a trace, and report whether they show its finding here. Raises
-        UsageError if it has none."""
+    def follow(
+        self, trace: Trace, name: str, own: IsOwn | None = None, led: Sequence[Event] = ()
+    ) -> dict[str, Any]:
+        """Replay the stimuli of a trace, and report whether they show its finding here. If nothing
+        is shown, this says something only if the events `led` were taken as in the trace. Raises
+        UsageError if the trace has no finding."""
         cluster, events, finding = trace.cluster, trace.events, trace.finding
         if finding is None:
             raise UsageError(f"{name} has no finding. Use a trace with a finding.")
 
+        taken: list[Event] = []
+
         def run() -> Judgement:
-            return followed(cluster, self.make, events, known=KNOWN.values())
+            judgement = followed(cluster, self.make, events, known=KNOWN.values())
+            taken.extend(judgement.taken)
+            return judgement
 
         def repeated(found: Break) -> bool:
             return repeats(cluster, events[-1], finding, found)
@@ -157,6 +165,7 @@ class Surveyor:
             "invariant": finding.invariant,
             "shown": shown,
             "events": len(events),
+            "departed": departed(led, taken),
         }
 
     def witness(self, trace: Trace, name: str) -> dict[str, Any]:
@@ -165,11 +174,12 @@ class Surveyor:
         fault = fault_named(name)
         about: Finding | None = trace.finding
         label = f"{name}/{about.invariant if about else ''}/{trace.cluster.name}/{trace.machine}"
+        led = trap(fault, trace.cluster, trace.events)
         if trace.machine == "live":
-            record = self.follow(trace, label, lambda found: found.by == name)
+            record = self.follow(trace, label, lambda found: found.by == name, led)
         else:
             model = on_the_model(fault, trace.cluster, trace.events, KNOWN.values())
-            record = self.follow(trace, label, lambda found: made_by(fault, model, found))
+            record = self.follow(trace, label, lambda found: made_by(fault, model, found), led)
         return record | {"fault": name}
 
 

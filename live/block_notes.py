@@ -67,8 +67,7 @@ class BlockNotes:
         return result
 
     def _copies(self) -> list[tuple[int, int, int]]:
-        """The copies that wait for the worker: group, source block and target block. A vLLM whose
-        hits never end inside a block has none."""
+        """The copies that wait for the worker: group, source block and target block."""
         return [
             (index, source.block_id, copy.block_id)
             for index, manager in enumerate(self.managers)

@@ -32,8 +32,8 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
         for row in rows:
             yield f"  {row.name}: {row.history(versions)}"
             yield f"      {marks(row, versions)}"
-            if row.first_causes(versions):
-                yield f"      first broken by {row.first_causes(versions)}"
+            if row.all_causes(versions):
+                yield f"      broken by {row.all_causes(versions)}"
     yield ""
     yield "Without a known cause"
     yield from (f"  {line}" for line in unexplained(releases) or ["nothing"])

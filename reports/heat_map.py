@@ -59,14 +59,20 @@ class Row(NamedTuple):
         since = bad if Verdict.SAMPLED in before else f"{bad} or earlier"
         return f"bad from {since}, " + (f"good from {good}" if good else "not good since")
 
-    def first_causes(self, versions: Sequence[str]) -> str:
-        """What broke it first, in words: each cause with its releases."""
-        told: dict[str, list[str]] = {}
-        cells = zip(versions, self.cells, strict=True)
-        for cause, run in groupby(cells, key=lambda pair: (pair[1].causes or ("",))[0]):
-            if cause:
-                told.setdefault(cause, []).append(span([version for version, _ in run]))
-        return "; ".join(f"{cause} ({', '.join(spans)})" for cause, spans in told.items())
+    def all_causes(self, versions: Sequence[str]) -> str:
+        """What broke it, in words: each cause with the releases that it broke first, or beside
+        another cause."""
+        told: dict[str, list[bool]] = {}
+        for index, cell in enumerate(self.cells):
+            for cause in cell.causes:
+                told.setdefault(cause, [False] * len(versions))[index] = True
+        return "; ".join(f"{cause} ({_spans(on, versions)})" for cause, on in told.items())
+
+
+def _spans(on: Sequence[bool], versions: Sequence[str]) -> str:
+    """The releases with True, neighbours together."""
+    runs = groupby(zip(on, versions, strict=True), key=lambda pair: pair[0])
+    return ", ".join(span([version for _, version in run]) for there, run in runs if there)
 
 
 def span(versions: Sequence[str]) -> str:
@@ -170,12 +176,14 @@ def _bad(broken: Record) -> Cell:
 
 
 def _whole(followed: Iterable[Record]) -> list[Record]:
-    """The runs that took most of their trace and were driven to their end."""
+    """The runs that were driven to their end, took most of their trace, and came to the place where
+    the fault acts."""
     return [
         record
         for record in followed
         if "reason" not in record
         and not record["died"]
+        and not record["departed"]
         and 2 * record["skipped"] < max(record["events"], 1)
     ]
 
@@ -203,8 +211,10 @@ def _why_not(followed: Sequence[Record]) -> str:
     if died:
         return f"an engine dies before the run could show it: {died}"
     if driven:
-        least = min(driven, key=lambda record: int(record["skipped"]))
-        missed = f"{least['skipped']} of {least['events']} events"
+        last = driven[-1]
+        if last["departed"]:
+            return f"the run that would show it takes another course with {last['departed']}"
+        missed = f"{last['skipped']} of {last['events']} events"
         return f"{missed} of the run that would show it are not possible"
     return str(followed[0]["reason"])
 

@@ -21,9 +21,9 @@ LEGEND = (
     "`BAD`: the invariant breaks, or a run that was made to show the fault shows it. `ok`: a run "
     "that would show it was driven to its end and did not show it, and no random episode did. `?`: "
     "unknown; the JSON gives the reason. A fault has its own signature: another mistake that "
-    'breaks the same invariant on the same run does not make it bad. "First broken by" names the '
-    'findings and faults behind an invariant; "after X" means that it breaks only after X. The '
-    "deaths of engines that get reports no shipped worker makes are left out of `engine_survives`."
+    "breaks the same invariant on the same run does not make it bad. What broke an invariant is a "
+    'finding or a fault; "after X" means that it breaks only after X. The deaths of engines that '
+    "get reports no shipped worker makes are left out of `engine_survives`."
 )
 
 
@@ -33,15 +33,22 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     heads = [version.ljust(w) for version, w in zip(versions, columns, strict=True)]
     yield f"## {title}"
     yield ""
-    caused = any(cell.causes for row in rows for cell in row.cells)
-    more = " first broken by |" if caused else ""
-    yield f"| {first.ljust(wide)} | {' | '.join(heads)} | history |{more}"
-    yield f"|{'-' * (wide + 2)}|{'|'.join('-' * (w + 2) for w in columns)}|---|" + "---|" * caused
+    yield f"| {first.ljust(wide)} | {' | '.join(heads)} | history |"
+    yield f"|{'-' * (wide + 2)}|{'|'.join('-' * (w + 2) for w in columns)}|---|"
     for row in rows:
         name = f"`{row.name}`".ljust(wide)
         marks = [MARKS[c.verdict].ljust(w) for c, w in zip(row.cells, columns, strict=True)]
-        behind = f" {row.first_causes(versions)} |" if caused else ""
-        yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |{behind}"
+        yield f"| {name} | {' | '.join(marks)} | {row.history(versions)} |"
+    yield ""
+
+
+def _causes(rows: Sequence[Row], versions: Sequence[str]) -> Iterator[str]:
+    """What broke each invariant, with the releases."""
+    yield "What broke them:"
+    yield ""
+    for row in rows:
+        if row.all_causes(versions):
+            yield f"- `{row.name}`: {row.all_causes(versions)}"
     yield ""
 
 
@@ -53,7 +60,9 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
     yield LEGEND
     yield ""
     yield from _table("Seed stories", "story", story_rows(releases), versions)
-    yield from _table("Invariants", "invariant", invariant_rows(releases), versions)
+    rows = invariant_rows(releases)
+    yield from _table("Invariants", "invariant", rows, versions)
+    yield from _causes(rows, versions)
     yield from _table("Faults", "fault", fault_rows(releases, FAULTS), versions)
     yield "## Without a known cause"
     yield ""

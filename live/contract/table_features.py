@@ -60,7 +60,6 @@ GROUPS = (
         ),
         ("SingleTypeKVCacheManager._pending_cow_copies", "blocks that the worker will copy"),
         ("SchedulerOutput.kv_cache_block_copies", "blocks that the worker copies"),
-        ("SingleTypeKVCacheManager._pending_cow_copies", "copies are recorded with their request"),
         ("BlockPool.cached_block_hashes_by_block", "other prefixes of the same block"),
     ),
 )

@@ -7,18 +7,20 @@ same kind of cache group and the same engine.
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.events import Event
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Admit, Event, Preempt, Schedule, bare, stimulus
 from kvproof.model.faults.fault import Fault, rules_with
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.strategies.difference.judged import Break, Judgement, Key, followed
+from kvproof.strategies.witnesses import broken_by
 
 _STATUS = re.compile(r" on (\w+ \(\w+\))")
 _DEATH = re.compile(r" died: (\w+(?: in \w+)?)")
@@ -32,6 +34,51 @@ def on_the_model(
     return followed(cluster, make, events, known=known)
 
 
+def trap(fault: Fault, cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]:
+    """What a machine without a fault takes up to the place where the fault acts: the events before
+    the first step that the model with the fault takes in another way, and this step as the
+    reference takes it. `events` are stimuli that lead there."""
+    wrong, right = ModelMachine(cluster, rules_with([fault])), ModelMachine(cluster)
+    led: list[Event] = []
+    for event in map(stimulus, events):
+        try:
+            one, other = wrong.take(event), right.take(event)
+        except NotAllowed:
+            break
+        led.append(bare(other.event))
+        if one.after != other.after or bare(one.event) != bare(other.event):
+            break
+    return tuple(led)
+
+
+def departed(led: Sequence[Event], taken: Sequence[Event]) -> str:
+    """The first request that these events serve and that a machine served in another way: it was
+    not admitted, or with a hit or a load where the events have none (or the reverse), or it was not
+    preempted. Empty if there is none. How many tokens a step computes is no other way."""
+    ours, theirs = _served(led), _served(taken)
+    for place, ways in ours.items():
+        if ways != theirs.get(place, [])[: len(ways)]:
+            return "{1} on {0}".format(*place)
+    return ""
+
+
+def _served(events: Sequence[Event]) -> dict[tuple[str, str], list[tuple[bool, ...]]]:
+    """For each engine and request: whether each admission had a hit and a load, and `()` for each
+    preemption."""
+    found: dict[tuple[str, str], list[tuple[bool, ...]]] = {}
+    steps = [event for event in events if isinstance(event, Schedule)]
+    for event in steps:
+        for choice in event.chose or ():
+            if isinstance(choice, Admit):
+                way: tuple[bool, ...] = (choice.local_hit > 0, choice.external > 0)
+            elif isinstance(choice, Preempt):
+                way = ()
+            else:
+                continue
+            found.setdefault((event.engine, choice.request), []).append(way)
+    return found
+
+
 def made_by(fault: Fault, model: Judgement, found: Break) -> bool:
     """Whether a fault makes this break; `model` has the signs of the fault.
 
@@ -41,8 +88,9 @@ def made_by(fault: Fault, model: Judgement, found: Break) -> bool:
     """
     if found.by:
         return found.by == fault.name
-    signs = model.breaks.values()
-    if not any(_alike(fault, sign, found) for sign in signs):
+    if found.signature.check not in broken_by(fault):
+        return False
+    if not any(_alike(fault, sign, found) for sign in model.breaks.values()):
         return False
     return all(key.by == fault.name or _expected(model, key) for key in found.after)
 
