@@ -49,7 +49,7 @@ class Maker(NamedTuple):
         return replace(outcome, coverage={**outcome.coverage, "import_s": self.import_s})
 
 
-def maker(name: str, rules: Rules = REFERENCE, cache: Path | None = None) -> Maker:
+def maker(name: str, rules: Rules = REFERENCE, *, cache: Path | None = None) -> Maker:
     """The maker of this machine. vLLM is imported here, so that its import is in the time of no
     search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A live
     machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM cannot be

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     borrow(args.vllm, args.cache, live=args.machine == "live")
     replayed = Replayed(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
     with interruption.stoppable():
-        chosen = maker(args.machine, rules, args.cache)
+        chosen = maker(args.machine, rules, cache=args.cache)
         try:
             with running(trace.cluster, chosen.make) as machine:
                 replayed = replay(machine, trace)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Sample, and print the result."""
     setup = options.setup(args)
     borrow(args.vllm, args.cache, live=args.machine == "live")
-    machine = maker(args.machine, setup.rules, args.cache)
+    machine = maker(args.machine, setup.rules, cache=args.cache)
     outcome = with_graver(
         sampled(setup, machine, args),
         setup,

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import ModelRunnerOutput
 
-from kvproof.live import adapt, build, view
+from kvproof.live import adapt, build, step_output, view
 from kvproof.live.kept import Leftovers
 from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
@@ -22,7 +21,6 @@ from kvproof.model.step import Admission, Copy, Effects, Read
 if TYPE_CHECKING:
     from kvproof.live.listener import Listener
 
-SAMPLED_ID = ord(state.SAMPLED)
 DRAFT_ID = ord(state.DRAFT)
 
 
@@ -46,7 +44,7 @@ class Node:
         reports = () if cfg.kv_events else None
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
         self.listener = self._listener() if cfg.kv_events else None
-        self.leftovers = Leftovers(cfg.name, self.scheduler)
+        self.leftovers = Leftovers(self.scheduler, cfg.name)
         self.refresh()
 
     def _listener(self) -> "Listener":
@@ -223,15 +221,7 @@ class Node:
         served = [self.scheduler.requests[n] for n in names if n in self.scheduler.requests]
         result = self.scheduler.update_from_output(
             output,
-            ModelRunnerOutput(
-                req_ids=names,
-                req_id_to_index={name: i for i, name in enumerate(names)},
-                sampled_token_ids=[
-                    [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
-                    for share in shares
-                ],
-                **adapt.failed_loads(invalid),
-            ),
+            step_output.sampled(shares, accepted, **adapt.failed_loads(invalid)),
         )
         for live in served:  # a request that ends now may have filled a block
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
@@ -263,11 +253,7 @@ class Node:
         that computes nothing."""
         self.scheduler.update_from_output(
             SchedulerOutput.make_empty(),
-            ModelRunnerOutput(
-                req_ids=[],
-                req_id_to_index={},
-                kv_connector_output=adapt.finished(finished),
-            ),
+            step_output.sampled((), {}, kv_connector_output=adapt.finished(finished)),
         )
 
     def take_reports(self) -> tuple[Report, ...]:

@@ -53,8 +53,8 @@ def nothing(workload: Workload) -> Result:
     return result(workload.name, reached=(SOME,))
 
 
-RUN = follow("finding x", FULL, CRASH.events)
-OTHER = follow("fault y", FULL, CRASH.events)
+RUN = follow(FULL, "finding x", CRASH.events)
+OTHER = follow(FULL, "fault y", CRASH.events)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) ->
 
 def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any) -> None:
     found = compare(nothing, first_only(CRASH))
-    runs = [follow(f"finding {n}", FULL, CRASH.events) for n in range(TRIES + 3)]
+    runs = [follow(FULL, f"finding {n}", CRASH.events) for n in range(TRIES + 3)]
     for run in runs:
         found.drive([run])
         found.confirm([run.name])
@@ -99,7 +99,7 @@ def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any)
 
 
 def test_a_deviation_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:
-    other = follow("finding y", FULL, KNOWN.events)
+    other = follow(FULL, "finding y", KNOWN.events)
 
     def base(workload: Workload) -> Result:
         return result(workload.name, *([KNOWN] if workload.name == other.name else []))
@@ -123,7 +123,7 @@ def test_what_both_break_is_still_there_with_its_shortest_run(compare: Any) -> N
         length = 9 if workload.name == RUN.name else 2
         return result(workload.name, broken("engine_survives", length=length))
 
-    other = follow("finding y", FULL, CRASH.events)
+    other = follow(FULL, "finding y", CRASH.events)
     found = compare(long_first, long_first)
     found.drive([RUN, other])
     found.confirm([RUN.name, other.name])

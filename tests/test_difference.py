@@ -56,7 +56,7 @@ def checks(these: Results, others: Results) -> set[str]:
 @pytest.mark.parametrize("fault", FOUND)
 def test_a_fault_of_head_is_all_that_head_breaks_alone(fault: str) -> None:
     runs: list[Workload] = [
-        follow(f"{w.finding.invariant} on {w.cluster.name}", w.cluster, w.events)
+        follow(w.cluster, f"{w.finding.invariant} on {w.cluster.name}", w.events)
         for w in witnesses([FAULTS[fault]])
     ]
     base, head = both(runs, fault)
@@ -146,7 +146,7 @@ def test_a_run_is_made_as_short_as_what_it_shows() -> None:
     assert len(names) > 1
     events: tuple[Event, ...] = tuple(Submit("P", name) for name in names)
     events += (*[Complete("P")] * 20, Submit("P", "r0"))
-    run, tried = follow("w", cluster, events), list[int]()
+    run, tried = follow(cluster, "w", events), list[int]()
 
     def wanted(made: Follow) -> bool:
         return made.events.count(Complete("P")) >= 3 and made.events[-1] == Submit("P", "r0")
@@ -162,7 +162,7 @@ def test_a_job_that_another_one_follows_stays_with_it() -> None:
     cluster = next(
         c for c in CLUSTERS.values() if len(c.jobs) > 1 and any(j.follows for j in c.jobs)
     )
-    run = follow("w", cluster, tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
+    run = follow(cluster, "w", tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
 
     def wanted(made: Follow) -> bool:
         left = {job.name for job in made.cluster.jobs}
@@ -173,7 +173,7 @@ def test_a_job_that_another_one_follows_stays_with_it() -> None:
 
 
 def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None:
-    run = follow("w", FULL, (Submit("E", "r0"), *[Complete("E")] * 9))
+    run = follow(FULL, "w", (Submit("E", "r0"), *[Complete("E")] * 9))
     assert shrunk(run, lambda _: None, lambda: True) == run
     turns = iter([True, True, False, False, False, False])
     shorter = shrunk(run, lambda _: 0, lambda: next(turns, False))
@@ -183,7 +183,7 @@ def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None
 MISSING = Missing("push", "NixlConnectorScheduler.x", "removed")
 MESSAGES: list[Any] = [
     Look(),
-    Drive(follow("w", CLUSTERS["pd-ratio"], (Submit("P", "r0"),)), reach=True),
+    Drive(follow(CLUSTERS["pd-ratio"], "w", (Submit("P", "r0"),)), reach=True),
     Drive(Episodes("e", FULL, 3, 6, 30)),
     Record(broken("pool_adds_up", by="known"), "kvproof-traces", "pool_adds_up"),
     Seen("", (MISSING,)),

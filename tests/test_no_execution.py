@@ -33,6 +33,8 @@ OPENED = {
     "live/reproducer/fragments": "text of generated files, which make a config.json for vLLM",
     "live/reproducer/library.py": "reads that text",
     "live/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
+    "cli/pull_request/side.py": "keeps what a process prints, in a temporary file",
+    "cli/pull_request/side_program.py": "writes to pipes",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""

@@ -29,7 +29,7 @@ def packages_here() -> set[str]:
     """The folders with Python files, as names of packages."""
     found = set()
     for folder, inner, files in os.walk(PACKAGE, followlinks=True):
-        inner[:] = [name for name in inner if name != "__pycache__"]
+        inner[:] = [name for name in inner if name not in ("__pycache__", "findings")]  # data
         if any(name.endswith(".py") for name in files):
             found.add(".".join(Path(folder).relative_to(PACKAGE.parent).parts))
     return found

@@ -92,7 +92,7 @@ def files() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return [ROOT / name for name in listed.stdout.split()]
+    return [path for name in listed.stdout.split() if not (path := ROOT / name).is_dir()]
 
 
 def of(folder: str) -> list[Path]:

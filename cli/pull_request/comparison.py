@@ -1,6 +1,6 @@
 """Base and head, driven with the same workloads at the same time, and what only one of them breaks.
 
-Before a difference is told it is confirmed: the side that broke a check takes the same stimuli
+Before a difference is reported, it is confirmed: the side that broke a check takes the same stimuli
 again in a fresh process, and so does the other side, which also runs more random episodes of the
 same cluster. Where the other side breaks the same check in one of them, the defect is not new.
 """
@@ -39,7 +39,7 @@ class Confirmed(NamedTuple):
 
 def as_run(name: str, found: Break) -> Follow:
     """The run of a break as a workload."""
-    return follow(f"{name}, again", found.cluster, found.events)
+    return follow(found.cluster, f"{name}, again", found.events)
 
 
 class Comparison:

@@ -135,7 +135,7 @@ class _Judge:
         return one, Written(path, recorded.events, self._reproducer(path))
 
     def _reproducer(self, path: Path) -> GateReproducer | None:
-        """A pytest file beside a trace; None where none tells head from base."""
+        """A pytest file beside a trace; None where none fails on head and passes on base."""
         if time.monotonic() > self.end:
             self.not_written.append(f"a reproducer of {shown(path)}: the budget is used up")
             return None

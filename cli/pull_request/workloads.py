@@ -22,7 +22,7 @@ SEEDS = 1_000_003
 def of_findings() -> list[Follow]:
     """The traces of past findings, named after their deviations."""
     return [
-        follow(f"finding {name}", trace.cluster, trace.events) for name, trace in traces.all_of()
+        follow(trace.cluster, f"finding {name}", trace.events) for name, trace in traces.all_of()
     ]
 
 
@@ -30,7 +30,7 @@ def of_faults() -> list[Follow]:
     """The shortest runs of the model that show the faults."""
     return [
         follow(
-            f"fault {w.fault.name}, {w.finding.invariant} on {w.cluster.name}", w.cluster, w.events
+            w.cluster, f"fault {w.fault.name}, {w.finding.invariant} on {w.cluster.name}", w.events
         )
         for w in witnesses(FAULTS.values())
     ]

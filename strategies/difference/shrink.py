@@ -1,6 +1,7 @@
 """Makes a run shorter, as long as it shows the same."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ def shrunk(run: Follow, shows: Shows, go_on: Callable[[], bool]) -> Follow:
     run = _smaller(run, _without_jobs, shows, go_on)
     size = max(len(run.events) // 2, 1)
     while True:
-        run = _smaller(run, lambda r, size=size: _without_events(r, size), shows, go_on)  # type: ignore[misc]
+        run = _smaller(run, partial(_without_events, size=size), shows, go_on)
         if size == 1 or not go_on():
             return run
         size //= 2

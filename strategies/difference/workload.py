@@ -36,6 +36,6 @@ class Episodes(_Workload, frozen=True, tag="episodes"):
 Workload: TypeAlias = Follow | Episodes
 
 
-def follow(name: str, cluster: Cluster, events: tuple[Event, ...]) -> Follow:
+def follow(cluster: Cluster, name: str, events: tuple[Event, ...]) -> Follow:
     """A workload that takes the stimuli of these events."""
     return Follow(name, cluster, tuple(map(stimulus, events)))

@@ -1,0 +1,28 @@
+"""The output of a step, as a model runner makes it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vllm.v1.outputs import ModelRunnerOutput
+
+from kvproof.model.state import SAMPLED, Flight
+
+SAMPLED_ID = ord(SAMPLED)
+
+
+def sampled(
+    shares: Iterable[Flight], accepted: Mapping[str, int], **more: Any
+) -> ModelRunnerOutput:
+    """The output of a step with these parts: a sampled token and the accepted drafts of each
+    request whose part reaches the end of its tokens. `more` are further fields, as vLLM names
+    them."""
+    parts = tuple(shares)
+    return ModelRunnerOutput(
+        req_ids=[share.request for share in parts],
+        req_id_to_index={share.request: i for i, share in enumerate(parts)},
+        sampled_token_ids=[
+            [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
+            for share in parts
+        ],
+        **more,
+    )
