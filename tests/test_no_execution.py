@@ -29,7 +29,10 @@ OPEN_METHODS = {
 OPENED = {
     "model/files": "the one place",
     "cli/streams.py": "opens the null device where a standard stream is closed",
-    "cli/release_surveys.py": "reads the code of kvproof itself, for its fingerprint",
+    "cli/own_code.py": "reads the code of kvproof itself, for its fingerprint",
+    "cli/pull_request/side.py": "makes a temporary file of its own, for what a process prints",
+    "cli/pull_request/side_program.py": "opens the pipes to its parent and from its forks",
+    "live/source/units.py": "parses a text that was read in the one place",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""

@@ -1,5 +1,5 @@
-"""The profile of a vLLM: which known deviations it has, found out by following their traces and kept
-by the hash of its files. The vLLM here is made up, and the model is driven in its place."""
+"""The profile of a vLLM: which known deviations it has, found out by following their traces and
+kept by the hash of its files. The vLLM here is made up, and the model is driven in its place."""
 
 import functools
 import sys

@@ -92,7 +92,8 @@ def files() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return [ROOT / name for name in listed.stdout.split()]
+    paths = [ROOT / name for name in listed.stdout.split()]
+    return [path for path in paths if path.is_file()]  # a link may be to a folder
 
 
 def of(folder: str) -> list[Path]:
