@@ -43,10 +43,11 @@ def environment(**changed: str | None) -> dict[str, str]:
 def started(argv: Sequence[str], folder: Path, before: Sequence[str] = (), **options: Any) -> Ran:
     """Run the program to its end, by the command `before` if there is one."""
     options.setdefault("env", environment())
+    options.setdefault("timeout", 120)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     command = [*before, *PROGRAM, *argv]
-    return subprocess.run(command, cwd=folder, check=False, timeout=120, **options)
+    return subprocess.run(command, cwd=folder, check=False, **options)
 
 
 def redirected(argv: Sequence[str], folder: Path, how: str) -> Ran:
