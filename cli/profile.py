@@ -1,11 +1,7 @@
 """The profile of a vLLM: which of the known deviations it has.
 
 It is found out by following the trace of each on it. It is kept in the cache folder by the hash of
-<<<<<<< HEAD
 the vLLM's files, so an unknown vLLM gets its profile once, in a few seconds.
-=======
-the vLLM's files, so any vLLM, whatever its version, gets its profile once, in a few seconds.
->>>>>>> wt-gatetests
 """
 
 from collections.abc import Callable

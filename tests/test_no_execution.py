@@ -30,17 +30,11 @@ OPENED = {
     "model/files": "the one place",
     "cli/streams.py": "opens the null device where a standard stream is closed",
     "cli/own_code.py": "reads the code of kvproof itself, for its fingerprint",
-<<<<<<< HEAD
     "live/reproducer/fragments": "text of generated files, which make a config.json for vLLM",
     "live/reproducer/library.py": "reads that text",
     "live/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "cli/pull_request/side.py": "keeps what a process prints, in a temporary file",
     "cli/pull_request/side_program.py": "writes to pipes",
-=======
-    "cli/pull_request/side.py": "makes a temporary file of its own, for what a process prints",
-    "cli/pull_request/side_program.py": "opens the pipes to its parent and from its forks",
-    "live/source/units.py": "parses a text that was read in the one place",
->>>>>>> wt-gatetests
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""

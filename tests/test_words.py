@@ -92,12 +92,7 @@ def files() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-<<<<<<< HEAD
     return [path for name in listed.stdout.split() if not (path := ROOT / name).is_dir()]
-=======
-    paths = [ROOT / name for name in listed.stdout.split()]
-    return [path for path in paths if path.is_file()]  # a link may be to a folder
->>>>>>> wt-gatetests
 
 
 def of(folder: str) -> list[Path]:

@@ -1,10 +1,6 @@
 """Base and head, driven with the same workloads at the same time, and what only one of them breaks.
 
-<<<<<<< HEAD
 Before a difference is reported, it is confirmed: the side that broke a check takes the same stimuli
-=======
-Before a difference is reported it is confirmed: the side that broke a check takes the same stimuli
->>>>>>> wt-gatetests
 again in a fresh process, and so does the other side, which also runs more random episodes of the
 same cluster. Where the other side breaks the same check in one of them, the defect is not new.
 """
