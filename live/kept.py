@@ -76,7 +76,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 class Leftovers:
     """What one scheduler keeps from one idle time to the next. `idle` and `stepped` look at it."""
 
-    def __init__(self, engine: str, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, engine: str) -> None:
         self.engine = engine
         self.scheduler = scheduler
         self.at_start = entries(scheduler)

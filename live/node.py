@@ -46,7 +46,7 @@ class Node:
         reports = () if cfg.kv_events else None
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
         self.listener = self._listener() if cfg.kv_events else None
-        self.leftovers = Leftovers(cfg.name, self.scheduler)
+        self.leftovers = Leftovers(self.scheduler, cfg.name)
         self.refresh()
 
     def _listener(self) -> "Listener":

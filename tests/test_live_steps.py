@@ -78,7 +78,7 @@ Scheduler.__module__ = "vllm.made_up"
 
 def test_what_stays_once_is_known_and_what_grows_is_kept() -> None:
     scheduler = Scheduler(Scheduler())
-    leftovers = kept.Leftovers("E", scheduler)
+    leftovers = kept.Leftovers(scheduler, "E")
     seen = []
     for name in ("r0", "r1", "r2"):
         scheduler.inner.notes.append(name)  # stays
