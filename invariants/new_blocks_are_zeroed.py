@@ -6,7 +6,7 @@ windows included (vllm#51749)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.zeroed_blocks_are_new import loaded_places
+from kvproof.invariants.zeroed_blocks_are_new import loaded_up_to
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
@@ -29,7 +29,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for group, table, blocks in zip(groups, request.tables, choice.taken, strict=False):
             if not group.attention:
                 continue
-            loaded = {*table[slice_of(loaded_places(request, group.block_size))]}
+            loaded = table[: loaded_up_to(request, group.block_size)]
             for block in blocks:
                 if block in table and block not in loaded and block not in zeroed:
                     yield because(
@@ -40,11 +40,6 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                         request=request.id,
                         block=block,
                     )
-
-
-def slice_of(places: range) -> slice:
-    """The places as a slice of a block table."""
-    return slice(places.start, places.stop)
 
 
 INVARIANT = Invariant(

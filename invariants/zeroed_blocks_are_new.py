@@ -14,10 +14,10 @@ from kvproof.model.state import FAILED, LOADING, NULL, Engine, Request
 from kvproof.model.step import Step
 
 
-def loaded_places(request: Request, block_size: int) -> range:
-    """The places in a block table that the connector's tokens of a request touch."""
-    end = request.hit + request.external
-    return range(request.hit // block_size, blocks_begun(end, block_size))
+def loaded_up_to(request: Request, block_size: int) -> int:
+    """The number of places of a block table up to the end of the connector's tokens. A group whose
+    own hit is shorter than that of the request loads the missing blocks, too."""
+    return blocks_begun(request.hit + request.external, block_size) if request.external else 0
 
 
 def taken(event: Schedule) -> set[int]:
@@ -56,7 +56,7 @@ def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> str:
             if block not in table:
                 continue
             place, size = table.index(block), cluster.engine(after.name).groups[index].block_size
-            if request.status == LOADING and place in loaded_places(request, size):
+            if request.status == LOADING and place < loaded_up_to(request, size):
                 return f"a load of {request.id} fills it at the same time"
             held = earlier.tables[index] if earlier is not None and earlier.tables else ()
             if earlier is None or block not in held or earlier.status in (LOADING, FAILED):

@@ -22,7 +22,9 @@ MET = {
     "full": {"full_hit", "pool_filled"},
     "full-evicting": {"eviction"},
     "window": {"preemption", "partial_hit", "full_hit", "eviction", "pool_filled", "left_behind"},
-    "state": {"preemption", "pool_filled", "chunked_prefill", "uncached_state_read"},
+    "state": {
+        *("preemption", "pool_filled", "chunked_prefill", "uncached_state_read", "block_erased"),
+    },
     "ngram-drafts": {
         *("draft_accepted", "draft_rejected", "partial_hit", "full_hit"),
         *("pool_filled", "preemption"),

@@ -44,13 +44,14 @@ def zeroed(
 
 
 def _loaded(cfg: config.Engine, engine: Engine, choice: Admit) -> Sequence[int]:
-    """The blocks that a load of this admission fills beside the steps."""
+    """The blocks up to the end of a load that fills them beside the steps. A group whose own hit is
+    shorter loads more than the tokens after the hit."""
     request = engine.find(choice.request)
     if cfg.store or not choice.external or request is None:
         return ()
-    start, end = choice.local_hit, choice.local_hit + choice.external
+    end = choice.local_hit + choice.external
     lists: Lists = tuple(
-        table[start // group.block_size : int(counts.blocks_for_tokens(end, group.block_size))]
+        table[: int(counts.blocks_for_tokens(end, group.block_size))]
         for group, table in zip(cfg.groups, request.tables, strict=False)
     )
     return [block for blocks in lists for block in blocks]
