@@ -174,11 +174,11 @@ class Surveyor:
         fault = fault_named(name)
         about: Finding | None = trace.finding
         label = f"{name}/{about.invariant if about else ''}/{trace.cluster.name}/{trace.machine}"
-        led = trap(trace.cluster, fault, trace.events)
+        led = trap(trace.cluster, trace.events, fault)
         if trace.machine == "live":
             record = self.follow(trace, label, lambda found: found.by == name, led)
         else:
-            model = on_the_model(trace.cluster, fault, trace.events, KNOWN.values())
+            model = on_the_model(trace.cluster, trace.events, fault, KNOWN.values())
             record = self.follow(trace, label, lambda found: made_by(fault, model, found), led)
         return record | {"fault": name}
 

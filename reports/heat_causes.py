@@ -81,7 +81,7 @@ def _behind(record: Record, broken: Record) -> str:
 
 
 def of_invariant(records: Iterable[Record], invariant: str) -> list[Caused]:
-    """The breaks of an invariant, the first one to report in front."""
+    """The breaks of an invariant, the one to name first."""
     found = (each for each in all_breaks(records) if each.broken["invariant"] == invariant)
     return sorted(found, key=lambda each: each.order)
 

@@ -34,7 +34,7 @@ class Release:
 
 class Cell(NamedTuple):
     """A verdict, its reason, and the trace that shows it (a file of that release's traces).
-    `causes` are the findings and faults that broke an invariant, the first to report in front."""
+    `causes` are the findings and faults that broke an invariant, the first to name in front."""
 
     verdict: Verdict
     why: str
@@ -205,7 +205,7 @@ def _not_shown(release: Release, followed: Sequence[Record]) -> Cell:
 
 
 def _why_not(followed: Sequence[Record]) -> str:
-    """Why none of these runs says anything: how an engine died says most."""
+    """Why none of these runs says anything: the death of an engine comes first."""
     driven = [record for record in followed if "reason" not in record]
     died = next((record["death"] for record in driven if record["died"]), "")
     if died:

@@ -27,14 +27,14 @@ _DEATH = re.compile(r" died: (\w+(?: in \w+)?)")
 
 
 def on_the_model(
-    cluster: Cluster, fault: Fault, events: Iterable[Event], known: Iterable[Deviation] = ()
+    cluster: Cluster, events: Iterable[Event], fault: Fault, known: Iterable[Deviation] = ()
 ) -> Judgement:
     """What breaks on the model with a fault that takes these stimuli: the signs of the fault."""
     make = functools.partial(ModelMachine, rules=rules_with([fault]))
     return followed(cluster, make, events, known=known)
 
 
-def trap(cluster: Cluster, fault: Fault, events: Sequence[Event]) -> tuple[Event, ...]:
+def trap(cluster: Cluster, events: Sequence[Event], fault: Fault) -> tuple[Event, ...]:
     """What a machine without a fault takes up to the place where the fault acts: the events before
     the first step that the model with the fault takes in another way, and this step as the
     reference takes it. `events` are stimuli that lead there."""
