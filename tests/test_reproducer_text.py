@@ -208,3 +208,12 @@ def test_an_outcome_is_what_pytest_says(tmp_path: Path, text: str, outcome: str)
     file = tmp_path / "test_x.py"
     file.write_text(text)
     assert running.tested(file, dict(os.environ))[0] == outcome
+
+
+def test_what_the_invariant_speaks_of_comes_before_what_differs_earlier() -> None:
+    facts = (FACTS[1], Fact("queues", "queues", "E", "r0"))
+    pieces = [p._replace(engine="E") for p in draft("late_end_loses_session").pieces]
+    head = [Seen(None, [1, 2]), Seen(None, [1, 2])]
+    base = [Seen(None, [1, 1]), Seen(None, [4, 1])]
+    first = choosing.claims(ABOUT, pieces, facts, head, base)[0]
+    assert (first.piece, first.fact) == (1, facts[0])

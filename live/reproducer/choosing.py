@@ -119,8 +119,8 @@ def _waits(finding: Finding, fact: Fact) -> bool:
 
 def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:
     """The sort key. First what is wrong on every vLLM, if the finding is about that; then facts
-    about the same engine, request, group; then the earliest, because what differs first is the
-    cause."""
+    about the same engine, request, group, and those that the invariant speaks of: a pull request
+    may change others on purpose. Then the earliest, because what differs first is the cause."""
     fact, about = claim.fact, finding.about
     assert fact is not None
     subjects = SUBJECTS.get(finding.invariant, ())
@@ -131,7 +131,8 @@ def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:
     rank = subjects.index(fact.kind) if speaks else len(subjects) + ORDER.index(fact.kind)
     wrong = speaks and fact.right is not NO_BASE
     far = piece.engine != fact.engine
-    return not wrong, fact.kind in BLOCK_IDS and not speaks, apart, claim.piece, far, rank
+    vague = fact.kind in BLOCK_IDS and not speaks
+    return not wrong, vague, apart, not speaks, claim.piece, far, rank
 
 
 def departs(

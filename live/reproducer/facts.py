@@ -30,7 +30,7 @@ class Fact(NamedTuple):
 
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "all_blocks_return": ("lost", "free"),
-    "cached_block_holds_its_key": ("cached block", "counted", "scheduled", "copies", "blocks"),
+    "cached_block_holds_its_key": ("read", "scheduled", "computed", "copies", "cached block"),
     "cached_key_can_be_hit": ("cached block", "prefixes", "cached"),
     "counter_counts_only_cached": ("counted",),
     "drafter_holds_its_key": ("counted", "cached block"),
