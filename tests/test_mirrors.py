@@ -179,4 +179,11 @@ def test_children_have_the_tree_before_all_else(
     path = env["PYTHONPATH"].split(os.pathsep)
     assert path[:2] == [str(tree.folders[0]), str(tmp_path / "needed")]
     assert path[2:] == [os.path.abspath("relative"), str(tmp_path)]
-    assert env["VLLM_CACHE_ROOT"] == str(tree.folders[0].parent / "kept")
+    other = environment(named(str(made(tmp_path / "other", "there")), cache))
+    assert env["VLLM_CACHE_ROOT"] == other["VLLM_CACHE_ROOT"]
+    assert Path(env["VLLM_CACHE_ROOT"]).is_relative_to(cache)
+    model = tmp_path / "other" / "vllm" / "model_executor" / "models" / "llama.py"
+    model.parent.mkdir(parents=True)
+    model.write_text("class Llama: pass\n")
+    changed = environment(named(str(tmp_path / "other"), cache))
+    assert env["VLLM_CACHE_ROOT"] != changed["VLLM_CACHE_ROOT"]

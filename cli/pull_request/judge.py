@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.search import Search, reached, undriven
 from kvproof.cli.pull_request.shorter import shorter
 from kvproof.cli.pull_request.side import Ended, started
+from kvproof.cli.pull_request.trees import environments
 from kvproof.live import reproducer
 from kvproof.live.source.changes import Changes
-from kvproof.live.trees import Tree, environment
+from kvproof.live.trees import Tree
 from kvproof.model import interruption
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
@@ -22,6 +24,8 @@ from kvproof.reports.output.gate import GateReproducer
 from kvproof.strategies.difference.plan import touched
 from kvproof.strategies.difference.protocol import Record, Seen
 from kvproof.strategies.difference.result import severity
+
+Environment = Mapping[str, str]
 
 SEARCHED = 0.75
 """The share of the budget after which no workload begins: what was found must still be confirmed,
@@ -36,16 +40,16 @@ def judged(
     args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
 ) -> Found:
     """What head introduces, and the rest that is known."""
-    base, head = trees
+    base, head = environments(args, trees)
     found = Found(reason="interrupted")
     with (
         interruption.stoppable(),  # an interruption is also raised where the processes are ended
-        started("base", environment(base)) as on_base,
-        started("head", environment(head)) as on_head,
+        started("base", base) as on_base,
+        started("head", head) as on_head,
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         try:
-            found = _Judge(args, trees, comparison, changes, begin).run()
+            found = _Judge(args, (base, head), comparison, changes, begin).run()
         finally:
             comparison.close()
     return found
@@ -57,13 +61,13 @@ class _Judge:
     def __init__(
         self,
         args: argparse.Namespace,
-        trees: tuple[Tree, Tree],
+        environments: tuple[Environment, Environment],
         comparison: Comparison,
         changes: Changes,
         begin: float,
     ) -> None:
         self.args = args
-        self.trees = trees
+        self.environments = environments
         self.not_written: list[str] = []
         self.comparison = comparison
         self.begin = begin
@@ -139,7 +143,7 @@ class _Judge:
         if time.monotonic() > self.end:
             self.not_written.append(f"a reproducer of {shown(path)}: the budget is used up")
             return None
-        base, head = map(environment, self.trees)
+        base, head = self.environments
         made = reproducer.write(read(path), head, base, path.parent, path.stem)
         if isinstance(made, str):
             self.not_written.append(f"a reproducer of {shown(path)}: {made}")

@@ -2,11 +2,12 @@
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from kvproof.live.releases import cache_folder
-from kvproof.live.trees import Tree, commit, named
+from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
+from kvproof.live.trees import Tree, commit, environment, named
 from kvproof.live.trees.files import files
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes
@@ -30,6 +31,30 @@ def chosen(args: argparse.Namespace) -> tuple[Tree, Tree]:
     if args.base is not None:
         return named(args.base, args.cache), head
     return _nearest(head, args.cache), head
+
+
+def environments(args: argparse.Namespace, trees: Sequence[Tree]) -> list[dict[str, str]]:
+    """The environments of processes that import these vLLMs. What older ones import, and this
+    environment does not have, is installed into the cache folder."""
+    found = []
+    for tree in trees:
+        further: tuple[Path, ...] = ()
+        if any(_imports(tree, name) for name in NEEDED if find_spec(name) is None):
+            with contextlib.suppress(Failed):  # then the import says what is missing
+                further = (Cache(cache_folder(args.cache)).needed(),)
+        found.append(environment(tree, further))
+    return found
+
+
+def _imports(tree: Tree, name: str) -> bool:
+    """Whether a module of a vLLM imports a package when it is imported."""
+    begins = (f"import {name}".encode(), f"from {name} ".encode(), f"from {name}.".encode())
+    return any(
+        line.startswith(begins)
+        for path, real in files(tree.package)
+        if path.endswith(".py")
+        for line in read_bytes(real, "file of vLLM").splitlines()
+    )
 
 
 def _nearest(head: Tree, cache: Path | None) -> Tree:

@@ -1,5 +1,6 @@
 """Makes a process import a tree."""
 
+import hashlib
 import importlib
 import os
 import sys
@@ -8,15 +9,19 @@ from pathlib import Path
 from kvproof.live.availability import place
 from kvproof.live.trees.tree import Tree
 from kvproof.model.errors import UsageError
-from kvproof.model.files.reading import shown
+from kvproof.model.files.reading import read_bytes, shown
+
+INSPECTED = ("model_executor/models/llama.py", "model_executor/models/registry.py")
+"""The files that say what vLLM keeps of a model: the model, and how it is inspected."""
 
 
 def environment(tree: Tree, further: tuple[Path, ...] = ()) -> dict[str, str]:
     """The environment of a child process that imports the tree: that of this process, with the
     folders of the tree first on the path, and then the further ones.
 
-    Each tree has its own cache of vLLM, beside its mirror; otherwise trees would overwrite what
-    vLLM keeps of each other's models.
+    vLLM inspects the model that kvproof configures, which takes seconds, and keeps what it found.
+    Trees with the same file of that model share what is kept, so base and head, and a tree that
+    was edited, inspect it once. Others would overwrite it.
     """
     if not tree.folders:
         return dict(os.environ)
@@ -24,10 +29,19 @@ def environment(tree: Tree, further: tuple[Path, ...] = ()) -> dict[str, str]:
     inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join([*folders, *inherited]),
-        "VLLM_CACHE_ROOT": str(tree.folders[0].parent / "kept"),
+        "VLLM_CACHE_ROOT": str(_kept(tree)),
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_CONFIGURE_LOGGING": "0",
     }
+
+
+def _kept(tree: Tree) -> Path:
+    """The folder for what vLLM keeps of its models, beside the mirrors."""
+    digest = hashlib.sha256()
+    for name in INSPECTED:
+        path = tree.package / name
+        digest.update(read_bytes(path, "file of vLLM") if path.is_file() else b"")
+    return tree.folders[0].parents[2] / "inspected" / digest.hexdigest()[:16]
 
 
 def lend(tree: Tree) -> None:
