@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,24 +37,24 @@ def chosen(args: argparse.Namespace) -> tuple[Tree, Tree]:
 def environments(args: argparse.Namespace, trees: Sequence[Tree]) -> list[dict[str, str]]:
     """The environments of processes that import these vLLMs. What older ones import, and this
     environment does not have, is installed into the cache folder."""
+    lacking = [name for name in NEEDED if find_spec(name) is None]
     found = []
     for tree in trees:
         further: tuple[Path, ...] = ()
-        if any(_imports(tree, name) for name in NEEDED if find_spec(name) is None):
+        if lacking and _imports(tree, lacking):
             with contextlib.suppress(Failed):  # then the import says what is missing
                 further = (Cache(cache_folder(args.cache)).needed(),)
         found.append(environment(tree, further))
     return found
 
 
-def _imports(tree: Tree, name: str) -> bool:
-    """Whether a module of a vLLM imports a package when it is imported."""
-    begins = (f"import {name}".encode(), f"from {name} ".encode(), f"from {name}.".encode())
+def _imports(tree: Tree, names: Sequence[str]) -> bool:
+    """Whether a module of a vLLM imports one of these packages when it is imported itself."""
+    line = re.compile(rf"^(?:import|from) (?:{'|'.join(names)})\b".encode(), re.MULTILINE)
     return any(
-        line.startswith(begins)
+        line.search(read_bytes(real, "file of vLLM"))
         for path, real in files(tree.package)
         if path.endswith(".py")
-        for line in read_bytes(real, "file of vLLM").splitlines()
     )
 
 
