@@ -12,10 +12,10 @@ from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.search import Search, reached, undriven
 from kvproof.cli.pull_request.shorter import shorter
 from kvproof.cli.pull_request.side import Ended, started
-from kvproof.cli.pull_request.trees import environments
 from kvproof.live import reproducer
+from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.source.changes import Changes
-from kvproof.live.trees import Tree
+from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
@@ -39,8 +39,24 @@ first."""
 def judged(
     args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
 ) -> Found:
-    """What head introduces, and the rest that is known."""
-    base, head = environments(args, trees)
+    """What head introduces, and the rest that is known. Packages that an older vLLM imports, and
+    this environment does not have, are installed into the cache folder."""
+    found = _compared(args, (environment(trees[0]), environment(trees[1])), changes, begin)
+    if any(f"No module named '{name}'" in found.reason for name in NEEDED):
+        with suppress(Failed):
+            beside = (Cache(cache_folder(args.cache)).needed(),)
+            both = environment(trees[0], beside), environment(trees[1], beside)
+            found = _compared(args, both, changes, begin)
+    return found
+
+
+def _compared(
+    args: argparse.Namespace,
+    environments: tuple[Environment, Environment],
+    changes: Changes,
+    begin: float,
+) -> Found:
+    base, head = environments
     found = Found(reason="interrupted")
     with (
         interruption.stoppable(),  # an interruption is also raised where the processes are ended
@@ -49,7 +65,7 @@ def judged(
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         try:
-            found = _Judge(args, (base, head), comparison, changes, begin).run()
+            found = _Judge(args, environments, comparison, changes, begin).run()
         finally:
             comparison.close()
     return found

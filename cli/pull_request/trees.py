@@ -2,13 +2,11 @@
 
 import argparse
 import contextlib
-import re
-from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 
-from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
-from kvproof.live.trees import Tree, commit, environment, named
+from kvproof.live.releases import cache_folder
+from kvproof.live.trees import Tree, commit, named
 from kvproof.live.trees.files import files
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes
@@ -32,30 +30,6 @@ def chosen(args: argparse.Namespace) -> tuple[Tree, Tree]:
     if args.base is not None:
         return named(args.base, args.cache), head
     return _nearest(head, args.cache), head
-
-
-def environments(args: argparse.Namespace, trees: Sequence[Tree]) -> list[dict[str, str]]:
-    """The environments of processes that import these vLLMs. What older ones import, and this
-    environment does not have, is installed into the cache folder."""
-    lacking = [name for name in NEEDED if find_spec(name) is None]
-    found = []
-    for tree in trees:
-        further: tuple[Path, ...] = ()
-        if lacking and _imports(tree, lacking):
-            with contextlib.suppress(Failed):  # then the import says what is missing
-                further = (Cache(cache_folder(args.cache)).needed(),)
-        found.append(environment(tree, further))
-    return found
-
-
-def _imports(tree: Tree, names: Sequence[str]) -> bool:
-    """Whether a module of a vLLM imports one of these packages when it is imported itself."""
-    line = re.compile(rf"^(?:import|from) (?:{'|'.join(names)})\b".encode(), re.MULTILINE)
-    return any(
-        line.search(read_bytes(real, "file of vLLM"))
-        for path, real in files(tree.package)
-        if path.endswith(".py")
-    )
 
 
 def _nearest(head: Tree, cache: Path | None) -> Tree:
