@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,30 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import errors
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
 from kvproof.reports.heat_map import Release
 from kvproof.strategies.witnesses import witnesses
 
 SURVEYED = (
-    "0.18.0",
-    "0.19.0",
+    "0.18.1",
+    "0.19.1",
     "0.20.2",
     "0.21.0",
     "0.22.1",
     "0.23.0",
     "0.24.0",
     "0.25.1",
+    "0.26.0",
+    "0.27.1",
     "0.28.0",
+    "0.29.0",
     "0.30.0",
+    "0.31.0",
     "0.32.0",
     "0.33.0",
 )
-"""The releases of the heat map, oldest first, if none is given."""
+"""The releases of the heat map, oldest first, if none is given: the newest patch of each minor
+release."""
 
 SURVEY_S = 900.0
 """Time limit of a survey, in seconds."""
@@ -50,9 +57,16 @@ def fingerprint() -> str:
     digest = hashlib.sha256(kvproof.__version__.encode())
     rooms = [root / room for room in ("model", "invariants", "strategies", "live")]
     files = [file for room in rooms for file in sorted(room.rglob("*.py"))]
-    for file in (*files, Path(survey_release.__file__)):
+    for file in (*files, Path(survey_release.__file__), *finding_traces()):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def finding_traces() -> list[Path]:
+    """The traces of the findings, recorded on live vLLM. They lie in the source tree beside the
+    rooms; where kvproof was installed without them, the runs of the model stand alone."""
+    beside = Path(survey_release.__file__).resolve().parents[1] / "findings"
+    return [path for path in sorted(beside.glob("*/trace.jsonl")) if path.parent.name in FAULTS]
 
 
 class Surveys:
@@ -74,9 +88,16 @@ class Surveys:
         return folder
 
     def _write_witnesses(self, folder: Path) -> None:
-        for index, (fault, cluster, events, finding) in enumerate(witnesses(FAULTS.values())):
-            kept = Trace(cluster, events, None, finding, (fault.name,))
-            trace.write(folder / f"{index:03}.jsonl", kept)
+        """Files `NUMBER-FAULT.jsonl`: the runs of the model, then the traces of the findings."""
+        runs = [
+            (fault.name, Trace(cluster, events, None, finding, (fault.name,)))
+            for fault, cluster, events, finding in witnesses(FAULTS.values())
+        ]
+        recorded = [
+            (path.parent.name, replace(read(path), changes=None)) for path in finding_traces()
+        ]
+        for index, (name, run) in enumerate((*runs, *recorded)):
+            trace.write(folder / f"{index:03}-{name}.jsonl", run)
 
     def survey(self, version: str, seed: int, episodes: int) -> Release:
         """The survey of a release, from the cache if it is complete there."""

@@ -35,6 +35,7 @@ from kvproof.reports.heat_map import (
     story_rows,
     trace_row,
     undriven,
+    unexplained,
 )
 from kvproof.reports.output.releases import Releases, ReleasesOfTrace, TraceCell
 from kvproof.reports.screen import HANG, cells, columns, folds, say
@@ -106,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
             invariants=output_rows(invariant_rows(releases), versions),
             stories=output_rows(story_rows(releases), versions),
             faults=output_rows(fault_rows(releases, FAULTS), versions),
+            unexplained=tuple(unexplained(releases)),
             not_driven=tuple(undriven(releases)),
         )
 

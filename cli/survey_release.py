@@ -26,9 +26,11 @@ from kvproof.live import children
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE
 from kvproof.live.contract_check import check
+from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.events import Event
+from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
@@ -37,7 +39,7 @@ from kvproof.model.traces import trace as trace_file
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.difference.judged import Break, Judgement, followed, sampled
-from kvproof.strategies.witnesses import Witness, witnesses
+from kvproof.strategies.difference.recognised import departed, made_by, on_the_model, repeats, trap
 
 SAMPLED = (
     "full-evicting",
@@ -60,6 +62,9 @@ SAMPLED = (
 STEPS = 30
 """Number of choices in an episode."""
 
+IsOwn = Callable[[Break], bool]
+"""Whether a break is the one that the trace of a record was made for."""
+
 
 class Surveyor:
     """Surveys the vLLM of this process and makes the records. Raises AdapterDrift if nothing of it
@@ -74,35 +79,49 @@ class Surveyor:
         self.traces = traces
 
     def record(
-        self, cluster: Cluster, kind: str, name: str, run: Callable[[], Judgement]
+        self,
+        cluster: Cluster,
+        kind: str,
+        name: str,
+        run: Callable[[], Judgement],
+        own: IsOwn = lambda _found: False,
     ) -> dict[str, Any]:
         """The result of one survey, or the reason why it could not be made."""
         record: dict[str, Any] = {"kind": kind, "name": name, "cluster": cluster.name}
         try:
-            survey = run()
+            found = run()
         except AdapterDrift as drift:
             return record | {"reason": drift.why}
         except Exception as error:  # a mistake of the adapter on this release, not a defect of vLLM
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             return record | {"reason": f"kvproof's adapter fails here ({said})"}
         return record | {
-            "runs": survey.runs,
-            "steps": survey.steps,
-            "died": survey.died,
-            "death": survey.death,
-            "broken": [self._broken(name, b, survey) for b in survey.breaks.values()],
+            "runs": found.runs,
+            "steps": found.steps,
+            "died": found.died,
+            "death": found.death,
+            "skipped": found.skipped,
+            "broken": [
+                self._broken(f"{name.replace('/', '-')}-{index}", each, found, own(each))
+                for index, each in enumerate(found.breaks.values())
+            ],
         }
 
-    def _broken(self, name: str, broken: Break, survey: Judgement) -> dict[str, Any]:
-        invariant, reasons = broken.finding.invariant, broken.finding.reasons
+    def _broken(self, name: str, broken: Break, found: Judgement, own: bool) -> dict[str, Any]:
         cluster, events, finding = broken.cluster, broken.events, broken.finding
         kept = Trace(cluster, events, None, finding, machine="live", vllm=self.version)
-        path = trace_file.write_in(self.traces, f"{name.replace('/', '-')}-{invariant}", kept)
+        path = trace_file.write_in(self.traces, f"{name}-{finding.invariant}", kept)
         return {
-            "invariant": invariant,
-            "reasons": list(reasons),
-            "runs": survey.counts[broken.key],
-            "after": [key.signature.check for key in broken.after],
+            "invariant": finding.invariant,
+            "event": broken.signature.event,
+            "feature": broken.signature.feature,
+            "by": broken.by,
+            "death": broken.death,
+            "own": own,
+            "stray": any(type(event).__name__ == "StrayReport" for event in events),
+            "reasons": list(finding.reasons),
+            "runs": found.counts[broken.key],
+            "after": [{"invariant": k.signature.check, "by": k.by} for k in broken.after],
             "events": len(events),
             "trace": path.name,
         }
@@ -114,53 +133,64 @@ class Surveyor:
         if cluster.failures and check().missing("failed loads"):
             cluster = replace(cluster, failures=0)
             without = ["failed loads"]
-        record = self.record(
-            cluster, "sampled", name, lambda: sampled(cluster, self.make, seed, episodes, STEPS)
-        )
-        return record | {"without": without}
-
-    def follow(self, cluster: Cluster, name: str, events: Any, finding: Finding) -> dict[str, Any]:
-        """Replay the stimuli of a trace, and report whether they show its finding here."""
-        found: list[Judgement] = []
 
         def run() -> Judgement:
-            found.append(followed(cluster, self.make, events))
-            return found[-1]
+            return sampled(cluster, self.make, seed, episodes, STEPS, known=KNOWN.values())
 
-        record = self.record(cluster, "followed", name, run)
-        shown = bool(found) and any(
-            k.signature.check == finding.invariant for k in found[-1].breaks
-        )
-        return record | {"invariant": finding.invariant, "shown": shown}
+        return self.record(cluster, "sampled", name, run) | {"without": without}
 
-    def witness(self, witness: Witness) -> dict[str, Any]:
-        """The shortest run of the model with a fault that violates an invariant."""
-        fault, finding = witness.fault, witness.finding
-        name = f"{fault.name}/{finding.invariant}/{witness.cluster.name}"
-        return self.follow(witness.cluster, name, witness.events, finding) | {"fault": fault.name}
+    def follow(
+        self, trace: Trace, name: str, own: IsOwn | None = None, led: Sequence[Event] = ()
+    ) -> dict[str, Any]:
+        """Replay the stimuli of a trace, and report whether they show its finding here. If nothing
+        is shown, this says something only if the events `led` were taken as in the trace. Raises
+        UsageError if the trace has no finding."""
+        cluster, events, finding = trace.cluster, trace.events, trace.finding
+        if finding is None:
+            raise UsageError(f"{name} has no finding. Use a trace with a finding.")
 
+        taken: list[Event] = []
 
-def _witnesses(folder: Path | None) -> Iterator[Witness]:
-    """The runs to replay, from the traces of a folder if one is given. Raises UsageError."""
-    if folder is None:
-        yield from witnesses(FAULTS.values())
-        return
-    for path in sorted(folder.iterdir()):
-        trace = read(path)
-        assert trace.finding is not None, path
-        yield Witness(fault_named(trace.faults[0]), trace.cluster, trace.events, trace.finding)
+        def run() -> Judgement:
+            judgement = followed(cluster, self.make, events, known=KNOWN.values())
+            taken.extend(judgement.taken)
+            return judgement
+
+        def repeated(found: Break) -> bool:
+            return repeats(cluster, events[-1], finding, found)
+
+        record = self.record(cluster, "followed", name, run, own or repeated)
+        shown = any(broken["own"] for broken in record.get("broken", ()))
+        return record | {
+            "invariant": finding.invariant,
+            "shown": shown,
+            "events": len(events),
+            "departed": departed(led, taken),
+        }
+
+    def witness(self, trace: Trace, name: str) -> dict[str, Any]:
+        """A run that shows a fault: the shortest run of the model with the fault, or the trace of
+        the finding of this name, which was recorded on live vLLM."""
+        fault = fault_named(name)
+        about: Finding | None = trace.finding
+        label = f"{name}/{about.invariant if about else ''}/{trace.cluster.name}/{trace.machine}"
+        led = trap(trace.cluster, trace.events, fault)
+        if trace.machine == "live":
+            record = self.follow(trace, label, lambda found: found.by == name, led)
+        else:
+            model = on_the_model(trace.cluster, trace.events, fault, KNOWN.values())
+            record = self.follow(trace, label, lambda found: made_by(fault, model, found), led)
+        return record | {"fault": name}
 
 
 def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The records between header and end, one by one."""
+    """The records between header and end, one by one. Raises UsageError."""
     surveyor = Surveyor(version, args.traces)
     if args.trace is not None:
-        trace = read(args.trace)
-        if trace.finding is None:
-            raise UsageError(f"{args.trace} has no finding. Use a trace with a finding.")
-        yield surveyor.follow(trace.cluster, args.trace.name, trace.events, trace.finding)
+        yield surveyor.follow(read(args.trace), args.trace.name)
         return
-    yield from (surveyor.witness(witness) for witness in _witnesses(args.witnesses))
+    for path in sorted(args.witnesses.glob("*.jsonl")):
+        yield surveyor.witness(read(path), path.stem.split("-")[1])
     yield from (surveyor.sample(name, args.seed, args.episodes) for name in SAMPLED)
 
 
@@ -174,8 +204,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--traces", type=Path, required=True, help="folder for traces")
     parser.add_argument("--episodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--witnesses", type=Path, help="folder with traces to replay")
-    parser.add_argument("--trace", type=Path, help="replay only this trace")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--witnesses", type=Path, help="folder with traces NUMBER-FAULT.jsonl")
+    what.add_argument("--trace", type=Path, help="replay only this trace")
     args = parser.parse_args(argv)
     children.end_with_parent()
     try:

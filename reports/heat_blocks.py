@@ -5,7 +5,16 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.heat_map import Release, Row, fault_rows, invariant_rows, story_rows, undriven
+from kvproof.reports.heat_map import (
+    Release,
+    Row,
+    fault_rows,
+    invariant_rows,
+    span,
+    story_rows,
+    undriven,
+    unexplained,
+)
 from kvproof.reports.heat_table import LEGEND, MARKS
 
 
@@ -23,6 +32,11 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
         for row in rows:
             yield f"  {row.name}: {row.history(versions)}"
             yield f"      {marks(row, versions)}"
+            if row.all_causes(versions):
+                yield f"      broken by {row.all_causes(versions)}"
+    yield ""
+    yield "Without a known cause"
+    yield from (f"  {line}" for line in unexplained(releases) or ["nothing"])
     yield ""
     yield "Not driven"
     yield from (f"  {line}" for line in undriven(releases) or ["nothing"])
@@ -32,9 +46,4 @@ def marks(row: Row, versions: Sequence[str]) -> str:
     """The marks of a row: neighbours with the same mark are named together."""
     cells = zip(versions, (MARKS[cell.verdict] for cell in row.cells), strict=True)
     runs = [(mark, [v for v, _ in run]) for mark, run in groupby(cells, key=lambda cell: cell[1])]
-    return ", ".join(f"{mark} {_span(run)}" for mark, run in runs)
-
-
-def _span(run: Sequence[str]) -> str:
-    """Consecutive releases, in words."""
-    return run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}"
+    return ", ".join(f"{mark} {span(run)}" for mark, run in runs)

@@ -1,24 +1,26 @@
 """The heat map: the results of the surveys of several releases for each invariant and each fault.
 
-A cell is VIOLATED if some run breaks the invariant (shows the fault). It is SAMPLED only if the
-runs that would show it, one for each fault that breaks it, were driven to their end and did not
-show it. If an engine died before that, or if the release cannot take the run, the cell is UNKNOWN.
+A cell of an invariant is VIOLATED if some run breaks it, and names what broke it (see
+`heat_causes`). A cell of a fault is VIOLATED if a run that was made to show this fault shows it,
+and not if such a run breaks the same invariant for another reason. A cell is SAMPLED only if a run
+that would show it was driven to its end and did not show it. Clusters that a release cannot drive
+say nothing; if none of those that could show it was driven, the cell is UNKNOWN.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
+from kvproof.reports.heat_causes import Record, causes, of_invariant, without_cause
 from kvproof.reports.output.releases import Cell as OutputCell
 from kvproof.reports.output.releases import HeatRow
 from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import broken_by
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,13 @@ class Release:
 
 
 class Cell(NamedTuple):
-    """A verdict, its reason, and the trace that shows it (a file of that release's traces)."""
+    """A verdict, its reason, and the trace that shows it (a file of that release's traces).
+    `causes` are the findings and faults that broke an invariant, the first to name in front."""
 
     verdict: Verdict
     why: str
     trace: str = ""
+    causes: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):
@@ -54,6 +58,26 @@ class Row(NamedTuple):
         before = verdicts[: versions.index(bad or "")]
         since = bad if Verdict.SAMPLED in before else f"{bad} or earlier"
         return f"bad from {since}, " + (f"good from {good}" if good else "not good since")
+
+    def all_causes(self, versions: Sequence[str]) -> str:
+        """What broke it, in words: each cause with the releases that it broke first, or beside
+        another cause."""
+        told: dict[str, list[bool]] = {}
+        for index, cell in enumerate(self.cells):
+            for cause in cell.causes:
+                told.setdefault(cause, [False] * len(versions))[index] = True
+        return "; ".join(f"{cause} ({_spans(on, versions)})" for cause, on in told.items())
+
+
+def _spans(on: Sequence[bool], versions: Sequence[str]) -> str:
+    """The releases with True, neighbours together."""
+    runs = groupby(zip(on, versions, strict=True), key=lambda pair: pair[0])
+    return ", ".join(span([version for _, version in run]) for there, run in runs if there)
+
+
+def span(versions: Sequence[str]) -> str:
+    """Consecutive releases, in words."""
+    return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
 
 
 def first_bad_and_good(row: Row, versions: Sequence[str]) -> tuple[str | None, str | None]:
@@ -101,24 +125,14 @@ def _worst(cells: Iterable[Cell]) -> Cell:
 
 
 def _invariant(release: Release, invariant: Invariant) -> Cell:
-    seen = [
-        (bool(broken["after"]), broken["events"], record, broken)
-        for record in release.records
-        for broken in record.get("broken", ())
-        if broken["invariant"] == invariant.id
-    ]
-    if seen:
-        after, _, record, broken = min(seen, key=lambda one: one[:2])
-        first = f", after {', '.join(broken['after'])}" if after else ""
-        why = f"{record['kind']} {record['name']}: {_sentence(broken['reasons'])}{first}"
-        return Cell(Verdict.VIOLATED, why, broken["trace"])
+    found = of_invariant(release.records, invariant.id)
+    if found:
+        first = found[0]
+        where = f"{first.record['kind']} {first.record['name']}"
+        why = f"{first.label}: {where}: {_sentence(first.broken['reasons'])}"
+        return Cell(Verdict.VIOLATED, why, first.broken["trace"], causes(found))
     asked = [r for r in release.records if r.get("invariant") == invariant.id]
-    if release.reason or not asked:
-        return _not_shown(release, asked)
-    faults = dict.fromkeys(record["fault"] for record in asked)
-    return _worst(
-        _not_shown(release, [r for r in asked if r["fault"] == fault]) for fault in faults
-    )
+    return _not_shown(release, asked)
 
 
 def trace_row(releases: Sequence[Release], name: str) -> Row:
@@ -128,55 +142,81 @@ def trace_row(releases: Sequence[Release], name: str) -> Row:
 
 def _trace(release: Release) -> Cell:
     for record in release.records:
-        if record.get("shown"):
-            return _bad(next(b for b in record["broken"] if b["invariant"] == record["invariant"]))
+        for broken in record.get("broken", ()):
+            if broken["own"]:
+                return _bad(broken)
     return _not_shown(release, release.records)
 
 
 def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
-    """Whether a run of this fault breaks an invariant that the fault breaks, or one of the
-    symptoms."""
-    followed = _followed(release, name)
-    signs = {*broken_by(FAULTS[name]), *symptoms}
+    """Whether a run that was made to show this fault shows it, or breaks one of the symptoms for no
+    other known reason."""
+    followed = [r for r in release.records if r.get("fault") == name]
     for record in followed:
         for broken in record.get("broken", ()):
-            if broken["invariant"] in signs and _dies_of(name, broken):
+            unexplained = not broken["by"] and not broken["after"]
+            if broken["own"] or (broken["invariant"] in symptoms and unexplained):
                 return _bad(broken)
+    unclear = [
+        (record, broken)
+        for record in followed
+        for broken in record.get("broken", ())
+        if broken["invariant"] in broken_by(FAULTS[name]) and not broken["by"]
+    ]
+    if unclear and len({record["name"] for record, _ in unclear}) == len(_whole(followed)):
+        told = _sentence(unclear[0][1]["reasons"])
+        why = f"its run breaks {unclear[0][1]['invariant']} in another way: {told}"
+        return Cell(Verdict.UNKNOWN, why)
     return _not_shown(release, followed)
 
 
-def _dies_of(fault: str, broken: Mapping[str, Any]) -> bool:
-    """Whether the engine died in a function in which this fault kills it; True if no engine
-    died."""
-    if broken["invariant"] != "engine_survives":
-        return True
-    return any(f" in {place}" in broken["reasons"][-1] for place in FAULTS[fault].dies_in)
-
-
-def _bad(broken: Mapping[str, Any]) -> Cell:
+def _bad(broken: Record) -> Cell:
     why = f"{broken['invariant']}: {_sentence(broken['reasons'])}"
     return Cell(Verdict.VIOLATED, why, broken["trace"])
 
 
-def _followed(release: Release, fault: str) -> list[Record]:
-    return [r for r in release.records if r["kind"] == "followed" and r.get("fault") == fault]
+def _whole(followed: Iterable[Record]) -> list[Record]:
+    """The runs that were driven to their end, took most of their trace, and came to the place where
+    the fault acts."""
+    return [
+        record
+        for record in followed
+        if "reason" not in record
+        and not record["died"]
+        and not record["departed"]
+        and 2 * record["skipped"] < max(record["events"], 1)
+    ]
 
 
 def _not_shown(release: Release, followed: Sequence[Record]) -> Cell:
     """SAMPLED if one of the runs was driven to its end, otherwise UNKNOWN."""
     if release.reason:
         return Cell(Verdict.UNKNOWN, release.reason)
-    if any("reason" not in r and not r["died"] for r in followed):
+    undriven = sorted({r["cluster"] for r in followed if "reason" in r})
+    if _whole(followed):
         sampled = [r for r in release.records if r["kind"] == "sampled" and "reason" not in r]
         whole = sum(r["runs"] - r["died"] for r in sampled)
-        return Cell(
-            Verdict.SAMPLED, f"driven to its end and not shown, nor in {whole} random episodes"
-        )
+        why = f"driven to its end and not shown, nor in {whole} random episodes"
+        beside = f"; {', '.join(undriven)} cannot be driven" if undriven else ""
+        return Cell(Verdict.SAMPLED, why + beside)
     if not followed:
         return Cell(Verdict.UNKNOWN, "no run that would show it was possible")
-    record = followed[0]
-    why = record.get("reason") or f"an engine dies before the run could show it: {record['death']}"
-    return Cell(Verdict.UNKNOWN, why)
+    return Cell(Verdict.UNKNOWN, _why_not(followed))
+
+
+def _why_not(followed: Sequence[Record]) -> str:
+    """Why none of these runs says anything: the death of an engine comes first."""
+    driven = [record for record in followed if "reason" not in record]
+    died = next((record["death"] for record in driven if record["died"]), "")
+    if died:
+        return f"an engine dies before the run could show it: {died}"
+    if driven:
+        last = driven[-1]
+        if last["departed"]:
+            return f"the run that would show it takes another course with {last['departed']}"
+        missed = f"{last['skipped']} of {last['events']} events"
+        return f"{missed} of the run that would show it are not possible"
+    return str(followed[0]["reason"])
 
 
 def _sentence(reasons: Sequence[str]) -> str:
@@ -199,6 +239,15 @@ def undriven(releases: Sequence[Release]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
 
 
+def unexplained(releases: Sequence[Release]) -> list[str]:
+    """What breaks without a known cause, one line for each signature, with the releases."""
+    lines: dict[str, list[str]] = {}
+    for release in releases:
+        for line in without_cause(release.records):
+            lines.setdefault(line, []).append(release.version)
+    return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
+
+
 def output_rows(rows: Iterable[Row], versions: Sequence[str]) -> tuple[HeatRow, ...]:
     """The rows for `--json`."""
     return tuple(
@@ -209,7 +258,10 @@ def output_rows(rows: Iterable[Row], versions: Sequence[str]) -> tuple[HeatRow, 
             first_good=good,
             releases={
                 version: OutputCell(
-                    verdict=cell.verdict.value, why=cell.why, trace=cell.trace or None
+                    verdict=cell.verdict.value,
+                    why=cell.why,
+                    trace=cell.trace or None,
+                    causes=cell.causes,
                 )
                 for version, cell in zip(versions, row.cells, strict=True)
             },

@@ -3,17 +3,27 @@
 from collections.abc import Iterator, Sequence
 
 from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.heat_map import Release, Row, fault_rows, invariant_rows, story_rows, undriven
+from kvproof.reports.heat_map import (
+    Release,
+    Row,
+    fault_rows,
+    invariant_rows,
+    story_rows,
+    undriven,
+    unexplained,
+)
 from kvproof.strategies.verdict import Verdict
 
 MARKS = {Verdict.VIOLATED: "BAD", Verdict.SAMPLED: "ok", Verdict.UNKNOWN: "?"}
 """How a cell is shown. A question mark is never green."""
 
 LEGEND = (
-    "`BAD`: the invariant breaks (the fault shows). `ok`: every run that would show it was driven "
-    "to its end and did not show it, and no random episode did. `?`: unknown; the JSON gives the "
-    "reason. A fault is recognized by the invariants that it breaks; in another release a "
-    "different mistake may break them on the same run."
+    "`BAD`: the invariant breaks, or a run that was made to show the fault shows it. `ok`: a run "
+    "that would show it was driven to its end and did not show it, and no random episode did. `?`: "
+    "unknown; the JSON gives the reason. A fault has its own signature: another mistake that "
+    "breaks the same invariant on the same run does not make it bad. What broke an invariant is a "
+    'finding or a fault; "after X" means that it breaks only after X. The deaths of engines that '
+    "get reports no shipped worker makes are left out of `engine_survives`."
 )
 
 
@@ -32,6 +42,16 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     yield ""
 
 
+def _causes(rows: Sequence[Row], versions: Sequence[str]) -> Iterator[str]:
+    """What broke each invariant, with the releases."""
+    yield "What broke them:"
+    yield ""
+    for row in rows:
+        if row.all_causes(versions):
+            yield f"- `{row.name}`: {row.all_causes(versions)}"
+    yield ""
+
+
 def lines(releases: Sequence[Release]) -> Iterator[str]:
     """The seed stories, the invariants and the faults over the releases, and what is unknown."""
     versions = [release.version for release in releases]
@@ -40,8 +60,14 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
     yield LEGEND
     yield ""
     yield from _table("Seed stories", "story", story_rows(releases), versions)
-    yield from _table("Invariants", "invariant", invariant_rows(releases), versions)
+    rows = invariant_rows(releases)
+    yield from _table("Invariants", "invariant", rows, versions)
+    yield from _causes(rows, versions)
     yield from _table("Faults", "fault", fault_rows(releases, FAULTS), versions)
+    yield "## Without a known cause"
+    yield ""
+    yield from (f"- {line}" for line in unexplained(releases) or ["nothing"])
+    yield ""
     yield "## Not driven"
     yield ""
     yield from (f"- {line}" for line in undriven(releases) or ["nothing"])

@@ -43,6 +43,7 @@ def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
         good()[0] | {"reason": "and counts"},
         good()[0] | {"unknown": 1},
         good()[0] | {"broken": [broken("pool_adds_up") | {"reasons": []}]},
+        good()[0] | {"departed": 1},
         {"kind": "followed", "name": "x", "cluster": "pd", "reason": "no invariant"},
         {"end": True},
     ],

@@ -8,7 +8,15 @@ from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports import heat_table
-from kvproof.reports.heat_map import Release, fault_rows, invariant_rows, output_rows, story_rows
+from kvproof.reports.heat_map import (
+    Cell,
+    Release,
+    fault_rows,
+    invariant_rows,
+    output_rows,
+    story_rows,
+    unexplained,
+)
 from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import broken_by
@@ -17,14 +25,24 @@ from kvproof.strategies.witnesses import broken_by
 def record(fault: str, invariant: str, **more: Any) -> dict[str, Any]:
     """A record of a trace followed to its end, which shows nothing."""
     quiet: dict[str, Any] = {"runs": 1, "steps": 9, "died": 0, "death": "", "broken": []}
+    quiet |= {"skipped": 0, "events": 9, "departed": ""}
     where = {"kind": "followed", "name": f"{fault}/{invariant}", "cluster": FAULTS[fault].cluster}
     return where | {"fault": fault, "invariant": invariant, "shown": False} | quiet | more
 
 
-def broken(invariant: str, *after: str) -> dict[str, Any]:
-    """A run that broke an invariant."""
+def broken(invariant: str, *after: str, **more: Any) -> dict[str, Any]:
+    """A run that broke an invariant, as the trace was made to show; `after` are earlier breaks
+    without a known reason."""
     about = {"reasons": ["it is so", "it is not"], "runs": 1, "events": 3, "trace": "t.jsonl"}
-    return {"invariant": invariant, "after": list(after)} | about
+    shape = {"event": "Schedule", "feature": "", "death": "", "stray": False}
+    earlier = [{"invariant": name, "by": ""} for name in after]
+    return {"invariant": invariant, "by": "", "own": True, "after": earlier} | about | shape | more
+
+
+def sampled(*found: dict[str, Any]) -> dict[str, Any]:
+    """A record of random episodes."""
+    ran = {"runs": 9, "steps": 9, "died": 0, "death": "", "skipped": 0, "broken": list(found)}
+    return {"kind": "sampled", "name": "pd", "cluster": "pd", "without": []} | ran
 
 
 def good(**more: Any) -> list[dict[str, Any]]:
@@ -43,11 +61,81 @@ def test_a_release_that_shows_nothing_is_good() -> None:
     assert heat_table.unknown([release]) == 0
 
 
+def cell(release: Release, name: str) -> Cell:
+    """The cell of an invariant or a fault."""
+    rows = (*invariant_rows([release]), *fault_rows([release], FAULTS))
+    return next(row for row in rows if row.name == name).cells[0]
+
+
 def test_what_breaks_anywhere_is_bad() -> None:
-    sampled = {"kind": "sampled", "name": "pd", "cluster": "pd", "runs": 9, "steps": 9, "died": 0}
-    release = Release("0.1.0", (*good(), sampled | {"broken": [broken("pool_adds_up")]}))
+    release = Release("0.1.0", (*good(), sampled(broken("pool_adds_up", own=False))))
     assert verdict(release, "pool_adds_up") is Verdict.VIOLATED
     assert verdict(release, "hash_map_is_sound") is Verdict.SAMPLED
+
+
+def test_a_cell_names_what_broke_the_invariant_first() -> None:
+    later = broken("counter_counts_only_cached", "pool_adds_up", by="late_one", own=False)
+    named = broken("counter_counts_only_cached", by="null_blocks_counted_as_cached", own=False)
+    unnamed = broken("counter_counts_only_cached", own=False, events=2)
+    release = Release("0.1.0", (*good(), sampled(later, unnamed, named)))
+    told = cell(release, "counter_counts_only_cached")
+    assert told.causes == ("null_blocks_counted_as_cached", "no known cause")
+    assert told.why.startswith("null_blocks_counted_as_cached: sampled pd: it is so, yet")
+    assert "null_blocks_counted_as_cached (0.1.0); no known cause (0.1.0)" in "\n".join(
+        heat_table.lines([release])
+    )
+
+
+def test_what_breaks_only_after_others_is_called_an_after_effect() -> None:
+    shown = record("failed_load_stays_cached", "cached_block_holds_its_key")
+    shown["broken"] = [
+        broken("cached_block_holds_its_key", by="failed_load_stays_cached"),
+        broken("writer_is_alone", own=False, events=4)
+        | {
+            "after": [{"invariant": "cached_block_holds_its_key", "by": "failed_load_stays_cached"}]
+        },
+    ]
+    told = cell(Release("0.1.0", (*good(), shown)), "writer_is_alone")
+    assert told.causes == ("after failed_load_stays_cached",)
+
+
+def test_a_break_elsewhere_with_the_signature_of_a_fault_is_of_this_fault() -> None:
+    shown = record("front_trim", "paired_offsets_are_equal")
+    shown["broken"] = [broken("paired_offsets_are_equal", feature="full")]
+    alike = broken("paired_offsets_are_equal", feature="full", own=False, events=1)
+    other = broken("paired_offsets_are_equal", feature="window", own=False, events=1)
+    release = Release("0.1.0", (*good(), shown, sampled(alike, other)))
+    assert cell(release, "paired_offsets_are_equal").causes == ("front_trim", "no known cause")
+    assert unexplained([release]) == ["0.1.0: paired_offsets_are_equal after Schedule (window)"]
+
+
+def test_another_defect_on_the_run_of_a_fault_does_not_make_it_bad() -> None:
+    name, invariant = "preemption_keeps_counter", "counter_counts_only_cached"
+    others = [r for r in good() if r["fault"] != name]
+    known = broken(invariant, by="null_blocks_counted_as_cached", own=False)
+    release = Release("0.1.0", (*others, record(name, invariant, broken=[known])))
+    assert cell(release, name).verdict is Verdict.SAMPLED
+    assert verdict(release, invariant) is Verdict.VIOLATED
+    odd = record(name, invariant, broken=[broken(invariant, own=False)])
+    told = cell(Release("0.1.0", (*others, odd)), name)
+    assert told.verdict is Verdict.UNKNOWN
+    assert "in another way" in told.why
+
+
+def test_a_run_that_took_another_course_shows_nothing() -> None:
+    name, invariant = "copied_before_filled", "cached_block_holds_its_key"
+    release = Release("0.1.0", (record(name, invariant, departed="r1 on E"),))
+    assert cell(release, name).verdict is Verdict.UNKNOWN
+    assert cell(release, name).why.endswith("takes another course with r1 on E")
+    release = Release("0.1.0", (record(name, invariant, skipped=5),))
+    assert cell(release, name).why.startswith("5 of 9 events")
+
+
+def test_a_report_that_no_worker_makes_kills_no_engine_of_the_map() -> None:
+    death = broken("engine_survives", death="AssertionError in f", stray=True, event="StrayReport")
+    release = Release("0.1.0", (*good(), record("stray_report_dies", "x", broken=[death])))
+    assert verdict(release, "engine_survives") is Verdict.SAMPLED
+    assert cell(release, "stray_report_dies").verdict is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize(
@@ -68,14 +156,16 @@ def test_what_was_not_driven_to_its_end_is_never_green(release: Release) -> None
     assert "| BAD" not in text
 
 
-def test_one_run_that_was_not_taken_makes_its_invariant_unknown() -> None:
+def test_a_cluster_that_cannot_be_driven_says_nothing_of_the_others() -> None:
     lost = record("end_trim_across_ratios", "request_reads_its_own_prefix") | {"reason": "no"}
     others = [
         r for r in good() if (r["fault"], r["invariant"]) != (lost["fault"], lost["invariant"])
     ]
-    release = Release("0.1.0", (lost, *others))
+    told = cell(Release("0.1.0", (lost, *others)), "request_reads_its_own_prefix")
+    assert told.verdict is Verdict.SAMPLED
+    assert f"{lost['cluster']} cannot be driven" in told.why
+    release = Release("0.1.0", (lost,))
     assert verdict(release, "request_reads_its_own_prefix") is Verdict.UNKNOWN
-    assert verdict(release, "pool_adds_up") is Verdict.SAMPLED
 
 
 def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
@@ -85,18 +175,8 @@ def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
     assert verdict(release, "paired_lists_are_equal") is Verdict.UNKNOWN
 
 
-def test_a_death_elsewhere_shows_another_defect() -> None:
-    name, place = "align_split_refuses_external", FAULTS["align_split_refuses_external"].dies_in[0]
-    for where, expected in ((place, Verdict.VIOLATED), ("schedule", Verdict.UNKNOWN)):
-        death = broken("engine_survives") | {"reasons": ["so", f"D died: Error in {where}: no"]}
-        release = Release(
-            "0.1.0", (record(name, "engine_survives", died=1, death="d", broken=[death]),)
-        )
-        assert fault_rows([release], [name])[0].cells[0].verdict is expected
-
-
 def test_a_story_shows_by_its_symptoms_too() -> None:
-    symptom = broken("state_read_is_state_at_computed")
+    symptom = broken("state_read_is_state_at_computed", own=False)
     told = record("decode_loads_whole_prompt", "prefill_and_decode_agree", broken=[symptom])
     others = [r for r in good() if r["fault"] != told["fault"]]
     release = Release("0.1.0", (told, *others))

@@ -11,6 +11,7 @@ FAULT = Fault(
     replaces=("hit_holds", any),
     breaks=("hit_holds_in_every_group",),
     cluster="hybrid-evicting",
+    also_in=("pd-superseding", "pd-remnant"),
     trace_events=8,
     refutes=claims("full", "full_attention_keeps_all"),
     refutes_in_turn=claims("full", "hashed_are_counted"),

@@ -19,6 +19,7 @@ FAULT = Fault(
     replaces=("tokens_offered", all_computed),
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),
     cluster="turns-drafts",
+    also_in=("turns-async",),
     trace_events=14,
     concerns=lambda cluster: cluster.follow_up_turns and cluster.decode.drafts > 0,
 )

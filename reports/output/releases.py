@@ -5,11 +5,13 @@ from kvproof.reports.output.base import Output, Part, VerdictName
 
 class Cell(Part, frozen=True, kw_only=True):
     """A verdict about a release, and its reason. `trace` is the file that shows it, among those of
-    the release."""
+    the release. `causes` are the findings and faults that broke an invariant; "after X" is a
+    consequence of X."""
 
     verdict: VerdictName
     why: str
     trace: str | None
+    causes: tuple[str, ...]
 
 
 class HeatRow(Part, frozen=True, kw_only=True):
@@ -24,7 +26,8 @@ class HeatRow(Part, frozen=True, kw_only=True):
 
 
 class Releases(Output, frozen=True, kw_only=True, tag="releases"):
-    """The heat map. `not_driven` says what could not be run on which releases."""
+    """The heat map. `unexplained` are violations without a known cause, `not_driven` says what
+    could not be run, each with the releases."""
 
     verdict: VerdictName
     seed: int
@@ -34,6 +37,7 @@ class Releases(Output, frozen=True, kw_only=True, tag="releases"):
     invariants: tuple[HeatRow, ...]
     stories: tuple[HeatRow, ...]
     faults: tuple[HeatRow, ...]
+    unexplained: tuple[str, ...]
     not_driven: tuple[str, ...]
 
 

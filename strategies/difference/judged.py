@@ -86,8 +86,9 @@ class Judgement:
     `breaks` has the preferred run of each break, in the order in which they were found, and
     `counts` the number of runs with it. `died` is the number of runs that an engine's death ended
     early, `death` describes the first. `skipped` is the number of stimuli of a trace that were not
-    possible when their turn came. `hit_tokens` are the tokens of all hits in the cache;
-    `blocks_held` are the most blocks that were not free after a step, over all engines.
+    possible when their turn came, and `taken` are the events of the last run. `hit_tokens` are the
+    tokens of all hits in the cache; `blocks_held` are the most blocks that were not free after a
+    step, over all engines.
     """
 
     runs: int = 0
@@ -97,6 +98,7 @@ class Judgement:
     skipped: int = 0
     hit_tokens: int = 0
     blocks_held: int = 0
+    taken: tuple[Event, ...] = ()
     breaks: dict[Key, Break] = field(default_factory=dict)
     counts: Counter[Key] = field(default_factory=Counter)
 
@@ -187,6 +189,7 @@ class Judged(Around):
     def close(self) -> None:
         """The run is over."""
         self.judgement.runs += 1
+        self.judgement.taken = tuple(self.events)
         dead = next((engine.dead for engine in self.state.engines if engine.dead), "")
         if dead:
             self.judgement.died += 1

@@ -32,10 +32,14 @@ def cache() -> dict[str, bytes | Maker]:
 
 def records() -> list[Any]:
     """A survey as kvproof writes it."""
-    broken = {"invariant": "pool_adds_up", "reasons": ["a", "b"], "runs": 1, "after": []}
-    broken |= {"events": 3, "trace": "x.jsonl"}
-    ran: dict[str, Any] = {"runs": 1, "steps": 20, "died": 0, "death": None, "broken": []}
+    earlier = {"invariant": "hash_map_is_sound", "by": ""}
+    broken = {"invariant": "pool_adds_up", "reasons": ["a", "b"], "runs": 1, "after": [earlier]}
+    broken |= {"event": "Schedule", "feature": "full", "by": "", "death": ""}
+    broken |= {"own": True, "stray": False, "events": 3, "trace": "x.jsonl"}
+    ran: dict[str, Any] = {"runs": 1, "steps": 20, "died": 0, "death": "", "skipped": 0}
+    ran["broken"] = []
     shown = {"invariant": "pool_adds_up", "shown": True, "fault": "double_free"}
+    shown |= {"events": 9, "departed": ""}
     return [
         {"vllm": RELEASE},
         {"kind": "followed", "name": "a", "cluster": "pd-full", **ran, "broken": [broken], **shown},

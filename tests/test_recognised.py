@@ -1,0 +1,80 @@
+"""A break is told apart from another one of the same invariant by the signs of its fault."""
+
+import functools
+
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
+from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.strategies.difference.judged import Break, followed
+from kvproof.strategies.difference.recognised import (
+    departed,
+    made_by,
+    on_the_model,
+    repeats,
+    trap,
+)
+from kvproof.strategies.witnesses import Witness, witnesses
+
+
+@functools.cache
+def witness(name: str) -> Witness:
+    return next(witnesses([FAULTS[name]]))
+
+
+def broken_with(fault: Fault, run: Witness) -> list[Break]:
+    """What breaks on the model with a fault that takes the stimuli of a run."""
+    make = functools.partial(ModelMachine, rules=rules_with([fault]))
+    return list(followed(run.cluster, make, run.events, known=KNOWN.values()).breaks.values())
+
+
+def recognised(name: str, other: str) -> list[bool]:
+    """Whether what `other` breaks on the run of a fault is taken for this fault."""
+    run = witness(name)
+    signs = on_the_model(run.cluster, run.events, run.fault, KNOWN.values())
+    return [made_by(run.fault, signs, each) for each in broken_with(FAULTS[other], run)]
+
+
+def test_a_fault_is_recognised_by_its_own_signs() -> None:
+    assert recognised("preemption_keeps_counter", "preemption_keeps_counter") == [True, True]
+    assert recognised("front_trim", "front_trim") == [True]
+    assert recognised("superseded_state_reserved", "superseded_state_reserved") == [True]
+
+
+def test_another_fault_that_breaks_the_same_invariant_is_not_taken_for_it() -> None:
+    invariant = "counter_counts_only_cached"
+    name, other = "preemption_keeps_counter", "null_blocks_counted_as_cached"
+    found = broken_with(FAULTS[other], witness(name))
+    assert invariant in {each.signature.check for each in found}
+    assert invariant in FAULTS[name].breaks
+    assert not any(recognised(name, other))
+
+
+def test_a_finding_of_a_trace_is_repeated_by_the_same_signature_alone() -> None:
+    run = witness("preemption_keeps_counter")
+    own, *_ = broken_with(run.fault, run)
+    assert repeats(run.cluster, run.events[-1], run.finding, own)
+    for wrong in broken_with(FAULTS["null_blocks_counted_as_cached"], run):
+        if wrong.signature != own.signature:
+            assert not repeats(run.cluster, run.events[-1], run.finding, wrong)
+
+
+def test_the_trap_ends_where_the_fault_acts() -> None:
+    run = witness("front_trim")
+    led = trap(run.cluster, run.events, run.fault)
+    assert 0 < len(led) <= len(run.events)
+    assert not departed(led, run.events)
+    assert departed(led, run.events[: len(led) // 2]) != ""
+
+
+def test_a_run_departs_where_a_request_is_served_in_another_way() -> None:
+    def step(*chose: Admit | Compute | Preempt) -> Event:
+        return Schedule("E", chose)
+
+    led = (Submit("E", "r0"), step(Admit("r0", 4, 0), Compute("r0", 1)), step(Preempt("r0", "r1")))
+    longer = (step(Admit("r0", 2, 0), Compute("r0", 3)), step(), step(Preempt("r0", "r2")))
+    assert departed(led, longer) == ""
+    assert departed(led, longer[:1]) == "r0 on E"
+    assert departed(led, (step(Admit("r0", 0, 0)), longer[2])) == "r0 on E"
+    assert departed(led, (step(Admit("r0", 4, 2)), longer[2])) == "r0 on E"
