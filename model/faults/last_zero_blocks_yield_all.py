@@ -27,6 +27,7 @@ FAULT = Fault(
     replaces=("trim", last_of_remote),
     breaks=("paired_lists_are_equal",),
     cluster="pd-hitting",
+    also_in=("pd-remnant",),
     trace_events=13,
     refutes=claims(LISTS, "lists_are_equally_long", "lists_start_together"),
 )
