@@ -71,8 +71,7 @@ def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
 
 
 def shared_prefix_boundary(request: Any) -> int:
-    """Where a prompt diverges from an earlier one, in tokens. Releases before 0.28 do not know it:
-    0."""
+    """Where a prompt diverges from an earlier one, in tokens. None before vllm#47782: 0."""
     return int(getattr(request, "shared_prefix_boundary", 0))
 
 

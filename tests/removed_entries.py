@@ -103,6 +103,8 @@ def _remove_parameter(place: Place, patch: pytest.MonkeyPatch) -> None:
 def _add_parameter(place: Place, patch: pytest.MonkeyPatch) -> None:
     called = _owner(place, place.names)
     signature = inspect.signature(called)
+    if place.parameter in signature.parameters:
+        return
     added = inspect.Parameter(place.parameter, inspect.Parameter.KEYWORD_ONLY, default=None)
     known = [p for p in signature.parameters.values() if p.name != place.parameter]
     more = signature.replace(parameters=[*known, added])

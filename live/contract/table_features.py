@@ -38,7 +38,8 @@ GROUPS = (
     *entries(
         "shared prefixes",
         (
-            f"Request.shared_prefix_boundary | !{KV_CACHE_MANAGER}(max_in_flight_tokens)",
+            "Request.shared_prefix_boundary"
+            f" | !{MANAGERS}:SlidingWindowManager.reachable_block_mask(reachable_boundaries)",
             "the shared prefix boundary; older releases have none",
         ),
     ),
