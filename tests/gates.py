@@ -37,7 +37,11 @@ HEAD = GateTree(
 PLACE = GatePlace(
     file="vllm/v1/core/sched/scheduler.py", line=812, function="Scheduler._preempt_request"
 )
-EVENTS = ("Submit(P, r0)", "Submit(P, r1)", "Schedule(P): Admit(r0, 0, 0), Compute(r0, 10)")
+EVENTS: tuple[str, ...] = (
+    "Submit(P, r0)",
+    "Submit(P, r1)",
+    "Schedule(P): Admit(r0, 0, 0), Compute(r0, 10)",
+)
 EVENTS += tuple(f"Complete(P), round {number}" for number in range(1, 11))
 EVENTS += ("Schedule(P): Admit(r1, 0, 0), Compute(r1, 2)",)
 

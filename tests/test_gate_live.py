@@ -57,6 +57,10 @@ def test_a_mistake_of_one_line_is_found_and_its_trace_shows_it(head: Path) -> No
     assert "ref_cnt = 1" in line
     assert Path(head.parent / "j.xml").is_file()
     assert found["trace"] == "kvproof-traces/references_are_exact.jsonl"
+    made = found["reproducer"]
+    assert (made["head"], made["base"]) == ("fails", "passes"), record["not_run"]
+    text = (head.parent / made["path"]).read_text("utf-8")
+    assert "kvproof" not in "".join(re.findall("^(?:import|from) .*$", text, re.MULTILINE))
     again = ("replay", found["trace"], "--machine", "live", "--cache", "cache", "--json", "--vllm")
     for tree, code in (("head", 1), (str(place().parent), 0)):
         ran = started([*again, tree], head.parent, timeout=300)

@@ -15,6 +15,7 @@ from kvproof.cli.pull_request import judge, outcome, search, workloads
 from kvproof.cli.pull_request.comparison import Confirmed
 from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.side import Ended
+from kvproof.live import reproducer
 from kvproof.live.source.changes import Changes, Function
 from kvproof.live.trees import Tree
 from kvproof.model import interruption
@@ -30,10 +31,19 @@ CHANGED = Function("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", 
 TREES = (Tree("base", Path("b"), (Path("b"),), "1"), Tree("head", Path("h"), (Path("h"),), "2"))
 
 
+def reproduced(trace: Path, head: Any, base: Any, folder: Path, stem: str) -> Any:
+    """It takes the place of writing a reproducer, and of running it."""
+    assert (trace, head, base) == (Path("t.jsonl"), {"tree": "head"}, {"tree": "base"})
+    return SimpleNamespace(path=folder / f"test_{stem}.py", head="fails", base="passes")
+
+
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gate]:
     """The output of the gate for two sides. The time is up when all presets were driven."""
     monkeypatch.setattr(outcome, "fingerprint", lambda tree: tree.name)
+    monkeypatch.setattr(judge, "environment", lambda tree: {"tree": tree.name})
+    monkeypatch.setattr(judge, "read", lambda path: path)
+    monkeypatch.setattr(reproducer, "write", reproduced)
     monkeypatch.setattr(workloads, "of_findings", lambda: [RUN])
     monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
     presets = workloads.of_presets(0)[:3]
@@ -58,7 +68,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         changes = Changes((CHANGED,), ())
         with interruption.handled(), compared(base, head) as both:
             clock.now = time.monotonic()
-            found = judge._Judge(args, both, changes, clock.now).run()
+            found = judge._Judge(args, TREES, both, changes, clock.now).run()
             return outcome.output(args, TREES, changes, found, 1.5)
 
     return call
@@ -79,6 +89,8 @@ def test_a_difference_is_reported_with_its_trace_and_its_place(judged: Any) -> N
         ("vllm/v1/core/block_pool.py", 10, "BlockPool.free")
     ]
     assert [(r.stem, r.found.key) for r in head.records] == [("engine_survives", CRASH.key)]
+    made = finding.reproducer
+    assert (made.path, made.head, made.base) == ("test_t.py", "fails", "passes")
     assert gate.reached == (SOME,)
 
 
@@ -103,6 +115,15 @@ def test_a_trace_that_cannot_be_written_takes_nothing_from_the_verdict(judged: A
     assert (gate.exit_code, gate.findings[0].trace) == (1, None)
     assert gate.findings[0].events  # those of the search
     assert any(error in line for line in gate.not_run)
+
+
+def test_a_finding_without_a_reproducer_is_reported_and_it_is_said_why(
+    judged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproducer, "write", lambda *_: "it passes on head")
+    gate = judged(nothing, shows(CRASH, reached=(SOME,)))
+    assert (gate.exit_code, gate.findings[0].reproducer) == (1, None)
+    assert "a reproducer of t.jsonl: it passes on head" in gate.not_run
 
 
 def test_nothing_that_differs_is_sampled(judged: Any) -> None:
@@ -213,7 +234,7 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
         return result(workload.name, *found, reached=(SOME,))
 
     side = FakeSide(one_each)
-    gate = judged(nothing, side, traces=[follow(name, FULL, b.events) for name, b in many.items()])
+    gate = judged(nothing, side, traces=[follow(FULL, name, b.events) for name, b in many.items()])
     assert len(gate.findings) == len(many)
     assert [r.stem for r in side.records] == [
         *("writer_is_alone", "engine_survives"),
