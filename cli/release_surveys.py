@@ -22,7 +22,6 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import errors
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_reader import read
 from kvproof.reports.heat_map import Release
 from kvproof.strategies.witnesses import witnesses
 

@@ -5,13 +5,15 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import fields
 
+from kvproof.live import options
 from kvproof.live.reproducer.layout import call, literal
 from kvproof.model.config import Cluster, Engine, Group
 
 KNOWN = {
     *("name", "groups", "num_blocks", "role", "chunk_tokens", "physical_per_logical"),
     *("prefix_caching", "retention", "kv_events", "store", "policy", "max_requests"),
-    *("steps_in_flight", "drafts", "match_unit", "hash_lookahead_tokens"),
+    *("steps_in_flight", "drafts", "match_unit", "hash_lookahead_tokens", "one_way"),
+    *("reserve_whole_prompt", "long_prefill_tokens", "watermark_blocks"),
 }
 """The options of an engine that a generated file can set."""
 
@@ -79,6 +81,7 @@ def _features(cluster: Cluster) -> Iterator[str]:
             "sessions": any(job.parts for job in cluster.jobs),
             "embeds": any(job.embeds for job in cluster.jobs),
             "turns": cluster.follow_up_turns,
+            "options": options.of_scheduler(engine),
             "failed_load": engine.store and cluster.failures,
         }
         yield from (name for name, chosen in choices.items() if chosen)
@@ -99,6 +102,8 @@ def _constants(cluster: Cluster, engine: Engine) -> Constants:
         "ASYNC": engine.overlaps,
         "POLICY": engine.policy,
         "LOAD_FAILURE": cluster.load_failure,
+        "KV_ROLE": options.kv_role(engine),
+        "SCHEDULER_OPTIONS": options.of_scheduler(engine),
         "CONNECTOR": "StoreConnector" if engine.store else "NixlConnector",
         "MAMBA_CACHE_MODE": states[0].mode if states else "none",
         "MAMBA_BLOCK_SIZE": states[0].block_size if states else 0,

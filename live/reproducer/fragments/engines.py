@@ -45,7 +45,8 @@ MAX_NUM_BATCHED_TOKENS = MAMBA_BLOCK_SIZE = DRAFTS = RETENTION = 1
 POLICY: Any = "fcfs"
 LOAD_FAILURE: Any = "fail"
 MAMBA_CACHE_MODE: Any = "align"
-ENGINE_ID = CONNECTOR = DRAFTER = ""
+ENGINE_ID = CONNECTOR = DRAFTER = KV_ROLE = ""
+SCHEDULER_OPTIONS: dict[str, object] = {}
 PREFIX_CACHING = NO_LOOKAHEAD = ASYNC = True
 
 
@@ -81,6 +82,7 @@ def make_scheduler(folder: Path) -> Scheduler:
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=False,
             async_scheduling=False,
+            **SCHEDULER_OPTIONS,  #@ options
         ),
         cache_config=CacheConfig(
             block_size=BLOCK_SIZE, enable_prefix_caching=PREFIX_CACHING
@@ -88,7 +90,7 @@ def make_scheduler(folder: Path) -> Scheduler:
         kv_transfer_config=KVTransferConfig(  #@ connector
             kv_connector=CONNECTOR,  #@ connector
             kv_connector_module_path=__name__,  #@ store
-            kv_role="kv_both",  #@ connector
+            kv_role=KV_ROLE,  #@ connector
             engine_id=ENGINE_ID,  #@ connector
             kv_load_failure_policy=LOAD_FAILURE,  #@ connector
             kv_connector_extra_config={  #@ turns
