@@ -28,12 +28,15 @@ from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, 
 from tests.two_machines import FULL, broken, result
 
 CHANGED = Function("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),))
+SIDES = ({"tree": "base"}, {"tree": "head"})
+"""The environments of both processes."""
+
 TREES = (Tree("base", Path("b"), (Path("b"),), "1"), Tree("head", Path("h"), (Path("h"),), "2"))
 
 
 def reproduced(trace: Path, head: Any, base: Any, folder: Path, stem: str) -> Any:
     """It takes the place of writing a reproducer, and of running it."""
-    assert (trace, head, base) == (Path("t.jsonl"), {"tree": "head"}, {"tree": "base"})
+    assert (trace, head, base) == (Path("t.jsonl"), SIDES[1], SIDES[0])
     return SimpleNamespace(path=folder / f"test_{stem}.py", head="fails", base="passes")
 
 
@@ -41,7 +44,6 @@ def reproduced(trace: Path, head: Any, base: Any, folder: Path, stem: str) -> An
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gate]:
     """The output of the gate for two sides. The time is up when all presets were driven."""
     monkeypatch.setattr(outcome, "fingerprint", lambda tree: tree.name)
-    monkeypatch.setattr(judge, "environment", lambda tree: {"tree": tree.name})
     monkeypatch.setattr(judge, "read", lambda path: path)
     monkeypatch.setattr(reproducer, "write", reproduced)
     monkeypatch.setattr(workloads, "of_findings", lambda: [RUN])
@@ -68,7 +70,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         changes = Changes((CHANGED,), ())
         with interruption.handled(), compared(base, head) as both:
             clock.now = time.monotonic()
-            found = judge._Judge(args, TREES, both, changes, clock.now).run()
+            found = judge._Judge(args, SIDES, both, changes, clock.now).run()
             return outcome.output(args, TREES, changes, found, 1.5)
 
     return call
