@@ -10,8 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from kvproof.cli.pull_request.side import Side
-from kvproof.strategies.difference.compare import Candidate, Results, only_on, same, the_same
+from kvproof.strategies.difference.compare import (
+    Candidate,
+    Results,
+    dies_alike,
+    only_on,
+    same,
+    the_same,
+)
 from kvproof.strategies.difference.judged import Break, Key
+from kvproof.strategies.difference.protocol import Seen
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
 
@@ -61,6 +69,13 @@ class Comparison:
         first, second = self._pool.submit(on_base, self.base), self._pool.submit(on_head, self.head)
         return first.result(), second.result()
 
+    def look(self, *, beside: Callable[[], None]) -> tuple[Seen, Seen]:
+        """What both sides can drive. They import their vLLMs now; `beside` is called meanwhile.
+        Raises Ended."""
+        seen = self._pool.submit(self.base.look), self._pool.submit(self.head.look)
+        beside()
+        return seen[0].result(), seen[1].result()
+
     def drive(self, workloads: Sequence[Workload]) -> None:
         """Drive these workloads on both sides. Raises Ended."""
         base, head = self.at_once(
@@ -104,15 +119,16 @@ class Comparison:
             lambda base: base.drive([run, around]), lambda head: head.drive([run], reach=True)
         )
         shown = any(other.reason or the_same(found.key, other) for other in others)
-        return result, shown
+        return result, shown or dies_alike(found.key, others[0])
 
     def mended(self) -> Iterator[Confirmed]:
         """What only base breaks, if it shows it again and head does not break it anywhere. Raises
         Ended."""
-        on_head = self.on_head.keys_broken
+        on_head = self.on_head.keys_broken  # and what was tried
         for candidate in only_on(self.on_base, self.on_head, self.names):
             found = candidate.found
             if found.key not in on_head:
+                on_head.add(found.key)
                 run = as_run(candidate.workload, found)
                 base, head = self.at_once(
                     lambda side, run=run: side.drive([run]),  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.gate import GateReproducer
+from kvproof.strategies.difference.compare import alike
+from kvproof.strategies.difference.judged import Key
 from kvproof.strategies.difference.plan import touched
 from kvproof.strategies.difference.protocol import Record, Seen
 from kvproof.strategies.difference.result import severity
@@ -107,7 +109,8 @@ class _Judge:
                 self._show(f"shrinking a run of {introduced[0].found.signature.check} ...")
                 one = shorter(self.comparison, introduced[0], self.end)
                 written.append(self._written(one))
-                introduced = [each for each in introduced[1:] if each.found.key not in one.also]
+                reported = {one.found.key} | one.also
+                introduced = [each for each in introduced[1:] if not _among(each, reported)]
             for one in self.comparison.mended() if not cannot else ():
                 mended.append(one)
                 if time.monotonic() > self.end:
@@ -128,7 +131,7 @@ class _Judge:
         """Search. Returns why head cannot be judged, or an empty text."""
         try:
             self._show("importing both vLLMs ...")
-            self.seen = self.comparison.at_once(lambda base: base.look(), lambda head: head.look())
+            self.seen = self.comparison.look(beside=self.search.prepare)
             on_base, on_head = self.seen
             for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
                 if seen.failure:
@@ -193,3 +196,8 @@ class _Judge:
     def _show(self, text: str) -> None:
         spent = time.monotonic() - self.begin
         live_line.show(f"gate, {spent:.0f} of {self.args.budget} s: {text}")
+
+
+def _among(one: Confirmed, keys: Collection[Key]) -> bool:
+    """Whether a finding is one of these, whatever the event was."""
+    return any(alike(one.found.key, key) for key in keys)

@@ -14,7 +14,7 @@ from kvproof.cli.pull_request import workloads
 from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.model import interruption
 from kvproof.strategies.difference.plan import ordered
-from kvproof.strategies.difference.workload import Workload
+from kvproof.strategies.difference.workload import Follow, Workload
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
 """The number of workloads between two looks at what differs."""
@@ -39,11 +39,16 @@ class Search:
         self.until = until
         self.fails = fails
         self.show = show
+        self.traces: list[Follow] = []
         self.not_run: list[str] = []
+
+    def prepare(self) -> None:
+        """Compute the runs of the model that show the faults, which takes some seconds."""
+        self.traces = [*workloads.of_findings(), *workloads.of_faults()]
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
-        traces = [*workloads.of_findings(), *workloads.of_faults()]
+        traces = self.traces
         self._drive(traces, "traces", TRACES_AT_ONCE)
         self._drive(self._presets(traces), "presets", SAMPLED_AT_ONCE)
         clusters = workloads.of_random_clusters(self.comparison.seed)

@@ -29,14 +29,15 @@ class Candidate(NamedTuple):
 
 def only_on(these: Results, others: Results, names: Sequence[str]) -> list[Candidate]:
     """What the first machine breaks in these workloads, where the second could be driven and does
-    not break the same: one candidate for each key, the shortest run, the most severe first."""
-    kept_by_key: dict[Key, Candidate] = {}
+    not break the same: one candidate for each key and cluster, the shortest run. The most severe
+    come first."""
+    kept: dict[tuple[Key, str], Candidate] = {}
     for name in names:
         for candidate in _only_in(name, these, others):
-            kept = kept_by_key.get(candidate.found.key)
-            if kept is None or _order(candidate.found) < _order(kept.found):
-                kept_by_key[candidate.found.key] = candidate
-    return sorted(kept_by_key.values(), key=lambda one: _order(one.found))
+            where = candidate.found.key, candidate.found.cluster.name
+            if where not in kept or _order(candidate.found) < _order(kept[where].found):
+                kept[where] = candidate
+    return sorted(kept.values(), key=lambda one: _order(one.found))
 
 
 def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
@@ -64,12 +65,23 @@ def the_same(key: Key, result: Result) -> bool:
 def same(key: Key, result: Result) -> Break | None:
     """The break of a result with this key, or else one of the same check for the same reason after
     another event."""
-    like = (b for b in result.breaks if _but_for_event(b.key) == _but_for_event(key))
+    like = (each for each in result.breaks if alike(each.key, key))
     return result.keys.get(key) or next(like, None)
 
 
+def dies_alike(key: Key, result: Result) -> bool:
+    """Whether an engine dies in the same function, whatever the exception says: on the same
+    stimuli, other words of an assertion are no other death."""
+    return bool(key.death) and any(each.death == key.death for each in result.breaks)
+
+
+def alike(one: Key, other: Key) -> bool:
+    """Whether two breaks differ in the event at most."""
+    return _but_for_event(one) == _but_for_event(other)
+
+
 def _but_for_event(key: Key) -> tuple[str, ...]:
-    return key.signature.check, key.signature.feature, key.by, key.death
+    return key.signature.check, key.signature.feature, key.by, key.death, key.message
 
 
 class Quantities(NamedTuple):

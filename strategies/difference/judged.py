@@ -8,6 +8,7 @@ and of these the shortest.
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,19 +33,27 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
 
+VARYING = re.compile(r"\d+|\br#\w*|'[^']*'|\"[^\"]*\"")
+
+MESSAGE_MAX = 80
+"""Characters of what an exception says."""
+
 
 class Key(NamedTuple):
     """What makes two breaks the same: the signature, the known deviation that explains it (or an
-    empty text), and for the death of an engine the exception and the function."""
+    empty text), and for the death of an engine the exception and the function, and what the
+    exception says."""
 
     signature: Signature
     by: str = ""
     death: str = ""
+    message: str = ""
 
     @property
     def words(self) -> str:
         """The key in one line."""
         where = f", {self.death}" if self.death else ""
+        where += f" ({self.message})" if self.message else ""
         return f"{self.signature.words}{where}" + (f", by {self.by}" if self.by else "")
 
 
@@ -54,7 +63,8 @@ class Break:
     jobs of the run; the last event breaks the check.
 
     `by` is the name of the known deviation that explains it, or an empty text. `death` is for an
-    engine's death "AssertionError in some_function". `index_of_first` is the index (from 0) of the
+    engine's death "AssertionError in some_function", and `message` is what the exception says,
+    without numbers and names. `index_of_first` is the index (from 0) of the
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
     """
@@ -67,11 +77,12 @@ class Break:
     events: tuple[Event, ...]
     index_of_first: int
     after: tuple[Key, ...]
+    message: str = ""
 
     @property
     def key(self) -> Key:
         """What makes two breaks the same."""
-        return Key(self.signature, self.by, self.death)
+        return Key(self.signature, self.by, self.death, self.message)
 
     @property
     def order(self) -> tuple[bool, int]:
@@ -184,6 +195,7 @@ class Judged(Around):
             events=tuple(self.events),
             index_of_first=next(iter(self.seen.values()), now) - 1,
             after=tuple(key for key, at in self.seen.items() if at < now),
+            message=message_of(step, finding),
         )
 
     def close(self) -> None:
@@ -203,6 +215,15 @@ def death_of(step: Step, finding: Finding) -> str:
     if finding.invariant != "engine_survives":
         return ""
     return step.after.engine(finding.about.engine).dead.split(":")[0]
+
+
+def message_of(step: Step, finding: Finding) -> str:
+    """What the exception of such a death says, in one short line. Numbers and quoted names are left
+    out, because they differ from run to run."""
+    if finding.invariant != "engine_survives":
+        return ""
+    said = step.after.engine(finding.about.engine).dead.partition(":")[2].partition("\n")[0]
+    return VARYING.sub("#", said).strip()[:MESSAGE_MAX]
 
 
 @contextmanager
