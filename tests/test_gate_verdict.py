@@ -15,6 +15,7 @@ from kvproof.cli.pull_request import judge, outcome, search, workloads
 from kvproof.cli.pull_request.comparison import Confirmed
 from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.side import Ended
+from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
 from kvproof.live.source.changes import Changes, Function
 from kvproof.live.trees import Tree
@@ -225,8 +226,10 @@ def test_an_interruption_keeps_what_was_found(judged: Any) -> None:
 
 
 def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
-    """Each is shown by the run of its own event alone, so that none is told with another."""
-    leaks = [broken("all_blocks_return", f"Event{n}", length=4) for n in range(4)]
+    """Each is shown by its own run alone, so that none is told with another."""
+    leaks = [
+        broken(each.id, length=4) for each in CHECKS.values() if each.severity == Severity.LEAK
+    ][:4]
     grave = [broken("writer_is_alone", length=5), broken("engine_survives", length=6)]
     many = {f"finding {n}": each for n, each in enumerate((*leaks, *grave))}
 
@@ -240,7 +243,7 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
     assert len(gate.findings) == len(many)
     assert [r.stem for r in side.records] == [
         *("writer_is_alone", "engine_survives"),
-        *["all_blocks_return"] * (judge.WRITTEN_MAX - 2),
+        *[each.signature.check for each in leaks][: judge.WRITTEN_MAX - 2],
     ]
     assert [each.trace for each in gate.findings].count(None) == len(many) - judge.WRITTEN_MAX
 

@@ -48,6 +48,8 @@ class Search:
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
+        if not self.traces:
+            self.prepare()
         traces = self.traces
         self._drive(traces, "traces", TRACES_AT_ONCE)
         self._drive(self._presets(traces), "presets", SAMPLED_AT_ONCE)
