@@ -1,17 +1,21 @@
 """The gate on real vLLM: a copy of its Python files with a mistake, against vLLM as it is."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from kvproof.live.availability import place
 from kvproof.live.trees.files import files
 from tests.processes import started
+from tests.test_gate_recipes import ROOT, git, recipe
 
 pytestmark = pytest.mark.live
 
@@ -39,32 +43,67 @@ def gate(folder: Path, *more: str) -> "tuple[subprocess.CompletedProcess[bytes],
     return ran, json.loads(ran.stdout)
 
 
-def test_a_mistake_of_one_line_is_found_and_its_trace_shows_it(head: Path) -> None:
+def on_github(clone: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the commands of the recipe for GitHub on the last commit of a clone, with this kvproof."""
+    [step] = [
+        each for each in recipe("github-workflow.yml")["jobs"]["run"]["steps"] if "id" in each
+    ]
+    program = clone.parent / "bin" / "kvproof"
+    program.parent.mkdir()
+    cache = clone.parent / "cache"
+    program.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m kvproof "$@" --cache {cache} --budget {BUDGET}\n'
+    )
+    program.chmod(0o755)
+    given = recipe("github-workflow.yml")["env"] | {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_OUTPUT": str(clone.parent / "output"),
+        "GITHUB_STEP_SUMMARY": str(clone.parent / "summary"),
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.run(
+        ["bash", "-e", "-c", step["run"]],
+        cwd=clone,
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def test_the_recipe_for_github_finds_a_mistake_of_one_line(head: Path) -> None:
+    git(head, "init", "-q")
+    git(head, "add", ".")
+    git(head, "commit", "-qm", "base")
     path = head / "vllm" / POOL
     before, touch, rest = path.read_text("utf-8").partition("    def touch(")
     wrong = rest.replace("block.ref_cnt += 1", "block.ref_cnt = 1", 1)
     assert wrong != rest
     path.write_text(before + touch + wrong, encoding="utf-8")
-    ran, record = gate(head.parent, "--junit", "j.xml")
-    assert (ran.returncode, record["verdict"]) == (1, "VIOLATED"), record
-    assert record["changed_functions"] == [f"{POOL}:BlockPool.touch"] == record["reached"]
-    failing = [finding for finding in record["findings"] if finding["fails"]]
-    assert "references_are_exact" in {finding["invariant"] for finding in failing}
-    [found] = [f for f in failing if f["invariant"] == "references_are_exact"]
-    assert (found["kind"], found["known"]) == ("introduced", None)
-    assert [place["function"] for place in found["places"]] == ["BlockPool.touch"]
-    line = path.read_text("utf-8").splitlines()[found["places"][0]["line"] - 1]
+    git(head, "commit", "-qam", "head")
+
+    ran = on_github(head)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert (head.parent / "output").read_text() == "code=1\n"
+    assert "::error file=vllm/v1/core/block_pool.py,line=" in ran.stderr
+    assert ElementTree.parse(head / "kvproof.xml").getroot().get("failures") != "0"
+
+    results = json.loads((head / "kvproof.sarif").read_text())["runs"][0]["results"]
+    new = [each for each in results if each.get("baselineState") == "new"]
+    [found] = [each for each in new if each["ruleId"] == "references_are_exact"]
+    place_of = found["locations"][0]["physicalLocation"]
+    line = path.read_text("utf-8").splitlines()[place_of["region"]["startLine"] - 1]
     assert "ref_cnt = 1" in line
-    assert Path(head.parent / "j.xml").is_file()
-    assert found["trace"] == "kvproof-traces/references_are_exact.jsonl"
-    made = found["reproducer"]
-    assert (made["head"], made["base"]) == ("fails", "passes"), record["not_run"]
-    text = (head.parent / made["path"]).read_text("utf-8")
-    assert "kvproof" not in "".join(re.findall("^(?:import|from) .*$", text, re.MULTILINE))
-    again = ("replay", found["trace"], "--machine", "live", "--cache", "cache", "--json", "--vllm")
+
+    trace = head / "kvproof-traces" / "references_are_exact.jsonl"
+    made = (head / "kvproof-traces" / "test_references_are_exact.py").read_text("utf-8")
+    assert "kvproof" not in "".join(re.findall("^(?:import|from) .*$", made, re.MULTILINE))
+    assert "fails on head, passes on base" in ran.stdout.replace("\n", " "), ran.stdout
+    again = ("replay", str(trace), "--machine", "live", "--cache", "cache", "--json", "--vllm")
     for tree, code in (("head", 1), (str(place().parent), 0)):
-        ran = started([*again, tree], head.parent, timeout=300)
-        assert ran.returncode == code, ran.stdout + ran.stderr
+        ran_again = started([*again, tree], head.parent, timeout=300)
+        assert ran_again.returncode == code, ran_again.stdout + ran_again.stderr
 
 
 def test_a_private_method_that_has_another_name_is_unknown_and_named(head: Path) -> None:
