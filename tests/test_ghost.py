@@ -119,7 +119,7 @@ def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) 
     take = pool.take
 
     def taking(engine: Engine, count: int, rules: Any) -> tuple[Engine, tuple[int, ...]]:
-        if engine.ghost.served:
+        if count and engine.ghost.served:
             engine = engine._replace(free=engine.free[::-1])
         return take(engine, count, rules)
 

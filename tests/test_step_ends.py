@@ -97,7 +97,7 @@ def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
 def test_a_step_that_chose_nothing_is_none() -> None:
     state, effects = dispatch(step(config(FULL), request("abcd")))
     assert state.engine("E").step is None
-    assert effects == type(effects)()
+    assert effects == type(effects)(places=(), zeroed=())
 
 
 def test_who_is_admitted_must_be_scheduled() -> None:
