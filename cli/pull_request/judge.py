@@ -33,7 +33,7 @@ SEARCHED = 0.75
 """The share of the budget after which no workload begins: what was found must still be confirmed,
 shrunk and written."""
 
-WRITTEN_MAX = 5
+WRITTEN_MAX = 3
 """The number of introduced findings for which a trace and a reproducer are written, the most severe
 first."""
 

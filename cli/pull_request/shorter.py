@@ -8,7 +8,7 @@ from kvproof.strategies.difference.compare import same, the_same
 from kvproof.strategies.difference.shrink import shrunk
 from kvproof.strategies.difference.workload import Follow
 
-RUNS_MAX = 240
+RUNS_MAX = 160
 """The most runs that are tried for one finding: a number and not a time, so that the same trees
 give the same trace."""
 

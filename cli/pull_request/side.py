@@ -34,6 +34,10 @@ END_S = 5.0
 """The longest time between the end of a process's output and its own end, in seconds."""
 
 
+DEFECT = "This is a defect of kvproof"
+"""How the line begins that a program of kvproof prints after a traceback."""
+
+
 class Ended(Exception):
     """The process has ended. The message is the last line that it printed."""
 
@@ -80,7 +84,8 @@ class Side:
             self._process.wait(timeout=END_S)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="backslashreplace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        printed = [line.strip() for line in lines if line.strip()]
+        said = next((line for line in reversed(printed) if not line.startswith(DEFECT)), "")
         return said or f"the process ended with {self._process.poll()}"
 
 

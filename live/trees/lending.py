@@ -11,6 +11,10 @@ from kvproof.live.trees.tree import Tree
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes, shown
 
+SAFE = {"PYTHONSAFEPATH": "1"}
+"""Python puts the working folder first on the path of `python -m`, which is another vLLM where the
+working folder is a clone of it."""
+
 INSPECTED = ("model_executor/models/llama.py", "model_executor/models/registry.py")
 """The files that say what vLLM keeps of a model: the model, and how it is inspected."""
 
@@ -23,16 +27,21 @@ def environment(tree: Tree, further: tuple[Path, ...] = ()) -> dict[str, str]:
     Trees with the same file of that model share what is kept, so base and head, and a tree that
     was edited, inspect it once. Others would overwrite it.
     """
-    if not tree.folders:
-        return dict(os.environ)
     folders = [*map(str, tree.folders), *map(str, further)]
     inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join([*folders, *inherited]),
-        "VLLM_CACHE_ROOT": str(_kept(tree)),
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_CONFIGURE_LOGGING": "0",
-    }
+    if not tree.folders:
+        beside = [str(tree.package.parent)] if tree.package.parent == Path.cwd() else []
+        return os.environ | SAFE | {"PYTHONPATH": os.pathsep.join([*beside, *inherited])}
+    return (
+        os.environ
+        | SAFE
+        | {
+            "PYTHONPATH": os.pathsep.join([*folders, *inherited]),
+            "VLLM_CACHE_ROOT": str(_kept(tree)),
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_CONFIGURE_LOGGING": "0",
+        }
+    )
 
 
 def _kept(tree: Tree) -> Path:

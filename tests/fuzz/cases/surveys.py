@@ -77,7 +77,7 @@ def case(random: Random, key: str, number: int) -> Case:
     return Case(
         tuple(argv),
         files=files,
-        outputs=("cache/surveys", "cache/trees"),
+        outputs=("cache/surveys",),
         replaces=("cache/surveys",),
         invalid=why,
         refusals=(REFUSED, UNKNOWN),
