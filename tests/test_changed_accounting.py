@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.source.accounting import DRIVEN, Accounting
+from kvproof.live.source.accounting import DRIVEN, Accounting, driven
 from kvproof.live.source.changes import COMPARED_MAX, changed
 from kvproof.live.source.files import Package
 from tests.packages import CORE, package
@@ -163,3 +163,18 @@ def test_the_modules_of_the_contract_are_roots() -> None:
     assert {"v1/request.py", "v1/outputs.py", "v1/kv_cache_interface.py"} < DRIVEN
     assert {"distributed/kv_events.py", "v1/core/sched/scheduler.py"} < DRIVEN
     assert "distributed/kv_transfer/kv_connector/v1/base.py" in DRIVEN
+
+
+def test_of_a_module_of_constants_only_those_of_the_contract_count(tmp_path: Path) -> None:
+    assert "envs.py" not in DRIVEN
+    constants = {name for module, name in driven() if module == "vllm.envs"}
+    assert constants
+    rows = ", ".join(f"'{name}': lambda: read('a')" for name in sorted(constants))
+    envs = FILES["envs.py"].replace("{", f"{{{rows}, ")
+    files = {CORE: "x = 1\n", "envs.py": envs}
+    used = Accounting(Package(package(tmp_path / "base", files))).used
+    assert used["envs.py"] == {*constants, "__getattr__", "read"}
+    for new in (envs.replace("read('a')", "read('c')"), FILES["envs.py"]):
+        head = package(tmp_path / f"head{len(new)}", files | {"envs.py": new})
+        changes = changed(tmp_path / "base" / "vllm", head)
+        assert [each.key for each in changes.accounting] == ["envs.py:<module>"]

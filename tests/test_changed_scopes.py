@@ -93,6 +93,26 @@ PAIRS = {
         "def f():\n    b = 1\n    return locals()",
         {"f"},
     ),
+    "the names of an object, not of locals": (
+        "def f():\n    a = g()\n    return vars(a), dir(a)",
+        "def f():\n    b = g()\n    return vars(b), dir(b)",
+        set(),
+    ),
+    "names that are looked at beside those of an object": (
+        "def f():\n    a = g()\n    return vars(a), vars()",
+        "def f():\n    b = g()\n    return vars(b), vars()",
+        {"f"},
+    ),
+    "names that may be looked at": (
+        "def f():\n    a = g()\n    return vars(*a)",
+        "def f():\n    b = g()\n    return vars(*b)",
+        {"f"},
+    ),
+    "a function that may look at names": (
+        "def f():\n    a = g()\n    return map(vars, a)",
+        "def f():\n    b = g()\n    return map(vars, b)",
+        {"f"},
+    ),
     "a parameter of a nested function": (
         "def f():\n    return lambda a: a",
         "def f():\n    return lambda b: b",

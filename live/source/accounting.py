@@ -38,9 +38,12 @@ def driven() -> Iterator[tuple[str, str]]:
                 yield place.module, place.names[0]
 
 
-DRIVEN = frozenset("/".join(module.split(".")[1:]) + ".py" for module, _ in driven())
-"""The files of the modules that the contract has. A package has no such file: of that, what the
-contract names is of the accounting."""
+DRIVEN = frozenset(
+    "/".join(module.split(".")[1:]) + ".py" for module, name in driven() if not name.isupper()
+)
+"""The files of the modules of which the contract has a function or a class. Of a package, which has
+no such file, and of a module of which the contract has only constants, as of `vllm.envs`, only what
+the contract names is of the accounting."""
 
 
 def is_root(file: str) -> bool:

@@ -12,6 +12,9 @@ from kvproof.live.source.names import FUNCTIONS, binds, walk, within
 LOOKS_AT_NAMES = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
 """Functions that can see the names of locals."""
 
+LOOKS_AT_AN_OBJECT = frozenset({"vars", "dir"})
+"""Those that see the names of an object instead where they are called with one."""
+
 
 class Scope:
     """The names of one function, comprehension or class body. `own` keep their names, `locals` may
@@ -84,7 +87,20 @@ class Names:
 
 def looks_at_names(node: ast.AST) -> bool:
     """Whether some code can see the names of its locals."""
-    return any(isinstance(each, ast.Name) and each.id in LOOKS_AT_NAMES for each in walk(node))
+    mentions = calls_with_object = 0
+    for each in walk(node):
+        if isinstance(each, ast.Name):
+            mentions += each.id in LOOKS_AT_NAMES
+        elif isinstance(each, ast.Call) and _looks_at_an_object(each):
+            calls_with_object += 1
+    return mentions > calls_with_object
+
+
+def _looks_at_an_object(node: ast.Call) -> bool:
+    """Whether a call surely has an object to look at; `vars(*found)` may have none."""
+    if not isinstance(node.func, ast.Name) or node.func.id not in LOOKS_AT_AN_OBJECT:
+        return False
+    return any(not isinstance(each, ast.Starred) for each in node.args)
 
 
 def binds_in_function(node: ast.AST, name: str) -> bool:
