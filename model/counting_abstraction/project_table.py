@@ -198,9 +198,9 @@ def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
     """How a step changed each table that it concerns. Some engines are skipped. With a store, loads
     end in the same step, but the system models a load as a wait. With overlapping steps, the
     computed tokens may be ahead of the known tokens, which the claims are about. With a drafter,
-    computed tokens may be rejected. With hits inside a block, a table may have a copy. The table of a
-    Mamba group is skipped where the rules split chunks at smaller blocks (vLLM 0.32.0): the system
-    splits them at the group's own blocks."""
+    computed tokens may be rejected. With hits inside a block, a table may have a copy.
+    The table of a Mamba group is skipped where the rules split chunks at smaller blocks (vLLM
+    0.32.0): the system splits them at the group's own blocks."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
