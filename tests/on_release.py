@@ -53,9 +53,10 @@ def main(release: str, mistake: str, *clusters: str) -> None:
     lend(named(release, None))
     if mistake != AS_RELEASED:
         MISTAKES[mistake]()
-    asked = (*CHECKS.values(), *conformance_checks(known_rules()))
     for name in clusters:
-        outcome = sample(cluster_named(name), watched, asked, examples=EXAMPLES, shrink=False)
+        cluster = cluster_named(name)
+        asked = (*CHECKS.values(), *conformance_checks(known_rules(cluster)))
+        outcome = sample(cluster, watched, asked, examples=EXAMPLES, shrink=False)
         finding = outcome.finding and outcome.finding.invariant
         print(json.dumps({"cluster": name, "verdict": outcome.verdict.name, "finding": finding}))
 

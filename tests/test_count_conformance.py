@@ -156,7 +156,7 @@ def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
 @pytest.mark.parametrize("name", ["pd", "pd-window", "hybrid"])
 def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def driven() -> None:
-        run = Run(watched(CLUSTERS[name]), conformance_checks(known_rules()))
+        run = Run(watched(CLUSTERS[name]), conformance_checks(known_rules(CLUSTERS[name])))
         for _ in range(12):
             if not run.stimuli:
                 break

@@ -39,7 +39,7 @@ def test_the_fault_of_this_name_breaks_it(name: str) -> None:
 @pytest.mark.parametrize("name", MODELLED)
 def test_the_model_with_the_faults_of_these_names_replays_it(name: str) -> None:
     trace = trace_of(name)
-    replayed = replay(ModelMachine(trace.cluster, known_rules()), trace)
+    replayed = replay(ModelMachine(trace.cluster, known_rules(trace.cluster)), trace)
     if trace.finding is not None and trace.finding.invariant == "engine_survives":
         # That the engine dies here is the model's; the words are vLLM's own.
         assert replayed.differs is not None

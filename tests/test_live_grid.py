@@ -61,7 +61,7 @@ def drive(cluster: Cluster) -> None:
         machines.append(watched(cluster))
         return machines[-1]
 
-    checks = (*CHECKS.values(), *conformance_checks(known_rules()))
+    checks = (*CHECKS.values(), *conformance_checks(known_rules(cluster)))
     check_machine(cluster, make, checks, examples=examples, shrink=False)
     assert len(machines) >= examples
     assert sum(machine.judged for machine in machines) > 0

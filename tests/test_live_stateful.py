@@ -34,7 +34,7 @@ def drive(name: str) -> None:
         machines.append(watched(cluster))
         return machines[-1]
 
-    checks = (*CHECKS.values(), *conformance_checks(known_rules()))
+    checks = (*CHECKS.values(), *conformance_checks(known_rules(CLUSTERS[name])))
     check_machine(CLUSTERS[name], make, checks, max(settings().max_examples // SHARE, 5))
     assert sum(machine.judged for machine in machines) > 0
 

@@ -31,7 +31,8 @@ def check(machine: Machine, path: Path) -> None:
 
 
 def model(path: Path) -> ModelMachine:
-    return ModelMachine(read(path).cluster, known_rules())
+    cluster = read(path).cluster
+    return ModelMachine(cluster, known_rules(cluster))
 
 
 def test_there_are_traces_of_each_older_schema() -> None:

@@ -57,6 +57,7 @@ def is_undriven(cluster: Cluster) -> bool:
     return bool(missing)
 
 
-def known_rules() -> Rules:
-    """The rules of a model with the mistakes that vLLM is known for."""
-    return rules_with(FAULTS[name] for name in KNOWN if name in FAULTS)
+def known_rules(cluster: Cluster) -> Rules:
+    """The rules of a model with the mistakes that vLLM is known for and that concern a cluster."""
+    faults = [FAULTS[name] for name in KNOWN if name in FAULTS]
+    return rules_with(fault for fault in faults if fault.concerns(cluster))

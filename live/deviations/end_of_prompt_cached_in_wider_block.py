@@ -1,5 +1,5 @@
-"""Full attention caches the last prefix of a prompt that has a hash, also if no hit can end
-there."""
+"""Full attention and Mamba cache the last prefix of a prompt that has a hash, also if no hit can
+end there."""
 
 from kvproof.live.deviations.facts import seen
 from kvproof.model.because import About
@@ -18,6 +18,6 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:  # noqa: ARG001
 DEVIATION = Deviation(
     name="end_of_prompt_cached_in_wider_block",
     says="the end of a prompt is cached inside a wider block, where no hit can end",
-    signatures=seen("cached_key_can_be_hit", "Schedule", "Complete", on=("full",)),
+    signatures=seen("cached_key_can_be_hit", "Schedule", "Complete", on=("full", "mamba")),
     at_work=at_work,
 )

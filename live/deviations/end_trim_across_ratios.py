@@ -9,8 +9,9 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """The finding is about blocks of D that were loaded from P's blocks of another width."""
-    if not on_decode(cluster, about):
+    """The finding is about blocks of D that were loaded from P's blocks of another width. Beside
+    Mamba, vLLM pairs such lists from their fronts."""
+    if not on_decode(cluster, about) or cluster.decode.has_state:
         return False
     unequal = cluster.prefill.physical_per_logical != cluster.decode.physical_per_logical
     return unequal and loaded(step, about)

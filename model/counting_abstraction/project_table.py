@@ -106,6 +106,12 @@ def table_counts(engine: Engine, request: Request | None, index: int) -> Table:
     )
 
 
+def _splits_elsewhere(cfg: config.Engine, group: config.Group, rules: Rules) -> bool:
+    """Whether these rules end the chunks of a Mamba group at other multiples than of its blocks."""
+    split = rules.split_block(group.block_size, min(cfg.block_sizes))
+    return group.aligned and split != group.block_size
+
+
 class _Reader:
     """Finds the actions of a step for one request of an engine."""
 
@@ -192,7 +198,9 @@ def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
     """How a step changed each table that it concerns. Some engines are skipped. With a store, loads
     end in the same step, but the system models a load as a wait. With overlapping steps, the
     computed tokens may be ahead of the known tokens, which the claims are about. With a drafter,
-    computed tokens may be rejected. With hits inside a block, a table may have a copy."""
+    computed tokens may be rejected. With hits inside a block, a table may have a copy.
+    The table of a Mamba group is skipped where the rules split chunks at smaller blocks (vLLM
+    0.32.0): the system splits them at the group's own blocks."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
@@ -209,6 +217,8 @@ def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
             if request is None or (old == new and not concerned):
                 continue
             for index, group in enumerate(cfg.groups):
+                if _splits_elsewhere(cfg, group, rules):
+                    continue
                 counts = table_counts(before, old, index), table_counts(after, new, index)
                 most = max(counts[0].length, counts[1].length)
                 sizes = sizes_of(cluster, cfg, request, group, rules)

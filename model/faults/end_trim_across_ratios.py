@@ -34,4 +34,5 @@ FAULT = Fault(
     cluster="pd-ratio",
     trace_events=5,
     refutes=claims(LISTS, "lists_start_together"),
+    concerns=lambda cluster: not any(engine.has_state for engine in cluster.engines),
 )

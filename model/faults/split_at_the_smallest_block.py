@@ -16,5 +16,9 @@ FAULT = Fault(
     ),
     cluster="partial-unequal",
     trace_events=4,
-    concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
+    concerns=lambda cluster: any(
+        group.aligned and group.block_size > min(engine.block_sizes)
+        for engine in cluster.engines
+        for group in engine.groups
+    ),
 )
