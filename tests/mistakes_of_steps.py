@@ -1,5 +1,5 @@
 """Historical mistakes of a scheduler step, put back into real vLLM: in the order of the requests,
-in what the worker is told, and in what is kept after it. By the name of their fault."""
+in what is reported to the worker, and in what is kept after it. By the name of their fault."""
 
 import inspect
 import textwrap

@@ -41,7 +41,7 @@ def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) ->
     assert not list(found.mended())
     assert not found.still_there()
     before = len(found.head.driven)
-    found.confirm([RUN.name])  # it is told once
+    found.confirm([RUN.name])  # it is reported once
     assert (len(found.introduced), len(found.head.driven)) == (2, before)
 
 
@@ -86,6 +86,7 @@ def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) ->
     found.drive([RUN])
     found.confirm([RUN.name])
     assert not found.introduced
+    assert [each.workload for each in found.unconfirmed] == [RUN.name]
 
 
 def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any) -> None:

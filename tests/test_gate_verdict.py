@@ -105,6 +105,39 @@ def test_what_is_below_fail_on_is_told_and_fails_nothing(judged: Any) -> None:
     assert gate.exit_code == 1
 
 
+def test_a_run_that_only_base_can_take_is_not_green(judged: Any) -> None:
+    """As one that does not end on head."""
+
+    def head(workload: Workload) -> Result:
+        if workload.name == OTHER.name:
+            return Result(workload.name, reason="it takes more than 60 s")
+        return nothing(workload)
+
+    gate = judged(nothing, head)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason.endswith("on base and not on head: it takes more than 60 s")
+    assert judged(head, head).verdict == "SAMPLED"
+
+
+def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
+    def base(workload: Workload) -> Result:
+        if workload.name.endswith("around"):
+            return Result(workload.name, reason="it takes more than 60 s")
+        return nothing(workload)
+
+    gate = judged(base, shows(CRASH, reached=(SOME,)))
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason == "base could not be asked about what breaks on head"
+    assert any("base could not be asked: engine_survives" in line for line in gate.not_run)
+
+
+def test_a_tolerated_finding_does_not_hide_what_is_unknown(judged: Any) -> None:
+    head = FakeSide(shows(LEAK, reached=(SOME,)), Seen("", (MISSING,)))
+    gate = judged(nothing, head)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert [each.kind for each in gate.findings] == ["introduced"]
+
+
 def test_what_breaks_in_the_run_of_another_is_told_with_it(judged: Any) -> None:
     gate = judged(nothing, shows(CRASH, LEAK, reached=(SOME,)))
     [finding] = gate.findings
@@ -197,10 +230,10 @@ def test_what_was_introduced_counts_though_a_side_ends(judged: Any) -> None:
             raise Ended("Killed")
         return result(workload.name, LEAK, reached=(SOME,))
 
-    gate = judged(nothing, head, fail_on="crash")
-    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 0)
     gate = judged(nothing, head, fail_on="leak")
     assert (gate.verdict, gate.exit_code) == ("VIOLATED", 1)
+    gate = judged(nothing, head, fail_on="crash")
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
 
 
 def test_what_base_cannot_do_either_is_not_lost(judged: Any) -> None:
@@ -216,7 +249,8 @@ def test_an_interruption_keeps_what_was_found(judged: Any) -> None:
         return result(workload.name, LEAK, reached=(SOME,))
 
     gate = judged(nothing, interrupted)
-    assert (gate.verdict, [each.kind for each in gate.findings]) == ("VIOLATED", ["introduced"])
+    assert (gate.verdict, [each.kind for each in gate.findings]) == ("UNKNOWN", ["introduced"])
+    assert judged(nothing, interrupted, fail_on="leak").verdict == "VIOLATED"
 
     def at_once(_workload: Workload) -> Result:
         raise KeyboardInterrupt

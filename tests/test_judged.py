@@ -77,7 +77,8 @@ def test_a_death_is_told_by_exception_and_function() -> None:
 
     run = witness("front_trim", "paired_offsets_are_equal")
     found = followed(run.cluster, Dying, run.events)
-    assert words(found) == ["engine_survives after Submit, AssertionError in free_blocks"]
+    died = "engine_survives after Submit, AssertionError in free_blocks (# != #)"
+    assert words(found) == [died]
     assert (found.runs, found.steps, found.died) == (1, 1, 1)
     assert found.death == "AssertionError in free_blocks: 3 != 4"
 

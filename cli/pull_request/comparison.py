@@ -61,6 +61,7 @@ class Comparison:
         self.workloads: dict[str, Workload] = {}
         self.introduced: list[Confirmed] = []
         self.not_again: list[Candidate] = []
+        self.unconfirmed: list[Candidate] = []
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 
@@ -94,32 +95,35 @@ class Comparison:
             if self._settled(key):
                 continue
             self._tries[key] = self._tries.get(key, 0) + 1
-            result, seen_on_base = self._tried(candidate)
+            result, on_base = self._tried(candidate)
             again = same(key, result)
             if again is None:
                 self.not_again.append(candidate)
-            elif not seen_on_base:
+            elif any(the_same(key, other) for other in on_base) or dies_alike(key, on_base[0]):
+                continue  # base has it too
+            elif any(other.reason for other in on_base):
+                self.unconfirmed.append(candidate)
+            else:
                 reached = frozenset(result.reached)
                 self.introduced.append(Confirmed(candidate.workload, again, reached))
 
     def _settled(self, key: Key) -> bool:
-        told = any(one.found.key == key for one in self.introduced)
+        reported = any(one.found.key == key for one in self.introduced)
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
-        return told or known or self._tries.get(key, 0) >= TRIES
+        return reported or known or self._tries.get(key, 0) >= TRIES
 
-    def _tried(self, candidate: Candidate) -> tuple[Result, bool]:
-        """The result on head of the run of a candidate, and whether base shows it too, in the same
-        run or around it, or could not be asked."""
+    def _tried(self, candidate: Candidate) -> tuple[Result, list[Result]]:
+        """The result on head of the run of a candidate, and the results on base of the same run and
+        of episodes around it."""
         found = candidate.found
         run = as_run(candidate.workload, found)
         around = Episodes(
             f"{candidate.workload}, around", found.cluster, self.seed, NEIGHBOURS, NEIGHBOUR_STEPS
         )
-        others, [result] = self.at_once(
+        on_base, [result] = self.at_once(
             lambda base: base.drive([run, around]), lambda head: head.drive([run], reach=True)
         )
-        shown = any(other.reason or the_same(found.key, other) for other in others)
-        return result, shown or dies_alike(found.key, others[0])
+        return result, on_base
 
     def mended(self) -> Iterator[Confirmed]:
         """What only base breaks, if it shows it again and head does not break it anywhere. Raises

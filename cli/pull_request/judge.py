@@ -2,14 +2,14 @@
 
 import argparse
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvproof.cli import live_line
 from kvproof.cli.pull_request.comparison import Comparison, Confirmed
 from kvproof.cli.pull_request.outcome import Found, Written
-from kvproof.cli.pull_request.search import Search, reached, undriven
+from kvproof.cli.pull_request.search import Search, only_on_base, reached, undriven
 from kvproof.cli.pull_request.shorter import shorter
 from kvproof.cli.pull_request.side import Ended, started
 from kvproof.live import reproducer
@@ -103,7 +103,7 @@ class _Judge:
         written: list[tuple[Confirmed, Written]] = []
         mended: list[Confirmed] = []
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
-        with interruption.stoppable() as stopped_later, suppress(Ended):
+        with interruption.stoppable() as stopped_later, self._noted():
             while introduced and len(written) < WRITTEN_MAX:
                 interruption.check()
                 self._show(f"shrinking a run of {introduced[0].found.signature.check} ...")
@@ -180,7 +180,19 @@ class _Judge:
             for one in self.comparison.not_again
         ]
         searched = [*self.search.not_run, *undriven(self.comparison)]
-        return [*searched, *functions, *again, *self.not_written]
+        unconfirmed = [
+            f"seen on head, and base could not be asked: {one.found.key.words} in {one.workload}"
+            for one in self.comparison.unconfirmed
+        ]
+        return [*searched, *functions, *again, *unconfirmed, *self.not_written]
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Where a process ends while findings are written, what is missing is noted."""
+        try:
+            yield
+        except Ended as error:
+            self.not_written.append(f"the rest: a process that drives vLLM has ended ({error})")
 
     def _unjudged(self) -> str:
         """Why a search that ended says nothing; empty if it says something."""
@@ -191,6 +203,10 @@ class _Judge:
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
         if not touched(reached(self.comparison), self.changed):
             return "no run reached a function that head changes"
+        if lost := only_on_base(self.comparison):
+            return f"{len(lost)} workloads can be driven on base and not on head: {lost[0].reason}"
+        if self.comparison.unconfirmed:
+            return "base could not be asked about what breaks on head"
         return ""
 
     def _show(self, text: str) -> None:

@@ -95,16 +95,19 @@ def output(
 def _verdict(
     findings: Sequence[GateFinding], lost: Sequence[GateLost], found: Found
 ) -> tuple[Any, str]:
-    if any(finding.kind == "introduced" for finding in findings):
+    """The verdict and its reason. A finding below --fail-on does not make up for what is not
+    known."""
+    if any(finding.fails for finding in findings):
         return "VIOLATED", ""
     if found.unchanged:
         return "UNCHANGED", found.reason
-    if found.reason:
-        return "UNKNOWN", found.reason
     if lost:
         names = ", ".join(f"{each.entry} (for {each.feature})" for each in lost)
         return "UNKNOWN", f"kvproof drives base and not head: head has no {names}"
-    return "SAMPLED", ""
+    if found.reason:
+        return "UNKNOWN", found.reason
+    introduced = any(finding.kind == "introduced" for finding in findings)
+    return ("VIOLATED" if introduced else "SAMPLED"), ""
 
 
 def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:

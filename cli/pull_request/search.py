@@ -14,6 +14,7 @@ from kvproof.cli.pull_request import workloads
 from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.model import interruption
 from kvproof.strategies.difference.plan import ordered
+from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Follow, Workload
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
@@ -97,6 +98,13 @@ class Search:
 def reached(comparison: Comparison) -> set[str]:
     """All functions of head that some workload reached."""
     return {name for result in comparison.on_head.values() for name in result.reached}
+
+
+def only_on_base(comparison: Comparison) -> list[Result]:
+    """The results on head of the workloads that could be driven on base alone."""
+    on_base, on_head = comparison.on_base, comparison.on_head
+    names = comparison.names
+    return [on_head[name] for name in names if on_head[name].reason and not on_base[name].reason]
 
 
 def undriven(comparison: Comparison) -> Iterator[str]:

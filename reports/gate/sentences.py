@@ -168,8 +168,8 @@ def result(reproducer: GateReproducer) -> str:
 
 
 def replay(gate: Gate, finding: GateFinding, *, here: bool = False) -> str | None:
-    """The command that shows a finding on head again, `here` or on the machine of whoever reads the
-    report of a CI system; None if it has no trace."""
+    """The command that shows a finding on head again, `here` or on the machine of those who read
+    the report of a CI system; None if it has no trace."""
     if finding.trace is None:
         return None
     tree = ""
