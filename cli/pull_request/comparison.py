@@ -77,11 +77,12 @@ class Comparison:
         beside()
         return seen[0].result(), seen[1].result()
 
-    def drive(self, workloads: Sequence[Workload]) -> None:
-        """Drive these workloads on both sides. Raises Ended."""
+    def drive(self, workloads: Sequence[Workload], *, reach: bool = True) -> None:
+        """Drive these workloads on both sides. `reach` records the functions that they call, which
+        makes them slower. Raises Ended."""
         base, head = self.at_once(
-            lambda side: side.drive(workloads, reach=True),
-            lambda side: side.drive(workloads, reach=True),
+            lambda side: side.drive(workloads, reach=reach),
+            lambda side: side.drive(workloads, reach=reach),
         )
         self.on_base.add(base)
         self.on_head.add(head)

@@ -34,6 +34,7 @@ from kvproof.strategies.difference.protocol import (
 from kvproof.strategies.difference.result import Result, result_of
 from kvproof.strategies.difference.workload import Follow, Workload
 from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.warm import warm
 
 
 def look() -> Seen:
@@ -54,6 +55,7 @@ def look() -> Seen:
         return Seen(drift.why, tuple(missing))
     import kvproof.live.machine  # noqa: F401 (all of vLLM that is driven, before the first fork)
 
+    warm()
     return Seen("", tuple(missing))
 
 

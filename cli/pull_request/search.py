@@ -13,7 +13,7 @@ from itertools import islice
 from kvproof.cli.pull_request import workloads
 from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.model import interruption
-from kvproof.strategies.difference.plan import ordered
+from kvproof.strategies.difference.plan import ordered, touched
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Follow, Workload
 
@@ -69,13 +69,17 @@ class Search:
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
-            self.comparison.drive(part)
+            self.comparison.drive(part, reach=self._unreached())
             if what != "traces":
                 self.comparison.confirm([workload.name for workload in part])
         if what == "traces":
             self.comparison.confirm(self.comparison.names)
         if left:
             self.not_run.append(f"{len(left)} of {len(these)} {what}")
+
+    def _unreached(self) -> bool:
+        """Whether some function that head changes was not called yet."""
+        return not touched(reached(self.comparison), self.changed) >= set(self.changed)
 
     def _presets(self, traces: Iterable[Workload]) -> list[Workload]:
         """The presets, those that reach what was changed first."""
