@@ -25,13 +25,15 @@ class FakeSide:
         self.seen = seen or Seen("", ())
         self.recorded = recorded or Recorded("t.jsonl", ("one", "two"))
         self.driven: list[str] = []
+        self.watched: list[str] = []
         self.records: list[Record] = []
 
     def look(self) -> Seen:
         return self.seen
 
-    def drive(self, runs: Sequence[Workload], **_options: bool) -> list[Result]:
+    def drive(self, runs: Sequence[Workload], *, reach: bool = False) -> list[Result]:
         self.driven += [each.name for each in runs]
+        self.watched += self.driven[-len(runs) :] if reach else []
         return [self.does(each) for each in runs]
 
     def record(self, request: Record) -> Recorded:

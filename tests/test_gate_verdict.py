@@ -201,7 +201,7 @@ def ends(_workload: Workload) -> Result:
         (looking("no base"), nothing, "base cannot be driven: no base"),
         (looking("no base"), looking("no head"), "head cannot be driven: no head"),
         (nothing, cannot, "no workload can be driven on head: This vLLM has no y"),
-        (nothing, shows(), "no run reached a function that head changes"),
+        (shows(), shows(), "no run reached a function that head changes"),
         (nothing, ends, "a process that drives vLLM has ended (Killed)"),
         (ends, nothing, "a process that drives vLLM has ended (Killed)"),
         (nothing, looking("", MISSING), "head has no NixlScheduler.x (for push)"),

@@ -12,7 +12,8 @@ from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.cli.pull_request.search import Search
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Workload
-from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
+from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
+from tests.two_machines import result
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,9 @@ def test_traces_come_first_then_presets_then_random_clusters() -> None:
     assert found.names[2] == "episodes of full"  # the traces on it reach what head changes
     assert {*found.names[2 : 2 + len(presets)]} == {*presets}
     rest = found.names[2 + len(presets) :]
-    assert rest
-    assert all(name.startswith("episodes of random:") for name in rest)
+    assert all(name.startswith("episodes of random:") for name in rest[:4])
+    assert rest[4] == "episodes of full, part 2"  # and no preset that does not reach it
+    assert [name for name in rest if "random" not in name and "full" not in name] == []
     assert [*found.on_base] == [*found.on_head] == found.names
 
 
@@ -60,6 +62,17 @@ def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
 
     assert names(3) == names(3)
     assert not {n for n in names(3) if "random" in n} & {n for n in names(4) if "random" in n}
+
+
+def test_calls_are_recorded_until_all_that_changed_was_called() -> None:
+    head = FakeSide(
+        lambda each: result(each.name, reached=(SOME,) if "hybrid" in each.name else ())
+    )
+    with compared(lambda each: result(each.name), head) as found:
+        searching(found, fails=some_presets()).run()
+    first = next(n for n, name in enumerate(head.driven) if "hybrid" in name)
+    assert first < len(head.watched) < first + search.SAMPLED_AT_ONCE + 1
+    assert head.watched == head.driven[: len(head.watched)]
 
 
 def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:

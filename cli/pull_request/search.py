@@ -2,13 +2,13 @@
 
 The traces of past findings and of the faults come first. They also show which functions of vLLM
 each cluster reaches, so the presets that reach what the pull request changes come next, then the
-other presets, then random clusters until the time is up. The order depends on the seed and the two
-trees only; the time decides where it ends.
+other presets. Until the time is up, random clusters and further episodes of the presets that reach
+it take turns. The order depends on the seed and the two trees only; the time decides where it ends.
 """
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 from kvproof.cli.pull_request import workloads
 from kvproof.cli.pull_request.comparison import Comparison
@@ -51,19 +51,27 @@ class Search:
         """Search. Raises Ended, and KeyboardInterrupt."""
         if not self.traces:
             self.prepare()
-        traces = self.traces
-        self._drive(traces, "traces", TRACES_AT_ONCE)
-        self._drive(self._presets(traces), "presets", SAMPLED_AT_ONCE)
+        self._all(self.traces, "traces", TRACES_AT_ONCE)
+        names, touching = self._presets()
+        self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
         clusters = workloads.of_random_clusters(self.comparison.seed)
+        parts = count(1) if touching else ()
+        again = (each for part in parts for each in self._episodes(touching, part))
         while not self._over():
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
+            self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
 
     def _over(self) -> bool:
         return self.fails() or time.monotonic() >= self.until
 
-    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> None:
-        """Drive workloads and confirm what differs, in parts. Where the search ends before the
-        last, the rest is noted."""
+    def _all(self, these: Sequence[Workload], what: str, at_once: int) -> None:
+        """Drive workloads. Those that the end of the search leaves out are noted."""
+        if left := self._drive(these, what, at_once):
+            self.not_run.append(f"{left} of {len(these)} {what}")
+
+    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
+        """Drive workloads and confirm what differs, in parts. Returns how many are left out because
+        the search is over."""
         left = list(these)
         while left and not self._over():
             interruption.check()
@@ -74,24 +82,30 @@ class Search:
                 self.comparison.confirm([workload.name for workload in part])
         if what == "traces":
             self.comparison.confirm(self.comparison.names)
-        if left:
-            self.not_run.append(f"{len(left)} of {len(these)} {what}")
+        return len(left)
 
     def _unreached(self) -> bool:
         """Whether some function that head changes was not called yet."""
         return not touched(reached(self.comparison), self.changed) >= set(self.changed)
 
-    def _presets(self, traces: Iterable[Workload]) -> list[Workload]:
-        """The presets, those that reach what was changed first."""
-        found = {each.name: each for each in workloads.of_presets(self.comparison.seed)}
-        reached = {name: self._reached(each.cluster.name, traces) for name, each in found.items()}
-        return [found[name] for name in ordered(list(found), reached, self.changed)]
+    def _presets(self) -> tuple[list[str], list[str]]:
+        """The names of the presets, those that reach what was changed first, and of these alone."""
+        presets = [each.cluster.name for each in workloads.of_presets(self.comparison.seed)]
+        reaches = {name: self._reached(name) for name in presets}
+        names = ordered(presets, reaches, self.changed)
+        return names, [name for name in names if touched(reaches[name], self.changed)]
 
-    def _reached(self, cluster: str, traces: Iterable[Workload]) -> frozenset[str]:
+    def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
+        """Random episodes of these presets. Each `part` has others."""
+        presets = workloads.of_presets(self.comparison.seed, part)
+        found = {each.cluster.name: each for each in presets}
+        return [found[name] for name in names]
+
+    def _reached(self, cluster: str) -> frozenset[str]:
         """The functions of vLLM that the traces on a cluster reach, on either side."""
         return frozenset(
             function
-            for trace in traces
+            for trace in self.traces
             if trace.cluster.name == cluster
             for results in (self.comparison.on_base, self.comparison.on_head)
             if trace.name in results
@@ -100,8 +114,10 @@ class Search:
 
 
 def reached(comparison: Comparison) -> set[str]:
-    """All functions of head that some workload reached."""
-    return {name for result in comparison.on_head.values() for name in result.reached}
+    """All functions that some workload reached, on either side: a function that head has no more is
+    reached on base."""
+    sides = comparison.on_base, comparison.on_head
+    return {name for side in sides for result in side.values() for name in result.reached}
 
 
 def only_on_base(comparison: Comparison) -> list[Result]:
@@ -119,5 +135,5 @@ def undriven(comparison: Comparison) -> Iterator[str]:
             if reason := results[name].reason:
                 line = f"on {side}: {reason}"
                 reasons[line] = reasons.get(line, 0) + 1
-    for line, count in reasons.items():
-        yield f"{count} workload{'s' * (count > 1)} {line}"
+    for line, times in reasons.items():
+        yield f"{times} workload{'s' * (times > 1)} {line}"

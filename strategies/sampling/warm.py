@@ -4,7 +4,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 INTEGERS = 50
-"""Enough that some of them are drawn from constants."""
+"""Enough that some of them are such constants."""
 
 
 def warm() -> None:
