@@ -45,6 +45,32 @@ def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) ->
     assert (len(found.introduced), len(found.head.driven)) == (2, before)
 
 
+SLOW = broken("hit_is_the_longest", length=5)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "counts"),
+    [
+        ("writer_is_alone", SLOW, False),  # wrong tokens
+        ("predicted_is_taken", SLOW, True),  # bookkeeping
+        ("writer_is_alone", CRASH, True),
+    ],
+)
+def test_performance_that_base_owes_to_a_graver_defect_is_not_counted(
+    compare: Any, base: str, head: Break, counts: bool
+) -> None:
+    worse = broken(base, length=5)
+    found = compare(shows(worse), shows(head, reached=(SOME,)))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert [each.found for each in found.introduced] == ([head] if counts else [])
+    assert [each for _, each in found.instead] == ([] if counts else [worse])
+    later = compare(shows(broken(base, length=6)), shows(head, reached=(SOME,)))
+    later.drive([RUN])
+    later.confirm([RUN.name])
+    assert [each.found for each in later.introduced] == [head]
+
+
 def test_both_sides_take_the_run_again_and_base_what_is_around_it(compare: Any) -> None:
     asked: list[Workload] = []
 

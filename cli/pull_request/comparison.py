@@ -3,6 +3,8 @@
 Before a difference is reported, it is confirmed: the side that broke a check takes the same stimuli
 again in a fresh process, and so does the other side, which also runs more random episodes of the
 same cluster. Where the other side breaks the same check in one of them, the defect is not new.
+Neither is it where base breaks something graver in the same run, and head does not: a hit that is
+lost where base served wrong tokens is no reason against a pull request.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +16,7 @@ from kvproof.strategies.difference.compare import (
     Candidate,
     Results,
     dies_alike,
+    graver,
     only_on,
     same,
     the_same,
@@ -62,6 +65,7 @@ class Comparison:
         self.introduced: list[Confirmed] = []
         self.not_again: list[Candidate] = []
         self.unconfirmed: list[Candidate] = []
+        self.instead: list[tuple[Candidate, Break]] = []
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 
@@ -104,6 +108,8 @@ class Comparison:
                 continue  # base has it too
             elif any(other.reason for other in on_base):
                 self.unconfirmed.append(candidate)
+            elif worse := graver(again, on_base[0], result):
+                self.instead.append((candidate, worse))
             else:
                 reached = frozenset(result.reached)
                 self.introduced.append(Confirmed(candidate.workload, again, reached))

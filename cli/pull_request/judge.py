@@ -184,7 +184,12 @@ class _Judge:
             f"seen on head, and base could not be asked: {one.found.key.words} in {one.workload}"
             for one in self.comparison.unconfirmed
         ]
-        return [*searched, *functions, *again, *unconfirmed, *self.not_written]
+        instead = [
+            f"not counted, because base breaks {worse.signature.check} in the same run: "
+            f"{one.found.key.words} in {one.workload}"
+            for one, worse in self.comparison.instead
+        ]
+        return [*searched, *functions, *again, *unconfirmed, *instead, *self.not_written]
 
     @contextmanager
     def _noted(self) -> Iterator[None]:

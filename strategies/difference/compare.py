@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from kvproof.model.severity import Severity
 from kvproof.strategies.difference.judged import Break, Key
 from kvproof.strategies.difference.result import Result, severity
 
@@ -67,6 +68,24 @@ def same(key: Key, result: Result) -> Break | None:
     another event."""
     like = (each for each in result.breaks if alike(each.key, key))
     return result.keys.get(key) or next(like, None)
+
+
+def graver(found: Break, base: Result, head: Result) -> Break | None:
+    """What only base breaks in the run in which head loses performance, no later, if it is graver:
+    what base did well there it owes to its defect. None for nothing. Both results are of that
+    run."""
+    if severity(found) < Severity.LOST_PERFORMANCE:
+        return None
+    return next(
+        (
+            each
+            for each in sorted(base.breaks, key=_order)
+            if len(each.events) <= len(found.events)
+            and severity(each) < severity(found)
+            and not the_same(each.key, head)
+        ),
+        None,
+    )
 
 
 def dies_alike(key: Key, result: Result) -> bool:
