@@ -15,6 +15,7 @@ from typing import Any
 from kvproof.live import contract_samples as samples
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
+from kvproof.live.damage import Damage
 from kvproof.live.fake import FakeParams
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
 
@@ -66,6 +67,8 @@ def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise
 
 def place(error: Exception) -> traceback.FrameSummary:
     """Where an exception was raised. A KeyError of a router's parameters belongs to its reader."""
+    if isinstance(error, Damage):
+        return error.place
     frames = traceback.extract_tb(error.__traceback__)
     read = isinstance(error, KeyError) and frames[-1].name == FakeParams.__missing__.__name__
     return frames[-2 if read else -1]

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.live import blame
+from kvproof.live import blame, endless
 from kvproof.live.contract_check import require
 from kvproof.live.node import Node
 from kvproof.live.pull import Pull
@@ -100,7 +100,8 @@ class LiveMachine:
         before = self.state
         effects = Effects()
         try:
-            effects = self.take_by_event[type(event)](event) or effects
+            with endless.watched():
+                effects = self.take_by_event[type(event)](event) or effects
         except Exception as error:  # an exception from vLLM kills its engine
             self._record_death(event, error)
         with blame.reading():

@@ -5,11 +5,14 @@ pool before and after, in the terms of `model.events`.
 """
 
 from collections.abc import Callable
+from inspect import unwrap
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
 from kvproof.live.block_notes import BlockNotes
+from kvproof.live.damage import NoSuchBlock
 from kvproof.model import block_lists, config
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
 from kvproof.model.step import Allocation
@@ -94,6 +97,10 @@ class Recorder:
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result
+        for block in chain(*self.notes.tables(name)):
+            if block < 0:
+                code = unwrap(original).__code__
+                raise NoSuchBlock(code, code.co_firstlineno, f"block {block} is not in the pool")
         self.choices = [
             *before,
             *(self._with_blocks(c, not num_new_tokens) for c in chose),

@@ -55,6 +55,17 @@ class Names:
         return group, self.prefixes.get((group, bytes(value)), f"unknown {value.hex()[:8]}")
 
 
+def free(pool: Any) -> tuple[int, ...]:
+    """The blocks in the free queue, first to last. A damaged queue may be a circle, so no more than
+    one block beyond their number is read."""
+    found: list[int] = []
+    block = pool.free_block_queue.fake_free_list_head.next_free_block
+    while block.next_free_block is not None and len(found) <= len(pool.blocks):
+        found.append(block.block_id)
+        block = block.next_free_block
+    return tuple(found)
+
+
 def cached(scheduler: Any, names: Names) -> state.Cached:
     """The map from keys to blocks, oldest block of a key first."""
     entries = scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block._cache
@@ -276,7 +287,7 @@ def engine(
         names.learn(live, text_of(live, known[live.request_id]))
     return before._replace(
         blocks=blocks(scheduler, names),
-        free=tuple(b.block_id for b in pool.free_block_queue.get_all_free_blocks()),
+        free=free(pool),
         cached=cached(scheduler, names),
         requests=tuple(
             request(names.cfg, scheduler, r, known[r.request_id])

@@ -33,6 +33,10 @@ SEARCHED = 0.75
 """The share of the budget after which no workload begins: what was found must still be confirmed,
 shrunk and written."""
 
+REPRODUCED = 0.2
+"""The share of the budget after which no further reproducer is begun, once there is one: its author
+waits for the answer."""
+
 WRITTEN_MAX = 3
 """The number of introduced findings for which a trace and a reproducer are written, the most severe
 first."""
@@ -87,6 +91,7 @@ class _Judge:
         self.args = args
         self.environments = environments
         self.not_written: list[str] = []
+        self.reproduced: set[str] = set()
         self.comparison = comparison
         self.begin = begin
         self.changed = [each.key for each in changes.accounting]
@@ -155,18 +160,25 @@ class _Judge:
             return one, Written()
         path = Path(recorded.path)
         self._show(f"writing a reproducer of {stem} ...")
-        return one, Written(path, recorded.events, self._reproducer(path))
+        return one, Written(path, recorded.events, self._reproducer(path, stem))
 
-    def _reproducer(self, path: Path) -> GateReproducer | None:
-        """A pytest file beside a trace; None where none fails on head and passes on base."""
+    def _reproducer(self, path: Path, stem: str) -> GateReproducer | None:
+        """A pytest file beside a trace, one for each check; None where none fails on head and
+        passes on base."""
         if time.monotonic() > self.end:
             self.not_written.append(f"a reproducer of {shown(path)}: the budget is used up")
+            return None
+        spent = time.monotonic() - self.begin
+        if stem in self.reproduced or (self.reproduced and spent > REPRODUCED * self.args.budget):
+            this = "the same check" if stem in self.reproduced else "a graver finding"
+            self.not_written.append(f"a reproducer of {shown(path)}: there is one of {this}")
             return None
         base, head = self.environments
         made = reproducer.write(read(path), head, base, path.parent, path.stem)
         if isinstance(made, str):
             self.not_written.append(f"a reproducer of {shown(path)}: {made}")
             return None
+        self.reproduced.add(stem)
         return GateReproducer(path=str(made.path), head=made.head, base=made.base)
 
     def _not_run(self) -> list[str]:

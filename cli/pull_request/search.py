@@ -20,6 +20,9 @@ from kvproof.strategies.difference.workload import Follow, Workload
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
 """The number of workloads between two looks at what differs."""
 
+TRACES_S = 40.0
+"""The time after which what differs is not confirmed after all traces only, in seconds."""
+
 Show = Callable[[str], None]
 
 
@@ -70,18 +73,21 @@ class Search:
             self.not_run.append(f"{left} of {len(these)} {what}")
 
     def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
-        """Drive workloads and confirm what differs, in parts. Returns how many are left out because
-        the search is over."""
+        """Drive workloads in parts, and confirm what differs. Of traces this is done when all were
+        driven, which shows the most severe first, or when they take long: where steps of head do
+        not end. Returns how many are left out because the search is over."""
         left = list(these)
+        pending: list[str] = []
+        begin = time.monotonic()
         while left and not self._over():
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
             self.comparison.drive(part, reach=self._unreached())
-            if what != "traces":
-                self.comparison.confirm([workload.name for workload in part])
-        if what == "traces":
-            self.comparison.confirm(self.comparison.names)
+            pending += [workload.name for workload in part]
+            if not left or what != "traces" or time.monotonic() - begin > TRACES_S:
+                self.comparison.confirm(pending)
+                pending = []
         return len(left)
 
     def _unreached(self) -> bool:

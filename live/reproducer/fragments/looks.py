@@ -37,8 +37,14 @@ def is_cached(scheduler: Scheduler, block: int) -> bool:
 
 
 def free_blocks(scheduler: Scheduler) -> set[int]:
+    """The blocks in the free queue. A damaged queue may be a circle."""
+    free: set[int] = set()
     queue = scheduler.kv_cache_manager.block_pool.free_block_queue
-    return {block.block_id for block in queue.get_all_free_blocks()}
+    block = queue.fake_free_list_head.next_free_block
+    while block and block.next_free_block and block.block_id not in free:
+        free.add(block.block_id)
+        block = block.next_free_block
+    return free
 
 
 def tables(scheduler: Scheduler) -> list[tuple[str, int]]:

@@ -1,0 +1,59 @@
+"""A call of vLLM that does not end, as a walk over a free queue that has become a circle.
+
+After `LIMIT_S` seconds of processor time in one call, `LOOKS` looks at the stack tell which
+function does not return: the innermost frame that all of them have. Then `DoesNotEnd` is raised
+there. Processor time is counted, so a machine with much other work makes no difference. Only the
+main thread can be interrupted; elsewhere nothing is watched.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from kvproof.live.damage import DoesNotEnd
+
+LIMIT_S = 3.0
+"""A call takes some thousandths of a second of processor time."""
+
+LOOKS = 20
+LOOK_S = 0.02
+"""The processor time between two looks, in seconds."""
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Raises DoesNotEnd in the body if it does not end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    common: list[FrameType] = []
+    looks = 0
+
+    def look(_: int, frame: FrameType | None) -> None:
+        nonlocal common, looks
+        stack = _stack(frame)
+        common = [a for a, b in zip(common or stack, stack, strict=False) if a is b]
+        looks += 1
+        if looks >= LOOKS:
+            inner = common[-1]
+            why = f"it runs for more than {LIMIT_S:g} s"
+            raise DoesNotEnd(inner.f_code, inner.f_lineno, why)
+
+    before = signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S, LOOK_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _stack(frame: FrameType | None) -> list[FrameType]:
+    """The frames from the outermost to this one."""
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames[::-1]
