@@ -1,6 +1,6 @@
 """A call of vLLM that does not end, as a walk over a free queue that has become a circle.
 
-After `LIMIT_S` seconds of processor time in one call, `LOOKS` looks at the stack tell which
+After `LIMIT_S` seconds of processor time in one call, `LOOKS` looks at the stack show which
 function does not return: the innermost frame that all of them have. Then `DoesNotEnd` is raised
 there. Processor time is counted, so a machine with much other work makes no difference. Only the
 main thread can be interrupted; elsewhere nothing is watched.
