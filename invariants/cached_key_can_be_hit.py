@@ -32,7 +32,7 @@ INVARIANT = Invariant(
     id="cached_key_can_be_hit",
     name="a prefix is cached only at a length at which a hit can end",
     origin="kvproof, vLLM 0.32.0",
-    severity=Severity.LOST_PERFORMANCE,
+    severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
     killed_by="end_of_prompt_cached_in_wider_block",
 )
