@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
 
@@ -14,7 +15,7 @@ from kvproof.model.state import NULL, Engine
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """The hash map and the keys of the blocks agree. The null block has its own invariant."""
     mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
-    carried = {(key, i) for i, b in enumerate(engine.blocks) if i != NULL for key in b.keys}
+    carried = {(key, i) for i, b in numbered(engine.blocks) if i != NULL for key in b.keys}
     for key, block in sorted(mapped - carried):
         yield because(
             f"the hash map of {engine.name} maps prefix {key[1]!r} of group {key[0]} to "

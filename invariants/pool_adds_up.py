@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine, State
 
@@ -14,8 +15,8 @@ from kvproof.model.state import NULL, Engine, State
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """Free, referenced and null blocks are all blocks, and the free queue agrees with the reference
     counts."""
-    unreferenced = {i for i, b in enumerate(engine.blocks) if b.refs == 0 and i != NULL}
-    negative = [i for i, b in enumerate(engine.blocks) if b.refs < 0 and i != NULL]
+    unreferenced = {i for i, b in numbered(engine.blocks) if b.refs == 0 and i != NULL}
+    negative = [i for i, b in numbered(engine.blocks) if b.refs < 0 and i != NULL]
     if negative:
         yield because(
             f"block {negative[0]} of {engine.name} had no reference left",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
+from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
 
@@ -17,7 +18,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     lists of blocks that are freed when a step ends."""
     entries = Counter(b for r in engine.requests for t in r.tables for b in t)
     entries.update(b for _, blocks in engine.deferred for b in blocks)
-    for index, block in enumerate(engine.blocks):
+    for index, block in numbered(engine.blocks):
         if index != NULL and block.refs != entries[index]:
             yield because(
                 f"{entries[index]} table entries on {engine.name} name block {index}",

@@ -149,11 +149,6 @@ def smallest_block(cfg: config.Engine) -> int:
     return min(g.block_size for g in cfg.groups)
 
 
-def hash_block_size(cfg: config.Engine) -> int:
-    """Tokens per block hash: the smallest block size, or finer where hits may end inside it."""
-    return cfg.hash_unit if cfg.aligned_group is not None else smallest_block(cfg)
-
-
 def _further_configs(
     cfg: config.Engine, load_failure: str, turns: bool, pushes: bool
 ) -> dict[str, Any]:
@@ -234,7 +229,7 @@ def scheduler(
             kv_cache_config=kv_cache_config(cfg),
             structured_output_manager=StructuredOutputManager(vllm_config),
             log_stats=False,
-            **adapt.scheduler_block_sizes(Scheduler, largest, hash_block_size(cfg)),
+            **adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size),
         )
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)
     adapt.check_retention(manager.coordinator, cfg.retention)
@@ -281,7 +276,7 @@ def request(
         arrival_time=float(arrival),
         **further,
         block_hasher=get_request_block_hasher(
-            hash_block_size(cfg),
+            cfg.hash_block_size,
             sha256,
             **adapt.hasher(get_request_block_hasher, cfg.hash_lookahead_tokens),
         ),

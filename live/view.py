@@ -7,7 +7,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import RequestStatus
 
-from kvproof.live import adapt, build
+from kvproof.live import adapt
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
 from kvproof.model.state import Block, Flight, Key, Request
@@ -34,7 +34,7 @@ class Names:
         if self.known.get(request.request_id) == len(hashes):
             return
         self.known[request.request_id] = len(hashes)
-        unit, ahead = build.hash_block_size(self.cfg), self.cfg.hash_lookahead_tokens
+        unit, ahead = self.cfg.hash_block_size, self.cfg.hash_lookahead_tokens
         for index, group in enumerate(self.cfg.groups):
             for size in (unit, group.block_size):
                 whole = adapt.hashes_for(hashes, unit, size)

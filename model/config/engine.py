@@ -129,6 +129,13 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
         return self.match_unit or math.gcd(*self.block_sizes)
 
     @cached_property
+    def hash_block_size(self) -> int:
+        """Tokens of each hash that a request has (vLLM's `hash_block_size`): the smallest block
+        size, or fewer where hits may end inside a block."""
+        smallest = min(g.block_size for g in self.groups)
+        return smallest if self.aligned_group is None else self.hash_unit
+
+    @cached_property
     def has_state(self) -> bool:
         """Whether some group keeps a Mamba state."""
         return any(g.kind == "mamba" for g in self.groups)

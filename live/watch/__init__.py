@@ -1,0 +1,1 @@
+"""Watches a running vLLM: it drives nothing, and asks the same invariants after each event."""

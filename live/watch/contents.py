@@ -1,0 +1,109 @@
+"""What each block of a watched engine holds: of which tokens, up to which position.
+
+A block of an attention group holds the KV of consecutive tokens; a Mamba block holds one state. A
+block keeps what was written to it last, as parts of the tokens of one request or, after a copy, of
+several. What was never seen written is unknown, and nothing is said about it.
+"""
+
+from typing import NamedTuple
+
+from kvproof.live.watch.tokens import Prefix, Tokens
+from kvproof.model.config import Engine
+from kvproof.model.state import Content
+
+
+class Part(NamedTuple):
+    """The KV of the tokens from `start` to `end` of a request."""
+
+    tokens: Tokens
+    start: int
+    end: int
+
+
+class Filled(NamedTuple):
+    """The content of one block. `first` is the position of its first token. A Mamba block has one
+    part, whose end is where the state was taken."""
+
+    group: int
+    first: int
+    parts: tuple[Part, ...]
+
+
+class Contents:
+    """The content of the blocks of an engine."""
+
+    def __init__(self, cfg: Engine) -> None:
+        self.cfg = cfg
+        self.blocks: dict[int, Filled] = {}
+
+    def forget(self, block: int) -> None:
+        """Nothing is known of a block any more."""
+        self.blocks.pop(block, None)
+
+    def write(self, block: int, group: int, first: int, part: Part) -> None:
+        """Write the KV of some tokens into a block whose first token has position `first`."""
+        old = self.blocks.get(block)
+        kept: list[Part] = []
+        if old is not None and old.group == group and old.first == first:
+            for each in old.parts:
+                before = each._replace(end=min(each.end, part.start))
+                after = each._replace(start=max(each.start, part.end))
+                kept += [side for side in (before, after) if side.start < side.end]
+        parts = sorted((*kept, part), key=lambda each: each.start)
+        self.blocks[block] = Filled(group, first, tuple(_joined(parts)))
+
+    def state(self, block: int, group: int, tokens: Tokens, end: int) -> None:
+        """Write the state after `end` tokens into a block."""
+        self.blocks[block] = Filled(group, end - 1, (Part(tokens, end - 1, end),))
+
+    def undo(self, block: int, end: int) -> None:
+        """The tokens from `end` on of a block were drafts that were rejected."""
+        old = self.blocks.get(block)
+        if old is not None:
+            parts = (each._replace(end=min(each.end, end)) for each in old.parts)
+            self.blocks[block] = old._replace(parts=tuple(p for p in parts if p.start < p.end))
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a whole block."""
+        if source in self.blocks:
+            self.blocks[target] = self.blocks[source]
+        else:
+            self.forget(target)
+
+    def holds(self, block: int, group: int, tokens: Tokens, start: int, end: int) -> bool | None:
+        """Whether a block holds the KV of these tokens of a request. None where it is unknown."""
+        found = self.blocks.get(block)
+        if found is None:
+            return None
+        if found.group != group:
+            return False
+        at = start
+        for part in found.parts:
+            if part.start <= at < part.end and part.tokens.shares(tokens, min(part.end, end)):
+                at = part.end
+        return at >= end
+
+    def seen(self, block: int, cut: int) -> Content | None:
+        """The content in the terms of the invariants, without the first `cut` tokens."""
+        found = self.blocks.get(block)
+        if found is None:
+            return None
+        if not self.cfg.groups[found.group].attention:
+            [part] = found.parts
+            return Content(found.group, (part.tokens.text(cut, part.end),))
+        slots = [Prefix("")] * self.cfg.groups[found.group].block_size
+        for part in found.parts:
+            for position in range(part.start, min(part.end, len(part.tokens))):
+                slots[position - found.first] = part.tokens.text(cut, position + 1)
+        return Content(found.group, tuple(slots))
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """The parts, with neighbours of the same tokens as one."""
+    joined: list[Part] = []
+    for part in parts:
+        if joined and joined[-1].tokens is part.tokens and joined[-1].end == part.start:
+            joined[-1] = joined[-1]._replace(end=part.end)
+        else:
+            joined.append(part)
+    return joined

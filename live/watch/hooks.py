@@ -1,0 +1,92 @@
+"""Hooks around methods of a running vLLM.
+
+A hook is a generator: it gets the arguments of the call, runs to its `yield` before the method and
+goes on with the method's result. It may yield arguments, in place of an iterator that it has read.
+The outermost of nested calls may be an event. No mistake in a hook reaches vLLM: it is told once,
+and all hooks of the engine are off from then on.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+Hook = Callable[..., Generator[tuple[Any, ...] | None, Any, None]]
+
+
+class Hooks:
+    """The hooks of one engine. After each event `ended` is called with the name of its method and
+    the exception that it raised, if any. `failed` is told a mistake. What `ended` raises of the
+    kinds `passed_on` is meant for vLLM."""
+
+    def __init__(
+        self,
+        ended: Callable[[str, Exception | None], None],
+        failed: Callable[[Exception], None],
+        passed_on: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self.ended = ended
+        self.failed = failed
+        self.passed_on = passed_on
+        self.depth = 0
+        self.off = False
+
+    def add(self, owner: Any, name: str, hook: Hook, *, event: bool = False) -> None:
+        """Put a hook around a method of an object. A call of it may be an event, or it is always a
+        part of one."""
+        original = getattr(owner, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if self.off:
+                return original(*args, **kwargs)
+            running = self._begun(hook, args, kwargs)
+            used = running[1] if running is not None else args
+            self.depth += 1
+            try:
+                result = original(*used, **kwargs)
+            except Exception as error:
+                if event and self.depth == 1:
+                    self._guarded(self.ended, name, error)
+                raise
+            finally:
+                self.depth -= 1
+            if running is not None:
+                self._guarded(_finish, running[0], result)
+            if event and not self.depth:
+                self._guarded(self.ended, name, None)
+            return result
+
+        called.__wrapped__ = original  # type: ignore[attr-defined]
+        setattr(owner, name, called)
+
+    def _begun(
+        self, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Generator[Any, Any, None], tuple[Any, ...]] | None:
+        """A hook that has run to its `yield`, and the arguments for the method."""
+        try:
+            running = hook(*args, **kwargs)
+            replaced = next(running)
+        except Exception as error:
+            self._fail(error)
+            return None
+        return running, args if replaced is None else replaced
+
+    def _guarded(self, work: Callable[..., None], *args: Any) -> None:
+        if self.off:
+            return
+        try:
+            work(*args)
+        except self.passed_on:
+            raise
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.off = True
+        self.failed(error)
+
+
+def _finish(running: Generator[Any, Any, None], result: Any) -> None:
+    try:
+        running.send(result)
+    except StopIteration:
+        return
+    running.close()

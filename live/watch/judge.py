@@ -1,0 +1,108 @@
+"""What a watched engine is asked after each event, and what is done with the answers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from kvproof.invariants.invariant import EachEngine, broken
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.live.watch.history import History
+from kvproof.live.watch.noted import Noted
+from kvproof.model.events import Event, Schedule
+from kvproof.model.finding import Finding
+from kvproof.model.state import Engine, State
+from kvproof.model.step import Effects, Step
+
+OF_BLOCKS = (
+    "pool_adds_up",
+    "references_are_exact",
+    "no_block_free_and_held",
+    "hash_map_is_sound",
+)
+OF_CONTENT = ("cached_block_holds_its_key", "cached_key_can_be_hit")
+OF_REQUESTS = (
+    "table_fits_its_tokens",
+    "counter_counts_only_cached",
+    "no_more_is_held_than_is_read",
+)
+OF_STEPS = (
+    "predicted_is_taken",
+    "request_reads_its_own_prefix",
+    "state_read_is_state_at_computed",
+    "null_block_is_nobody",
+)
+
+
+ALL = (*OF_BLOCKS, *OF_CONTENT, *OF_REQUESTS, *OF_STEPS, "engine_survives")
+
+
+class Violation(Exception):
+    """An invariant does not hold on a running engine."""
+
+
+class Judge:
+    """Asks the invariants. `tell` is called for each finding. `skipped` has the invariants that
+    mean nothing on this engine, with the reason."""
+
+    passed_on = (Violation,)
+
+    def __init__(self, tell: Callable[[Finding, History], None]) -> None:
+        self.tell = tell
+        self.asked: Counter[str] = Counter()
+        self.skipped: dict[str, str] = {}
+        self.why_off = ""
+
+    def look(self, seen: Noted, what: str) -> None:
+        """Judge what an event has touched."""
+        slices = seen.slices
+        if seen.blocks:
+            blocks = {block for block in seen.blocks if block >= 0}
+            self._ask(seen, OF_BLOCKS, [slices.of_blocks(blocks)])
+        if what == "schedule":
+            effects = Effects(reads=tuple(seen.reads), allocations=tuple(seen.allocations))
+            if effects != Effects():
+                self._steps(seen, effects)
+        contents = map(slices.of_content, sorted(seen.mapped_now))
+        wrong = self._ask(seen, OF_CONTENT, [each for each in contents if each is not None])
+        for finding in wrong:  # else all that reads the block would be found wrong, too
+            seen.contents.forget(finding.about.block or 0)
+        watched = (seen.requests.get(name) for name in seen.touched)
+        self._ask(
+            seen,
+            OF_REQUESTS,
+            [slices.of_request(each) for each in watched if each is not None and any(each.tables)],
+        )
+
+    def _ask(self, seen: Noted, names: Iterable[str], engines: list[Engine]) -> list[Finding]:
+        cluster, found = seen.cluster, []
+        for name in names:
+            if name in self.skipped:
+                continue
+            check = INVARIANTS[name].check
+            assert isinstance(check, EachEngine)
+            for engine in engines:
+                self.asked[name] += 1
+                found += [Finding(name, *each) for each in check.of(cluster, engine)]
+        for finding in found:
+            self.tell(finding, seen.history)
+        return found
+
+    def _steps(self, seen: Noted, effects: Effects) -> None:
+        cluster = seen.cluster
+        nothing = State((Engine(cluster.engines[0].name, (), ()),))
+        event: Event = Schedule(cluster.engines[0].name, ())
+        step = Step(nothing, event, effects, nothing)
+        for name in OF_STEPS:
+            self.asked[name] += 1
+            for finding in broken(cluster, step, [INVARIANTS[name]]):
+                self.tell(finding, seen.history)
+
+    def died(self, seen: Noted, what: str, error: Exception) -> None:
+        """vLLM raised an exception."""
+        self.asked["engine_survives"] += 1
+        why = f"{seen.cfg.name} died: {type(error).__name__}: {error}"
+        finding = Finding("engine_survives", (f"every engine must survive {what}", why))
+        self.tell(finding, seen.history)
+
+    def failed(self, error: Exception) -> None:
+        """kvproof itself made a mistake, and watches no more."""
+        self.why_off = f"{type(error).__name__}: {error}"

@@ -1,0 +1,55 @@
+"""Switches the sanitizer on in this process: each scheduler that is built from now on is watched.
+
+`KVPROOF=record`, `warn` or `raise` does it in every process of vLLM that loads general plugins: the
+one that serves, and each engine core. Without `KVPROOF` nothing is imported but this module.
+"""
+
+import atexit
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # without typing itself, whose import takes longer than the rest
+    from kvproof.live.watch.watching import Watching
+
+VARIABLE = "KVPROOF"
+MODES = ("record", "warn", "raise")
+
+_watching: "Watching | None" = None
+
+
+def plugin() -> None:
+    """The entry point of `vllm.general_plugins`. A mistake of kvproof is told, and vLLM goes on."""
+    mode = os.environ.get(VARIABLE, "")
+    if mode in ("", "0", "off"):
+        return
+    if mode not in MODES:
+        _say(f"{VARIABLE}={mode} is no mode of kvproof. Use one of {', '.join(MODES)}.")
+        return
+    try:
+        on(mode)
+    except Exception as error:
+        _say(f"this vLLM cannot be watched ({type(error).__name__}: {error}). Use it without.")
+
+
+def on(mode: str) -> "Watching":
+    """Watch each scheduler that is built from now on. Returns what is known of all of them."""
+    global _watching
+    if _watching is None:
+        from kvproof.live.watch.watching import Watching
+
+        _watching = Watching(mode, _say)
+        _watching.install()
+        atexit.register(_at_exit, _watching)
+    _watching.mode = mode
+    return _watching
+
+
+def _at_exit(watching: "Watching") -> None:
+    for line in watching.summary():
+        _say(line)
+
+
+def _say(text: str) -> None:
+    """Tell the user something, on standard error."""
+    print(f"kvproof: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,109 @@
+"""All watched schedulers of this process, and what was found of them."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kvproof.invariants.registry import severity_of
+from kvproof.live.watch.history import History
+from kvproof.live.watch.judge import ALL, Judge, Violation
+from kvproof.live.watch.observer import Observer
+from kvproof.live.watch.shape import Unknown
+from kvproof.model.finding import Finding
+
+TOLD_MAX = 3
+"""How often a finding of one invariant is told; the rest is counted."""
+
+SHOWN = 8
+"""The number of events that are shown with a finding."""
+
+
+class Watching:
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`."""
+
+    KEPT = 1000
+
+    def __init__(self, mode: str, say: Callable[[str], None]) -> None:
+        self.mode = mode
+        self.say = say
+        self.judges: list[Judge] = []
+        self.asked: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.found: list[str] = []
+        self.unknown: Counter[str] = Counter()
+
+    def install(self) -> None:
+        """Watch each scheduler that is built from now on."""
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        built = Scheduler.__init__
+        watching = self
+
+        @functools.wraps(built)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            built(self, *args, **kwargs)
+            watching.attach(self)
+
+        Scheduler.__init__ = init
+
+    def attach(self, scheduler: Any) -> None:
+        """Watch a scheduler. What cannot be watched runs as without kvproof."""
+        judge = Judge(self.tell)
+        try:
+            Observer(scheduler, judge)
+        except Unknown as unknown:
+            self._not_watched(str(unknown))
+        except Exception as error:
+            self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
+        else:
+            self.judges.append(judge)
+
+    def _not_watched(self, why: str) -> None:
+        if not self.unknown[why]:
+            self.say(f"an engine is not watched: {why}")
+        self.unknown[why] += 1
+
+    def tell(self, finding: Finding, history: History) -> None:
+        """An invariant does not hold."""
+        self.counts[finding.invariant] += 1
+        said = "\n".join((words(finding), *(f"    {line}" for line in history.lines(SHOWN))))
+        if len(self.found) < self.KEPT:
+            self.found.append(said)
+        if self.mode == "raise":
+            raise Violation(said)
+        if self.mode == "warn" and self.counts[finding.invariant] <= TOLD_MAX:
+            self.say(said)
+
+    def take(self) -> list[str]:
+        """The findings since the last call."""
+        taken, self.found = self.found, []
+        return taken
+
+    def summary(self) -> Iterator[str]:
+        """What was judged, what was found, and what was not judged and why."""
+        asked: Counter[str] = Counter()
+        for judge in self.judges:
+            asked.update(judge.asked)
+        for why in {judge.why_off for judge in self.judges if judge.why_off}:
+            yield f"UNKNOWN: kvproof made a mistake, and watched no more ({why})"
+        for why, times in self.unknown.items():
+            yield f"UNKNOWN: {times} engines were not watched: {why}"
+        for name, times in self.counts.most_common():
+            yield f"VIOLATED: {name}, {times} times"
+        for name, why in {pair for judge in self.judges for pair in judge.skipped.items()}:
+            yield f"not judged on every engine: {name}, because {why}"
+        judged = [name for name in ALL if asked[name]]
+        if not judged:
+            yield "UNKNOWN: nothing was judged"
+        else:
+            yield f"judged: {', '.join(f'{name} {asked[name]:,}' for name in judged)}"
+            if silent := [name for name in ALL if not asked[name]]:
+                yield f"had nothing to judge: {', '.join(silent)}"
+
+
+def words(finding: Finding) -> str:
+    """A finding in a line."""
+    severity = severity_of(finding)
+    grave = f" ({severity.words})" if severity is not None else ""
+    return f"VIOLATED {finding.invariant}{grave}: {finding.sentence}"

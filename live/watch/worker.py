@@ -1,0 +1,76 @@
+"""What the worker of a watched engine reads and writes, as the scheduler's outputs say it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kvproof.live import adapt
+from kvproof.live.watch.contents import Contents, Part
+from kvproof.live.watch.slices import Slices, Watched
+from kvproof.model.step import Read
+
+
+class Worker:
+    """Notes in `contents` what blocks hold. A request is written up when its blocks change or are
+    cached: before, nobody else can read what it writes."""
+
+    def __init__(self, slices: Slices, contents: Contents) -> None:
+        self.slices = slices
+        self.cfg = slices.cfg
+        self.contents = contents
+
+    def execute(
+        self, output: Any, admitted: Iterable[Watched], touched: Iterable[Watched]
+    ) -> list[Read]:
+        """One step. Returns what admitted requests read and do not find. Copies and loads come
+        first; a state is read before the step writes, attention after it."""
+        for source, target in adapt.block_copies(output, self.cfg.partial_block_hits):
+            self.contents.copy(source, target)
+        scheduled = output.num_scheduled_tokens
+        begins = {
+            each: each.live.num_computed_tokens - scheduled[each.live.request_id]
+            for each in admitted
+            if each.live.request_id in scheduled
+        }
+        for watched in begins:
+            if watched.external:
+                self.load(watched, watched.hit + watched.external)
+        reads: list[Read] = []
+        for watched, begin in begins.items():
+            reads += self.slices.reads(watched, begin, attention=False)
+        for watched in touched:
+            if watched.live.request_id in scheduled:
+                self.write_up(watched)
+        for watched, begin in begins.items():
+            reads += self.slices.reads(watched, begin, attention=True)
+        return reads
+
+    def load(self, watched: Watched, end: int) -> None:
+        """A connector has filled the blocks after the local hit, up to `end` tokens."""
+        self._write(watched, watched.hit, end)
+        watched.written = end
+
+    def write_up(self, watched: Watched) -> None:
+        """Note what a request has written since the last time."""
+        end = watched.live.num_computed_tokens
+        if end < watched.written:  # drafts were rejected
+            for group, table in zip(self.cfg.groups, watched.tables, strict=True):
+                for block in table[end // group.block_size :] if group.attention else ():
+                    self.contents.undo(block.block_id, end)
+        elif end > watched.written:
+            self._write(watched, watched.written, end)
+        watched.written = end
+
+    def _write(self, watched: Watched, start: int, end: int) -> None:
+        contents, tokens = self.contents, watched.tokens
+        for index, group in enumerate(self.cfg.groups):
+            size, table = group.block_size, watched.tables[index]
+            if not group.attention:
+                column = (end - 1) // size
+                if column < len(table) and not self.cfg.drafts:
+                    contents.state(table[column].block_id, index, tokens, end)
+                continue
+            for column in range(start // size, min(-(-end // size), len(table))):
+                if not table[column].is_null:
+                    first = column * size
+                    part = Part(tokens, max(start, first), min(end, first + size))
+                    contents.write(table[column].block_id, index, first, part)

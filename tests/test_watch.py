@@ -1,0 +1,77 @@
+"""vLLM watched while it is driven: the watcher says nothing that the driver does not say."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kvproof.model.config import Cluster
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.difference import judged
+from tests import mistakes, mistakes_of_drafts, mistakes_of_steps
+
+pytestmark = pytest.mark.live
+
+PRESETS = [
+    *("full", "window", "hybrid", "partial-unequal", "hybrid-evicting", "resetting"),
+    *("async", "hybrid-async-drafts", "sparse-hybrid", "sessions-limited", "store-failing-async"),
+    *("pd", "pd-embeds", "pd-tight", "push", "turns-window", "wide-window-state"),
+]
+
+
+class Watched:
+    """Runs of real vLLM under an observer. `found` counts the findings, `asked` what was asked."""
+
+    def __init__(self) -> None:
+        self.found: Counter[str] = Counter()
+        self.asked: Counter[str] = Counter()
+        self.judges: list[Any] = []
+
+    def machine(self, cluster: Cluster) -> Any:
+        from kvproof.live.machine import LiveMachine
+        from kvproof.live.watch.judge import Judge
+        from kvproof.live.watch.observer import Observer
+
+        machine = LiveMachine(cluster)
+        for name, node in machine.nodes.items():
+            judge = Judge(lambda finding, _: self.found.update([finding.invariant]))
+            Observer(node.scheduler, judge, name)
+            self.judges.append(judge)
+        return machine
+
+    def run(self, cluster: Cluster, seed: int = 0) -> set[str]:
+        """Run random episodes. Returns the checks that the driver's own state breaks."""
+        judgement = judged.sampled(cluster, self.machine, seed, 4, 40)
+        for judge in self.judges:
+            assert not judge.why_off, judge.why_off
+            self.asked.update(judge.asked)
+        return {each.signature.check for each in judgement.breaks}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_watcher_finds_nothing_but_what_the_driver_finds(name: str) -> None:
+    watched = Watched()
+    there = watched.run(CLUSTERS[name])
+    assert set(watched.found) <= there
+    assert watched.asked["pool_adds_up"]
+    assert watched.asked["table_fits_its_tokens"]
+
+
+ALL = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES | mistakes_of_steps.MISTAKES
+SEEN = {
+    "untouched_hits": "full",
+    "evicted_key_stays": "full",
+    "prediction_forgets_hits": "full",
+    "no_align_split": "hybrid-chunked",
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ALL[name].patch(monkeypatch)
+    watched = Watched()
+    for seed in range(4):
+        watched.run(CLUSTERS[SEEN[name]], seed)
+        if watched.found:
+            break
+    assert ALL[name].finds in watched.found, watched.found

@@ -1,0 +1,101 @@
+"""The switches of the sanitizer: an environment variable for vLLM, and an option of pytest."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = """
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from vllm.v1.core.block_pool import BlockPool
+if {mistake}:
+    BlockPool.touch = lambda self, blocks: None
+from kvproof.live.machine import LiveMachine
+from kvproof.model.config import Job
+from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.presets import CLUSTERS
+jobs = Job("r0", "abcdefg", 1), Job("r1", "abcdefg", 1)
+def test_answers():
+    machine = LiveMachine(CLUSTERS["full"].carrying(*jobs))
+    name = machine.cluster.engines[0].name
+    for job in jobs:
+        machine.take(Submit(name, job.name))
+        while any(request.id == job.name for request in machine.state.engines[0].requests):
+            machine.take(Schedule(name))
+            if machine.state.engines[0].step:
+                machine.take(Complete(name))
+"""
+SEARCH = ("hypothesis", "z3", "networkx")
+
+
+def run(code: str, mode: str | None, *options: str) -> "subprocess.CompletedProcess[str]":
+    environment = {k: v for k, v in os.environ.items() if k != "KVPROOF"}
+    if mode is not None:
+        environment["KVPROOF"] = mode
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_off_it_imports_nothing() -> None:
+    code = "import sys; before = set(sys.modules); import kvproof.live.watch.switch as switch;"
+    ran = run(f"{code} switch.plugin(); print(*sorted(set(sys.modules) - before))", None)
+    assert ran.returncode == 0, ran.stderr
+    ours = {"kvproof", "kvproof.live", "kvproof.live.watch", "kvproof.live.watch.switch"}
+    assert {name for name in ran.stdout.split() if name.startswith("kvproof")} <= ours
+    assert not {name.split(".")[0] for name in ran.stdout.split()} & {"vllm", "torch", *SEARCH}
+
+
+def test_an_unknown_mode_is_told_and_nothing_is_watched() -> None:
+    ran = run("import kvproof.live.watch.switch as switch; switch.plugin()", "loud")
+    assert ran.returncode == 0
+    said = "kvproof: KVPROOF=loud is no mode of kvproof. Use one of record, warn, raise."
+    assert ran.stderr.strip() == said
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
+def test_a_mistake_is_told_as_the_mode_says(mode: str) -> None:
+    ran = run(RUN.format(mistake=True) + "test_answers()", mode)
+    assert (ran.returncode != 0) == (mode == "raise"), ran.stderr
+    told = "VIOLATED references_are_exact (wrong tokens): "
+    assert (told in ran.stderr) == (mode != "record"), ran.stderr
+    assert "kvproof: VIOLATED: references_are_exact" in ran.stderr, ran.stderr
+
+
+@pytest.mark.live
+def test_without_a_mistake_it_says_what_it_judged() -> None:
+    search = f"import sys; print([m for m in {SEARCH} if m in sys.modules])"
+    ran = run(RUN.format(mistake=False) + f"test_answers()\n{search}", "raise")
+    assert ran.returncode == 0, ran.stderr
+    assert "kvproof: judged: pool_adds_up" in ran.stderr
+    assert "VIOLATED" not in ran.stderr
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("mistake", "option"), [(True, True), (True, False), (False, True)])
+def test_pytest_fails_the_test_that_counts_wrongly(
+    tmp_path: Path, *, mistake: bool, option: bool
+) -> None:
+    (tmp_path / "test_engine.py").write_text(RUN.format(mistake=mistake), encoding="utf-8")
+    chosen = ["--kvproof"] if option else []
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *chosen, "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    red = mistake and option
+    assert ran.returncode == int(red), ran.stdout + ran.stderr
+    assert ("VIOLATED references_are_exact" in ran.stdout) == red
+    assert ("judged: " in ran.stdout) == option
