@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster
+from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.difference import judged
 from tests import mistakes, mistakes_of_drafts, mistakes_of_steps
@@ -75,3 +76,30 @@ def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
         if watched.found:
             break
     assert ALL[name].finds in watched.found, watched.found
+
+
+def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
+    watched = Watched()
+    machine = watched.machine(CLUSTERS["full"])
+    machine.nodes["E"].scheduler.kv_cache_manager.block_pool.get_new_blocks(1)
+    machine.take(Submit("E", "r0"))
+    machine.take(Schedule("E"))
+    [judge] = watched.judges
+    assert judge.by_hand == "get_new_blocks was called outside of an event"
+    assert not watched.found
+    assert not judge.asked
+
+
+def test_a_mistake_of_kvproof_does_not_reach_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.live.watch.noted import Noted
+
+    def refresh_all(_self: Noted) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(Noted, "refresh_all", refresh_all)
+    watched = Watched()
+    machine = watched.machine(CLUSTERS["full"])
+    machine.take(Submit("E", "r0"))
+    step = machine.take(Schedule("E"))
+    assert not step.after.engine("E").dead
+    assert watched.judges[0].why_off == "ZeroDivisionError: a mistake"

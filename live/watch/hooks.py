@@ -14,17 +14,20 @@ Hook = Callable[..., Generator[tuple[Any, ...] | None, Any, None]]
 
 class Hooks:
     """The hooks of one engine. After each event `ended` is called with the name of its method and
-    the exception that it raised, if any. `failed` is told a mistake. What `ended` raises of the
-    kinds `passed_on` is meant for vLLM."""
+    the exception that it raised, if any. What `ended` raises of the kinds `passed_on` is meant for
+    vLLM. `failed` is told a mistake of kvproof. `by_hand` is told what was done to the engine that
+    no event does, as by a test that builds a state. All hooks are off after either of them."""
 
     def __init__(
         self,
         ended: Callable[[str, Exception | None], None],
         failed: Callable[[Exception], None],
+        by_hand: Callable[[str], None],
         passed_on: tuple[type[Exception], ...] = (),
     ) -> None:
         self.ended = ended
         self.failed = failed
+        self.by_hand = by_hand
         self.passed_on = passed_on
         self.depth = 0
         self.off = False
@@ -35,6 +38,8 @@ class Hooks:
         original = getattr(owner, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
+            if not self.depth and not event:
+                self.stop(f"{name} was called outside of an event")
             if self.off:
                 return original(*args, **kwargs)
             running = self._begun(hook, args, kwargs)
@@ -56,6 +61,12 @@ class Hooks:
 
         called.__wrapped__ = original  # type: ignore[attr-defined]
         setattr(owner, name, called)
+
+    def stop(self, why: str) -> None:
+        """Something was done by hand."""
+        if not self.off:
+            self.off = True
+            self.by_hand(why)
 
     def _begun(
         self, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -49,7 +49,7 @@ class Judge:
         self.tell = tell
         self.asked: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
-        self.why_off = ""
+        self.why_off = self.by_hand = ""
 
     def look(self, seen: Noted, what: str) -> None:
         """Judge what an event has touched."""
@@ -106,3 +106,7 @@ class Judge:
     def failed(self, error: Exception) -> None:
         """kvproof itself made a mistake, and watches no more."""
         self.why_off = f"{type(error).__name__}: {error}"
+
+    def stopped(self, why: str) -> None:
+        """The engine was changed by hand, and what it does from now on says nothing."""
+        self.by_hand = why

@@ -36,7 +36,7 @@ class Observer:
         self.slices = self.noted.slices
         self.contents = self.noted.contents
         self.worker = Worker(self.slices, self.contents)
-        self.hooks = Hooks(self._ended, judge.failed, judge.passed_on)
+        self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on)
         self._predictions: list[tuple[int, int]] = []
         self._changes = 0
         if holds_blocks(scheduler.connector):
@@ -53,9 +53,6 @@ class Observer:
             (scheduler, "update_from_output", self._completes),
             (scheduler, "finish_requests", self._anything),
             (scheduler, "reset_prefix_cache", self._anything),
-            (manager, "allocate_slots", self._allocates),
-            (manager, "cache_blocks", self._concerns),
-            (manager, "free", self._concerns),
             (manager, "evict_blocks", self._anything),
             (manager, "reset_prefix_cache", self._anything),
         ]
@@ -64,6 +61,9 @@ class Observer:
             (scheduler, "_update_request_as_session", self._goes_on),
             (scheduler, "_update_waiting_for_remote_kv", self._loaded),
             (scheduler, "_handle_invalid_blocks", self._invalid),
+            (manager, "allocate_slots", self._allocates),
+            (manager, "cache_blocks", self._concerns),
+            (manager, "free", self._concerns),
             (manager, "pop_blocks_for_free", self._concerns),
             (manager.coordinator, "get_num_blocks_to_allocate", self._predicts),
             (pool, "get_new_blocks", self._takes),
@@ -114,6 +114,8 @@ class Observer:
 
     def _arrives(self, request: Any, *_: Any, **__: Any) -> Noting:
         self.noted.history.note = {request.request_id: f"{request.num_prompt_tokens} tokens"}
+        if request.num_computed_tokens:
+            self.hooks.stop("a request arrived with computed tokens")
         yield None
         if self.scheduler.requests.get(request.request_id) is request:
             self.noted.meet(request)

@@ -85,6 +85,9 @@ class Watching:
         asked: Counter[str] = Counter()
         for judge in self.judges:
             asked.update(judge.asked)
+        for why, times in Counter(judge.by_hand for judge in self.judges).items():
+            if why:
+                yield f"{times} engines were not watched any further: {why}"
         for why in {judge.why_off for judge in self.judges if judge.why_off}:
             yield f"UNKNOWN: kvproof made a mistake, and watched no more ({why})"
         for why, times in self.unknown.items():
