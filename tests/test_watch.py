@@ -14,9 +14,8 @@ from tests import mistakes, mistakes_of_drafts, mistakes_of_steps
 pytestmark = pytest.mark.live
 
 PRESETS = [
-    *("full", "window", "hybrid", "partial-unequal", "hybrid-evicting", "resetting"),
-    *("async", "hybrid-async-drafts", "sparse-hybrid", "sessions-limited", "store-failing-async"),
-    *("pd", "pd-embeds", "pd-tight", "push", "turns-window", "wide-window-state"),
+    *("full", "hybrid-evicting", "resetting", "hybrid-async-drafts", "sessions-limited"),
+    *("store-failing-async", "pd-embeds", "turns-window", "wide-window-state"),
 ]
 
 

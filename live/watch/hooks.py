@@ -2,8 +2,8 @@
 
 A hook is a generator: it gets the arguments of the call, runs to its `yield` before the method and
 goes on with the method's result. It may yield arguments, in place of an iterator that it has read.
-The outermost of nested calls may be an event. No mistake in a hook reaches vLLM: it is told once,
-and all hooks of the engine are off from then on.
+The outermost of nested calls may be an event. No mistake in a hook reaches vLLM: it is reported
+once, and all hooks of the engine are off from then on.
 """
 
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ Hook = Callable[..., Generator[tuple[Any, ...] | None, Any, None]]
 class Hooks:
     """The hooks of one engine. After each event `ended` is called with the name of its method and
     the exception that it raised, if any. What `ended` raises of the kinds `passed_on` is meant for
-    vLLM. `failed` is told a mistake of kvproof. `by_hand` is told what was done to the engine that
+    vLLM. `failed` gets a mistake of kvproof, `by_hand` what was done to the engine that
     no event does, as by a test that builds a state. All hooks are off after either of them."""
 
     def __init__(

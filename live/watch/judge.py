@@ -40,13 +40,13 @@ class Violation(Exception):
 
 
 class Judge:
-    """Asks the invariants. `tell` is called for each finding. `skipped` has the invariants that
+    """Asks the invariants. `report` is called for each finding. `skipped` has the invariants that
     mean nothing on this engine, with the reason."""
 
     passed_on = (Violation,)
 
-    def __init__(self, tell: Callable[[Finding, History], None]) -> None:
-        self.tell = tell
+    def __init__(self, report: Callable[[Finding, History], None]) -> None:
+        self.report = report
         self.asked: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self.why_off = self.by_hand = ""
@@ -83,7 +83,7 @@ class Judge:
                 self.asked[name] += 1
                 found += [Finding(name, *each) for each in check.of(cluster, engine)]
         for finding in found:
-            self.tell(finding, seen.history)
+            self.report(finding, seen.history)
         return found
 
     def _steps(self, seen: Noted, effects: Effects) -> None:
@@ -94,14 +94,14 @@ class Judge:
         for name in OF_STEPS:
             self.asked[name] += 1
             for finding in broken(cluster, step, [INVARIANTS[name]]):
-                self.tell(finding, seen.history)
+                self.report(finding, seen.history)
 
     def died(self, seen: Noted, what: str, error: Exception) -> None:
         """vLLM raised an exception."""
         self.asked["engine_survives"] += 1
         why = f"{seen.cfg.name} died: {type(error).__name__}: {error}"
         finding = Finding("engine_survives", (f"every engine must survive {what}", why))
-        self.tell(finding, seen.history)
+        self.report(finding, seen.history)
 
     def failed(self, error: Exception) -> None:
         """kvproof itself made a mistake, and watches no more."""

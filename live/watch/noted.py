@@ -71,12 +71,10 @@ class Noted:
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
             for block in old[same:]:
                 if not block.is_null:
-                    holders[block.block_id].remove(name)
-                    if not holders[block.block_id]:
-                        del holders[block.block_id]
+                    holders.remove(block.block_id, name)
             for block in new[same:]:
                 if not block.is_null:
-                    holders.setdefault(block.block_id, []).append(name)
+                    holders.add(block.block_id, name)
         watched.tables = held
         if name not in self.scheduler.requests and not any(held):
             del self.requests[name]
@@ -95,5 +93,6 @@ class Noted:
             for position in chain(range(likely, len(whole)), range(likely)):
                 if whole[position] == value:
                     watched.named[index, size] = position + 1
-                    self.slices.named[key] = watched.tokens, (position + 1) * size + ahead
+                    self.slices.named[key] = watched.tokens
+                    self.slices.ends[key] = (position + 1) * size + ahead
                     return

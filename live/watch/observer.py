@@ -85,6 +85,7 @@ class Observer:
         self.noted.blocks.update(self.slices.mapped)
         self.slices.mapped.clear()
         self.slices.named.clear()
+        self.slices.ends.clear()
 
     # Events.
 
@@ -208,7 +209,7 @@ class Observer:
         blocks = list(ordered_blocks)
         self._changed(blocks)
         for block in blocks:
-            self.noted.touched.update(dict.fromkeys(self.slices.holders.get(block.block_id, ())))
+            self.noted.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
         yield (blocks, *others)
 
     def _touches(self, blocks: Any, *_: Any, **__: Any) -> Noting:
@@ -223,7 +224,8 @@ class Observer:
 
     def _maps(self, key: Any, block: Any, *_: Any, **__: Any) -> Noting:
         number = block.block_id
-        self.slices.mapped.setdefault(number, {})[key] = None
+        if key not in self.slices.mapped.of(number):
+            self.slices.mapped.add(number, key)
         self.noted.blocks.add(number)
         self.noted.mapped_now.add(number)
         self.noted.name(key)
@@ -232,11 +234,10 @@ class Observer:
     def _unmaps(self, key: Any, block_id: int, *_: Any, **__: Any) -> Noting:
         removed = yield None
         if removed is not None:
-            keys = self.slices.mapped.get(block_id, {})
-            keys.pop(key, None)
-            if not keys:
-                self.slices.mapped.pop(block_id, None)
+            self.slices.mapped.remove(block_id, key)
+            if not self.slices.mapped.of(block_id):
                 self.slices.named.pop(key, None)
+                self.slices.ends.pop(key, None)
             self.noted.blocks.add(block_id)
 
 

@@ -12,6 +12,7 @@ from vllm.v1.core.kv_cache_utils import get_group_id
 
 from kvproof.live import adapt, view
 from kvproof.live.watch.contents import Contents
+from kvproof.live.watch.several import Several
 from kvproof.live.watch.shape import Shape
 from kvproof.live.watch.tokens import Prefix, Tokens
 from kvproof.model import state
@@ -40,9 +41,9 @@ class Watched:
 
 
 class Slices:
-    """The parts of one engine. `mapped` has the keys under which the hash map has a block, `named`
-    what tokens a key stands for, and `holders` the requests that hold a block, once for each table
-    entry."""
+    """The parts of one engine. `mapped` has the keys under which the hash map has a block. A key
+    stands for the first `ends` tokens of `named`. `holders` has the requests that hold a block, as
+    often as it is in their tables."""
 
     def __init__(self, scheduler: Any, shape: Shape, contents: Contents) -> None:
         self.scheduler = scheduler
@@ -50,9 +51,10 @@ class Slices:
         self.cfg = shape.engine
         self.contents = contents
         self.pool = scheduler.kv_cache_manager.block_pool
-        self.mapped: dict[int, dict[Any, None]] = {}
-        self.named: dict[Any, tuple[Tokens, int]] = {}
-        self.holders: dict[int, list[str]] = {}
+        self.mapped: Several[bytes] = Several()
+        self.named: dict[bytes, Tokens] = {}
+        self.ends: dict[bytes, int] = {}
+        self.holders: Several[str] = Several()
         self.deferred: list[int] = []
         self.unit = math.lcm(*(group.block_size for group in self.cfg.groups))
 
@@ -71,7 +73,7 @@ class Slices:
             keys = [self._raw(each) for each in raw if each is not None]
             refs = 0 if block is null else block.ref_cnt
             known[number] = Block(refs, keys[0] if keys else None, tuple(keys[1:]))
-            for each in self.mapped.get(number, ()):
+            for each in self.mapped.of(number):
                 cached.setdefault(self._raw(each), []).append(number)
         return Engine(
             self.cfg.name,
@@ -88,7 +90,7 @@ class Slices:
     def _holding(self, known: Collection[int]) -> Iterator[Request]:
         held: dict[str, list[int]] = {}
         for number in known:
-            for name in self.holders.get(number, ()):
+            for name in self.holders.of(number):
                 held.setdefault(name, []).append(number)
         for name, blocks in held.items():
             yield Request(name, state.RUNNING, "", 0, 0, tables=(tuple(blocks),))
@@ -96,13 +98,13 @@ class Slices:
     def of_content(self, number: int) -> Engine | None:
         """One cached block with its content and the prefixes that its keys name. None where it is
         not known what the block holds or its key names."""
-        keys = [each for each in self.mapped.get(number, ()) if each in self.named]
-        if not keys or number not in self.contents.blocks:
+        keys = [each for each in self.mapped.of(number) if each in self.named]
+        if not keys or self.contents.of(number) is None:
             return None
-        cut = min(self._start(get_group_id(key), self.named[key][1]) for key in keys)
+        cut = min(self._start(get_group_id(key), self.ends[key]) for key in keys)
         cached = []
         for key in keys:
-            tokens, end = self.named[key]
+            tokens, end = self.named[key], self.ends[key]
             cached.append(((get_group_id(key), tokens.text(cut, end)), (number,)))
         memory = Some({number: self.contents.seen(number, cut)})
         known = Some({number: Block(1)})

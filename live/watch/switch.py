@@ -19,7 +19,7 @@ _watching: "Watching | None" = None
 
 
 def plugin() -> None:
-    """The entry point of `vllm.general_plugins`. A mistake of kvproof is told, and vLLM goes on."""
+    """The entry point of `vllm.general_plugins`. A mistake of kvproof is printed; vLLM goes on."""
     mode = os.environ.get(VARIABLE, "")
     if mode in ("", "0", "off"):
         return
@@ -51,5 +51,5 @@ def _at_exit(watching: "Watching") -> None:
 
 
 def _say(text: str) -> None:
-    """Tell the user something, on standard error."""
+    """Print a line for the user, on standard error."""
     print(f"kvproof: {text}", file=sys.stderr, flush=True)

@@ -12,8 +12,8 @@ from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.shape import Unknown
 from kvproof.model.finding import Finding
 
-TOLD_MAX = 3
-"""How often a finding of one invariant is told; the rest is counted."""
+SHOWN_MAX = 3
+"""How often a finding of one invariant is printed; the rest is counted."""
 
 SHOWN = 8
 """The number of events that are shown with a finding."""
@@ -49,7 +49,7 @@ class Watching:
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
-        judge = Judge(self.tell)
+        judge = Judge(self.report)
         try:
             Observer(scheduler, judge)
         except Unknown as unknown:
@@ -64,16 +64,16 @@ class Watching:
             self.say(f"an engine is not watched: {why}")
         self.unknown[why] += 1
 
-    def tell(self, finding: Finding, history: History) -> None:
+    def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""
         self.counts[finding.invariant] += 1
-        said = "\n".join((words(finding), *(f"    {line}" for line in history.lines(SHOWN))))
+        text = "\n".join((words(finding), *(f"    {line}" for line in history.lines(SHOWN))))
         if len(self.found) < self.KEPT:
-            self.found.append(said)
+            self.found.append(text)
         if self.mode == "raise":
-            raise Violation(said)
-        if self.mode == "warn" and self.counts[finding.invariant] <= TOLD_MAX:
-            self.say(said)
+            raise Violation(text)
+        if self.mode == "warn" and self.counts[finding.invariant] <= SHOWN_MAX:
+            self.say(text)
 
     def take(self) -> list[str]:
         """The findings since the last call."""
