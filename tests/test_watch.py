@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.difference import judged
@@ -89,11 +90,14 @@ def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
     assert not judge.asked
 
 
-def test_a_mistake_of_kvproof_does_not_reach_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mistake", [ZeroDivisionError, AdapterDrift])
+def test_a_mistake_of_kvproof_does_not_reach_vllm(
+    mistake: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kvproof.live.watch.noted import Noted
 
     def refresh_all(_self: Noted) -> None:
-        raise ZeroDivisionError("a mistake")
+        raise mistake("a mistake")
 
     monkeypatch.setattr(Noted, "refresh_all", refresh_all)
     watched = Watched()
@@ -101,4 +105,4 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(monkeypatch: pytest.MonkeyPatc
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
     assert not step.after.engine("E").dead
-    assert watched.judges[0].why_off == "ZeroDivisionError: a mistake"
+    assert watched.judges[0].why_off == f"{mistake.__name__}: {mistake('a mistake')}"

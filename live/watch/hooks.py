@@ -9,6 +9,11 @@ once, and all hooks of the engine are off from then on.
 from collections.abc import Callable, Generator
 from typing import Any
 
+from kvproof.model.errors import AdapterDrift
+
+MISTAKES = (Exception, AdapterDrift)
+"""What may go wrong in kvproof. AdapterDrift is no Exception."""
+
 Hook = Callable[..., Generator[tuple[Any, ...] | None, Any, None]]
 
 
@@ -21,7 +26,7 @@ class Hooks:
     def __init__(
         self,
         ended: Callable[[str, Exception | None], None],
-        failed: Callable[[Exception], None],
+        failed: Callable[[BaseException], None],
         by_hand: Callable[[str], None],
         passed_on: tuple[type[Exception], ...] = (),
     ) -> None:
@@ -75,7 +80,7 @@ class Hooks:
         try:
             running = hook(*args, **kwargs)
             replaced = next(running)
-        except Exception as error:
+        except MISTAKES as error:
             self._fail(error)
             return None
         return running, args if replaced is None else replaced
@@ -87,10 +92,10 @@ class Hooks:
             work(*args)
         except self.passed_on:
             raise
-        except Exception as error:
+        except MISTAKES as error:
             self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.off = True
         self.failed(error)
 

@@ -103,7 +103,7 @@ class Judge:
         finding = Finding("engine_survives", (f"every engine must survive {what}", why))
         self.report(finding, seen.history)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """kvproof itself made a mistake, and watches no more."""
         self.why_off = f"{type(error).__name__}: {error}"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvproof.invariants.registry import severity_of
 from kvproof.live.watch.history import History
+from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import ALL, Judge, Violation
 from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.shape import Unknown
@@ -54,7 +55,7 @@ class Watching:
             Observer(scheduler, judge)
         except Unknown as unknown:
             self._not_watched(str(unknown))
-        except Exception as error:
+        except MISTAKES as error:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
