@@ -84,6 +84,24 @@ def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
     assert made.not_run == [f"{presets} of {presets} presets"]
 
 
+def test_what_differs_is_confirmed_where_time_ends_the_traces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "TRACES_AT_ONCE", 1)
+    with compared(nothing, shows(CRASH)) as found:
+        made = searching(found, fails=lambda: False)
+        driven = found.drive
+
+        def drive(*args: Any, **options: Any) -> None:
+            driven(*args, **options)
+            made.until = time.monotonic()
+
+        monkeypatch.setattr(found, "drive", drive)
+        made.run()
+    assert found.names == [RUN.name]
+    assert [one.workload for one in found.introduced] == [RUN.name]
+
+
 def test_no_workload_begins_after_its_end() -> None:
     with compared(nothing, nothing) as found:
         made = searching(found, until=time.monotonic() - 1)

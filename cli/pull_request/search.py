@@ -85,9 +85,11 @@ class Search:
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
             self.comparison.drive(part, reach=self._unreached())
             pending += [workload.name for workload in part]
-            if not left or what != "traces" or time.monotonic() - begin > TRACES_S:
+            if what != "traces" or time.monotonic() - begin > TRACES_S:
                 self.comparison.confirm(pending)
                 pending = []
+        if pending:  # also where the time ended the search: what differs must not be lost
+            self.comparison.confirm(pending)
         return len(left)
 
     def _unreached(self) -> bool:

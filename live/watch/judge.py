@@ -24,8 +24,9 @@ OF_REQUESTS = (
     "counter_counts_only_cached",
     "no_more_is_held_than_is_read",
 )
+ALLOCATIONS = "predicted_is_taken"
 OF_STEPS = (
-    "predicted_is_taken",
+    ALLOCATIONS,
     "request_reads_its_own_prefix",
     "state_read_is_state_at_computed",
     "null_block_is_nobody",
@@ -88,11 +89,13 @@ class Judge:
 
     def _steps(self, seen: Noted, effects: Effects) -> None:
         cluster = seen.cluster
+        resumed = sum(1 for each in seen.admitted if each.hit + each.external)
+        asked = dict.fromkeys(OF_STEPS, resumed) | {ALLOCATIONS: len(effects.allocations)}
         nothing = State((Engine(cluster.engines[0].name, (), ()),))
         event: Event = Schedule(cluster.engines[0].name, ())
         step = Step(nothing, event, effects, nothing)
         for name in OF_STEPS:
-            self.asked[name] += 1
+            self.asked[name] += asked[name]
             for finding in broken(cluster, step, [INVARIANTS[name]]):
                 self.report(finding, seen.history)
 
