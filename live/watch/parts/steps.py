@@ -59,12 +59,8 @@ class Progress(Part):
             return
         requests = self.scheduler.requests.values()
         held_up = held_up_from_outside(self.scheduler, event.args, event.named)
-        if (
-            not requests
-            or not flights.known
-            or held_up
-            or any(r.has_encoder_inputs for r in requests)
-        ):
+        held_up |= any(each.has_encoder_inputs for each in requests)
+        if not requests or not flights.known or held_up:
             return
         some = tuple(
             Request(each.request_id, self.slices.status(each), "", 0, 0) for each in requests

@@ -5,7 +5,7 @@ from typing import Any
 
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.model.phases import Phase
-from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Engine, Lists, Request, Transfer
+from kvproof.model.state import LOADING, NULL, SENDING, Engine, Lists, Request, Transfer
 
 
 class Transfers(Part):
@@ -27,28 +27,26 @@ class Transfers(Part):
         self._ended()
         self._begun()
         for name in self.seen.touched if self.loads or self.sends else ():
-            for known, statuses in ((self.loads, (LOADING, ABORTED)), (self.sends, (SENDING,))):
+            for known in (self.loads, self.sends):
                 if name in known:
-                    yield self._transfer(name, known, statuses)
+                    yield self._transfer(name, known)
 
-    def _transfer(self, name: str, known: dict[str, Lists], statuses: tuple[str, ...]) -> Question:
-        live = self.scheduler.requests.get(name)
-        watched = self.seen.requests.get(name)
-        lists, requests = known[name], ()
-        if live is not None and watched is not None:
+    def _transfer(self, name: str, known: dict[str, Lists]) -> Question:
+        live, watched = self.scheduler.requests.get(name), self.seen.requests.get(name)
+        lists = known[name]
+        requests: tuple[Request, ...] = ()
+        if live is None or watched is None:
+            del known[name]  # it is reported once
+        else:
             tables = tuple(
-                tuple(b.block_id for b in table if b.block_id in blocks)
+                tuple(block.block_id for block in table if block.block_id in blocks)
                 for table, blocks in zip(watched.tables, map(set, lists), strict=True)
             )
-            status = self.slices.status(live)
-            requests = (Request(name, status, "", 0, 0, tables=tables),)
-        else:
-            del known[name]  # it is reported once
-        mine = known is self.loads
-        transfer = Transfer(name, Phase.READING, 0, () if mine else lists, lists if mine else ())
-        return self.question(
-            Engine(self.cfg.name, (), (), requests=requests), transfers=(transfer,)
-        )
+            requests = (Request(name, self.slices.status(live), "", 0, 0, tables=tables),)
+        remote, local = ((), lists) if known is self.loads else (lists, ())
+        transfer = Transfer(name, Phase.READING, 0, remote, local)
+        engine = Engine(self.cfg.name, (), (), requests=requests)
+        return self.question(engine, transfers=(transfer,))
 
     def _begun(self) -> None:
         """Loads begin with an admission, and sends with the end of a request."""

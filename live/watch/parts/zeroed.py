@@ -6,7 +6,7 @@ from typing import Any
 from kvproof.live import adapt
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.live.watch.slices import Watched
-from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.events import Admit, Compute, FinishLoad, Schedule
 from kvproof.model.numbered import Some
 from kvproof.model.state import LOADING, Block, Engine, Key, Request
 from kvproof.model.step import Effects
@@ -80,10 +80,8 @@ class Zeroed(Part):
         ]
         request = self._request(watched, tables)
         scheduled = event.result.num_scheduled_tokens.get(name, 0)
-        finished = any(
-            type(c).__name__ == "FinishLoad" and c.request == name for c in event.choices
-        )
-        status = LOADING if finished else request.status
+        loaded = any(isinstance(c, FinishLoad) and c.request == name for c in event.choices)
+        status = LOADING if loaded else request.status
         return request._replace(status=status, computed=request.computed - scheduled)
 
     def _key(self, block: int) -> Key | None:
