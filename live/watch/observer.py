@@ -52,7 +52,7 @@ class Observer:
         self._predictions: list[tuple[int, int]] = []
         self._taken: list[int] = []
         self._changes = 0
-        judge.watch(self.noted)
+        self.parts = judge.parts(self.noted)
         self._attach()
 
     def _attach(self) -> None:
@@ -119,7 +119,7 @@ class Observer:
             for block in blocks
         ]
         try:
-            self.judge.look(self.noted)
+            self.judge.look(self.noted, self.parts)
         finally:
             self.noted.clear()
 

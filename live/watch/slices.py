@@ -182,7 +182,7 @@ class Slices:
     def _cut(self, watched: Watched) -> int:
         """Tokens at the beginning of a request that are left out: whole blocks of each group, none
         of which a window or a state still holds."""
-        cut = int(watched.live.num_computed_tokens)
+        cut = min(int(watched.live.num_computed_tokens), len(watched.tokens))
         for group, table in zip(self.cfg.groups, watched.tables, strict=True):
             entries = max(len(table) - 2, 0)
             if group.kind != "full":
