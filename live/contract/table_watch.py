@@ -25,6 +25,7 @@ EVENTS = entries(
     ("KVCacheManager.free", "the blocks of a request are freed"),
     ("KVCacheManager.evict_blocks", "a block is evicted"),
     ("KVCacheManager.reset_prefix_cache", "the cache is reset"),
+    ("KVCacheManager.take_events", "KV events are taken"),
     ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction"),
     ("BlockPool.get_new_blocks", "blocks are taken"),
     ("BlockPool.free_blocks", "blocks are freed"),
@@ -74,6 +75,7 @@ STATE = entries(
     (f"{UTILS}:get_block_hash", "the key of a cached block"),
     (f"{UTILS}:get_group_id", "the key of a cached block"),
     (f"{UTILS}:make_block_hash_with_group_id", "the key of a cached block"),
+    (f"{UTILS}:maybe_convert_block_hash", "the hashes of KV events"),
 )
 
 RECORDS = entries(

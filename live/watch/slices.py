@@ -171,6 +171,11 @@ class Slices:
             found = view.status(self.scheduler, watched.live)
         return found
 
+    @staticmethod
+    def group_of(key: Any) -> int:
+        """The cache group of a key."""
+        return int(get_group_id(key))
+
     def queues(self) -> list[Any]:
         """The queues of waiting requests."""
         return queues.queues(self.scheduler)
