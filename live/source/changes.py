@@ -41,8 +41,8 @@ class Function(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The changed functions: those that belong to the accounting on base or on head, with files that
-    are no program any more, and others."""
+    """The changed functions: those that belong to the accounting on base or on head, with files
+    that are no program any more, and others."""
 
     accounting: tuple[Function, ...]
     others: tuple[Function, ...]
