@@ -21,7 +21,8 @@ SHOWN = 8
 
 
 class Watching:
-    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`."""
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`.
+    `tested` means that they are those of a test suite."""
 
     KEPT = 1000
 
@@ -33,6 +34,7 @@ class Watching:
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
+        self.tested = False
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -52,7 +54,7 @@ class Watching:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         judge = Judge(self.report)
         try:
-            Observer(scheduler, judge)
+            Observer(scheduler, judge, tested=self.tested)
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
