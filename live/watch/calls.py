@@ -7,6 +7,7 @@ from typing import Any
 from vllm.v1.request import RequestStatus
 
 from kvproof.live.watch.happening import Looked
+from kvproof.live.watch.hooks import Arguments
 from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.slices import Watched
 from kvproof.live.watch.worker import Worker
@@ -14,7 +15,7 @@ from kvproof.model.config import Engine
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
 from kvproof.model.step import Allocation
 
-Noting = Generator[tuple[Any, ...] | None, Any, None]
+Noting = Generator[Arguments | None, Any, None]
 
 
 class Calls:
@@ -134,12 +135,12 @@ class Calls:
             self.contents.forget(block.block_id)
             self._taken.append(block.block_id)
 
-    def gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **__: Any) -> Noting:
+    def gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **named: Any) -> Noting:
         blocks = list(ordered_blocks)
         self._changed(blocks)
         for block in blocks:
             self.noted.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
-        yield (blocks, *others)
+        yield (blocks, *others), named
 
     def touches(self, blocks: Any, *_: Any, **__: Any) -> Noting:
         rows = blocks if blocks and isinstance(blocks[0], list | tuple) else (blocks,)

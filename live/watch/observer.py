@@ -6,6 +6,7 @@ Nothing of vLLM is changed: its methods are called as they are, and their result
 from typing import Any
 
 from kvproof.live import adapt
+from kvproof.live.watch.between import Between
 from kvproof.live.watch.calls import Calls, Noting
 from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.happening import Happening
@@ -30,9 +31,14 @@ NOT_EVERYWHERE = (
 
 
 class Observer:
-    """Watches one scheduler from now on. Raises Unknown where its kind of engine is not known."""
+    """Watches one scheduler from now on. Raises Unknown where its kind of engine is not known.
 
-    def __init__(self, scheduler: Any, judge: Judge, name: str = "E") -> None:
+    In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
+    exception. Then its engine is not judged any further."""
+
+    def __init__(
+        self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
+    ) -> None:
         self.scheduler = scheduler
         self.judge = judge
         self.noted = Noted(scheduler, shape(scheduler, name))
@@ -40,7 +46,8 @@ class Observer:
         self.slices = self.noted.slices
         self.contents = self.noted.contents
         self.worker = Worker(self.slices, self.contents)
-        self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on)
+        self.between = Between(scheduler) if tested else None
+        self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
         self.calls = Calls(self.noted, self.worker)
         self.parts = judge.parts(self.noted)
         self._attach()
@@ -82,6 +89,7 @@ class Observer:
 
     def _watch_map(self) -> None:
         """Watch the hash map. A reset of the cache makes another one, which is empty."""
+        self.hooks.forget(self.calls.map)
         self.calls.map = self.slices.pool.cached_block_hash_to_block
         self.hooks.add(self.calls.map, "insert", self.calls.maps)
         self.hooks.add(self.calls.map, "pop", self.calls.unmaps)
@@ -93,13 +101,20 @@ class Observer:
 
     # Events.
 
+    def _begins(self) -> None:
+        """An event begins: nothing may have changed since the last one."""
+        if self.between is not None and (why := self.between.changed()):
+            self.hooks.stop(why)
+
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
         self.noted.event.what = what
         self.noted.history.end(what)
+        if self.between is not None:
+            self.between.note()
         if error is not None:
-            if what in STEPS:
-                self.judge.died(self.noted, what, error)
+            self.noted.event = Happening()
+            self._raised(what, error)
             return
         if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
             self._watch_map()
@@ -113,6 +128,16 @@ class Observer:
             self.judge.look(self.noted, self.parts)
         finally:
             self.noted.clear()
+
+    def _raised(self, what: str, error: Exception) -> None:
+        """An event has raised an exception, which ends an engine if it is a step. One that a test
+        does not expect fails the test by itself."""
+        if what not in STEPS:
+            return
+        if self.between is None:
+            self.judge.died(self.noted, what, error)
+        else:
+            self.hooks.stop(f"{what} raised {type(error).__name__}")
 
     def _anything(self, *args: Any, **named: Any) -> Noting:
         self.noted.history.note = args[0] if args else None

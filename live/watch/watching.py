@@ -1,8 +1,10 @@
 """All watched schedulers of this process, and what was found of them."""
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.util import Finalize
 from typing import Any
 
 from kvproof.invariants.registry import severity_of
@@ -23,7 +25,8 @@ SHOWN = 8
 
 
 class Watching:
-    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`."""
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`.
+    `tested` means that they are those of a test suite."""
 
     KEPT = 1000
 
@@ -36,6 +39,8 @@ class Watching:
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
+        self._process: int | None = None
+        self.tested = False
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -53,16 +58,24 @@ class Watching:
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
+        if self._process != os.getpid():  # the first one here: others are built in other processes
+            self._process = os.getpid()
+            Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report, self.say)
         try:
             self._check(type(scheduler), scheduler)
-            Observer(scheduler, judge)
+            Observer(scheduler, judge, tested=self.tested)
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+
+    def _end(self) -> None:
+        """The process ends."""
+        for line in self.summary():
+            self.say(line)
 
     def _check(self, kind: type, scheduler: Any) -> None:
         """Raise Unknown where this vLLM lacks something that is needed to watch it."""
