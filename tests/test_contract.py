@@ -4,9 +4,11 @@ Entries are taken out of the real vLLM, as a release would that renamed them.
 """
 
 import ast
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from kvproof.live import contract_samples as samples
 from kvproof.live.contract.entry import Entry
 from kvproof.live.contract.features import FEATURES, used_by
 from kvproof.live.contract.table import TABLE
+from kvproof.model.config import Engine, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.presets import CLUSTERS
 from tests.removed_entries import remove
@@ -52,7 +55,10 @@ SHOWN_BY = {
     "push": "push-full",
     "turns": "turns",
 }
-"""A preset that uses each feature. Functions are no part of a cluster."""
+"""A preset that uses each feature of a cluster."""
+
+APART = ("watching", "functions")
+"""What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
 """What every vLLM has that these tests run on."""
@@ -86,7 +92,7 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str], episodes: int = 1) 
 
 
 def test_every_feature_of_a_cluster_is_shown_by_a_preset() -> None:
-    assert [*SHOWN_BY, "functions"] == list(FEATURES)
+    assert [*SHOWN_BY, "watching", "functions"] == list(FEATURES)
     for feature, preset in SHOWN_BY.items():
         assert feature in used_by(CLUSTERS[preset])
 
@@ -102,10 +108,13 @@ def test_this_vllm_has_all_of_it() -> None:
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
     entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    scheduler = a_scheduler() if entry.feature == "watching" else None
     with monkeypatch.context() as patch:
         remove(entry, patch)
         if entry.feature == "functions":
             said = called_without()
+        elif entry.feature == "watching":
+            said = watched_without(scheduler)
         else:
             episodes = 10 if entry.feature == "embeddings" else 1
             code, said = sampled(SHOWN_BY[entry.feature], capsys, episodes)
@@ -122,7 +131,7 @@ def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
     """What a constructor sets, and has another name, comes up while vLLM runs."""
     codes = []
     for entry in HERE:
-        if entry.feature == "functions" or entry.places[0].how != "object":
+        if entry.feature in APART or entry.places[0].how != "object":
             continue
         with monkeypatch.context() as patch:
             patch.setattr(contract.Contract, "require", lambda _self, _features: None)
@@ -141,6 +150,25 @@ def called_without() -> str:
     with pytest.raises(AdapterDrift) as raised:
         compare(FUNCTIONS["tokens_skipped_by_state"], (), REFERENCE)
     return str(raised.value)
+
+
+def watched_without(scheduler: Any) -> str:
+    """Only the watcher does not fit."""
+    from kvproof.live.watch.watching import Watching
+
+    said: list[str] = []
+    watching = Watching("record", said.append)
+    watching.attach(scheduler)
+    assert not watching.judges
+    assert f"UNKNOWN: 1 engine was not watched: {said[0].split(': ', 1)[1]}" in watching.summary()
+    return "\n".join(said)
+
+
+@functools.cache
+def a_scheduler() -> Any:
+    from kvproof.live import build
+
+    return build.scheduler(Engine("E", (Group("full", 2),)), "fail")
 
 
 def imported(file: Path) -> Iterator[str]:

@@ -109,4 +109,4 @@ RECORDS = entries(
     (f"{OUTPUTS}:ModelRunnerOutput.kv_connector_output", "the reports of a connector"),
 )
 
-ENTRIES = (*EVENTS, *STATE, *RECORDS)
+ENTRIES = (*STATE, *EVENTS, *RECORDS)

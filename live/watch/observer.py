@@ -141,14 +141,14 @@ class Observer:
 
     def _anything(self, *args: Any, **named: Any) -> Noting:
         self.noted.history.note = args[0] if args else None
-        event = self._begin(args, named)
+        event = self._event(args, named)
         result = yield None
         if not self.hooks.depth:
             event.result = result
             for each in result if isinstance(result, list) else ():
                 self.noted.touched[getattr(each, "request_id", "")] = None
 
-    def _begin(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
+    def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
         """The event that runs now. It begins with the outermost call."""
         event = self.noted.event
         if not event.begun:
@@ -163,9 +163,11 @@ class Observer:
         self.noted.history.note = {request.request_id: f"{request.num_prompt_tokens} tokens"}
         if request.num_computed_tokens:
             self.hooks.stop("a request arrived with computed tokens")
+        submitted = request.num_prompt_tokens  # a connector may cut off the last one
         yield None
         if self.scheduler.requests.get(request.request_id) is request:
             self.noted.meet(request)
+            self.noted.requests[request.request_id].submitted = submitted
         self.noted.touched[request.request_id] = None
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
@@ -176,7 +178,7 @@ class Observer:
             watched.tokens, watched.submitted = tokens_of(session), session.num_prompt_tokens
 
     def _schedules(self, *args: Any, **named: Any) -> Noting:
-        event = self._begin(args, named)
+        event = self._event(args, named)
         output = event.result = yield None
         self.noted.history.note = output.num_scheduled_tokens
         noted = self.noted
@@ -186,7 +188,7 @@ class Observer:
         noted.reads += self.worker.execute(output, noted.admitted, noted.touched_requests())
 
     def _completes(self, *args: Any, **named: Any) -> Noting:
-        event = self._begin(args, named)
+        event = self._event(args, named)
         self.noted.flights.arrived(args[0] if args else named["scheduler_output"])
         event.result = yield None
         for watched in self.noted.touched_requests():

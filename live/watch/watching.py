@@ -40,6 +40,7 @@ class Watching:
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process: int | None = None
+        self._asked = False
         self.tested = False
 
     def install(self) -> None:
@@ -59,7 +60,7 @@ class Watching:
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         if self._process != os.getpid():  # the first one here: others are built in other processes
-            self._process = os.getpid()
+            self._process, self._asked = os.getpid(), False
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report, self.say)
         try:
@@ -73,9 +74,10 @@ class Watching:
             self.judges.append(judge)
 
     def _end(self) -> None:
-        """The process ends."""
-        for line in self.summary():
-            self.say(line)
+        """The process ends, and nobody has asked for the summary."""
+        if not self._asked:
+            for line in self.summary():
+                self.say(line)
 
     def _check(self, kind: type, scheduler: Any) -> None:
         """Raise Unknown where this vLLM lacks something that is needed to watch it."""
@@ -107,6 +109,7 @@ class Watching:
 
     def gathered(self) -> Summary:
         """What was judged and found on all engines."""
+        self._asked = True
         found = Summary()
         found.found.update(self.counts)
         found.not_watched.update(self.unknown)
