@@ -15,8 +15,10 @@ class Requests(Part):
     )
 
     def skipped(self) -> Mapping[str, str]:
-        """What the shape of the engine has more than the invariants know."""
-        return self.seen.shape.skipped
+        """What the shape of the engine has more than the invariants know, or less."""
+        kept = all(group.kind == "full" for group in self.cfg.groups)
+        less = {"no_more_is_held_than_is_read": "it has only full attention"} if kept else {}
+        return {**self.seen.shape.skipped, **less}
 
     def questions(self) -> Iterator[Question]:
         """One request after the other."""
