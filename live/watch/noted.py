@@ -47,6 +47,7 @@ class Noted:
         self.unjudged: Counter[str] = Counter()
         self.gone: dict[str, Watched] = {}
         self._slices: dict[str, Engine] = {}
+        self._running: Counter[str] = Counter()
         for live in scheduler.requests.values():
             self.meet(live)
             self.refresh(live.request_id)
@@ -70,8 +71,10 @@ class Noted:
     def request(self, watched: Watched) -> Engine:
         """The part of the engine that is one request."""
         name = watched.live.request_id
+        if not self._slices:
+            self._running = Counter(each.request_id for each in self.scheduler.running)
         if name not in self._slices:
-            self._slices[name] = self.slices.of_request(watched)
+            self._slices[name] = self.slices.of_request(watched, self._running[name])
         return self._slices[name]
 
     def refresh_all(self) -> None:

@@ -132,8 +132,9 @@ class Slices:
 
     # Requests.
 
-    def of_request(self, watched: Watched) -> Engine:
-        """One request, without the tokens at its beginning whose blocks it has settled."""
+    def of_request(self, watched: Watched, times: int) -> Engine:
+        """One request, without the tokens at its beginning whose blocks it has settled. The running
+        queue has it `times` times."""
         live, name = watched.live, watched.live.request_id
         cut = self._cut(watched)
         prompt = live.num_prompt_tokens
@@ -160,7 +161,7 @@ class Slices:
             hit=hit,
             external=max(watched.hit + watched.external - cut, 0) - hit,
         )
-        running = (name,) * self.scheduler.running.count(live)
+        running = (name,) * times
         return Engine(self.cfg.name, (), (), requests=(request,), running=running)
 
     def _status(self, watched: Watched) -> str:
