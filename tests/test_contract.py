@@ -4,11 +4,9 @@ Entries are taken out of the real vLLM, as a release would that renamed them.
 """
 
 import ast
-import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from kvproof.live import contract_samples as samples
 from kvproof.live.contract.entry import Entry
 from kvproof.live.contract.features import FEATURES, used_by
 from kvproof.live.contract.table import TABLE
-from kvproof.model.config import Engine, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.presets import CLUSTERS
 from tests.removed_entries import remove
@@ -108,13 +105,12 @@ def test_this_vllm_has_all_of_it() -> None:
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
     entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scheduler = a_scheduler() if entry.feature == "watching" else None
     with monkeypatch.context() as patch:
         remove(entry, patch)
         if entry.feature == "functions":
             said = called_without()
         elif entry.feature == "watching":
-            said = watched_without(scheduler)
+            said = watched_without()
         else:
             episodes = 10 if entry.feature == "embeddings" else 1
             code, said = sampled(SHOWN_BY[entry.feature], capsys, episodes)
@@ -152,23 +148,16 @@ def called_without() -> str:
     return str(raised.value)
 
 
-def watched_without(scheduler: Any) -> str:
+def watched_without() -> str:
     """Only the watcher does not fit."""
     from kvproof.live.watch.watching import Watching
 
     said: list[str] = []
     watching = Watching("record", said.append)
-    watching.attach(scheduler)
+    watching.attach(samples.sample("Scheduler"))
     assert not watching.judges
     assert f"UNKNOWN: 1 engine was not watched: {said[0].split(': ', 1)[1]}" in watching.summary()
     return "\n".join(said)
-
-
-@functools.cache
-def a_scheduler() -> Any:
-    from kvproof.live import build
-
-    return build.scheduler(Engine("E", (Group("full", 2),)), "fail")
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -199,6 +188,7 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
         "machine.py",
         "pull.py",
         "push.py",
+        *(path.relative_to(LIVE).as_posix() for path in (LIVE / "watch").rglob("*.py")),
     ):
         tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
         used = {

@@ -9,8 +9,8 @@ COUNTERS = ("asked", "found", "unjudged", "by_hand", "mistakes", "not_watched", 
 
 
 class Summary:
-    """Numbers by name: how often an invariant was asked (`asked`) and does not hold (`found`); what
-    was not judged because it is not known (`unjudged`); engines that were changed by hand, that
+    """Numbers by name: how often an invariant was asked, and how often it does not hold; what was
+    not judged because it is not known; engines that were changed by hand, that
     are not watched, or in which kvproof made a mistake, by the reason. `skipped` has invariants
     that mean nothing on an engine, as "name, because reason"."""
 
