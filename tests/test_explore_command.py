@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.cli import explore as explore_command
 from kvproof.cli import looking_back
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.explorer.packed import PackedSearch

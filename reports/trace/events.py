@@ -32,9 +32,11 @@ def events(
     point_of_no_return: int | None = None,
     irrelevant: Collection[int] = (),
 ) -> Printed:
-    """The events of a trace, all of them and all of each if it is to be `whole`. `point_of_no_return` is the
-    number of the event after which the violation could no longer be avoided, `irrelevant` are those
-    that do not matter to it."""
+    """The events of a trace, all of them and all of each if it is to be `whole`.
+
+    `point_of_no_return` is the number of the event after which the violation could no longer be
+    avoided, `irrelevant` are those that do not matter to it.
+    """
     about = About(trace, whole)
     printed = Printed()
     folded: list[int] = []
