@@ -1,7 +1,9 @@
 """What a watched engine is asked after each event, and what is done with the answers."""
 
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from kvproof.invariants.invariant import EachEngine, broken
 from kvproof.invariants.registry import INVARIANTS
@@ -108,7 +110,9 @@ class Judge:
 
     def failed(self, error: BaseException) -> None:
         """kvproof itself made a mistake, and watches no more."""
-        self.why_off = f"{type(error).__name__}: {error}"
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        self.why_off = f"{type(error).__name__}: {error}, in {where}"
 
     def stopped(self, why: str) -> None:
         """The engine was changed by hand, and what it does from now on says nothing."""

@@ -88,6 +88,7 @@ class Watching:
         asked: Counter[str] = Counter()
         for judge in self.judges:
             asked.update(judge.asked)
+        yield f"watched: {len(self.judges)} engines"
         for why, times in Counter(judge.by_hand for judge in self.judges).items():
             if why:
                 yield f"{times} engines were not watched any further: {why}"
