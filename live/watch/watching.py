@@ -108,6 +108,7 @@ class Watching:
     def gathered(self) -> Summary:
         """What was judged and found on all engines."""
         found = Summary()
+        found.watched["engines"] = len(self.judges)
         found.found.update(self.counts)
         found.not_watched.update(self.unknown)
         for judge in self.judges:
