@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ class Runner:
             for action, *args in actions:
                 results.append(getattr(self, action)(*args))
         except Exception as raised:
+            traceback.print_exc()
             error = f"{type(raised).__name__}: {raised}"
         seconds = time.perf_counter() - began
         return {"outputs": self.outputs, "results": results, "error": error, "seconds": seconds}
