@@ -105,7 +105,7 @@ KINDS = {
         "full",
         {"num_gpu_blocks_override": 13, "kv_transfer_config": STORE},
         overlapping=False,
-        work=(*LOADING, *ORDINARY),
+        work=tuple(LOADING),  # this connector loses the prompts that take several steps
         silent=SILENT | {"references_are_exact"},
     ),
     # The last: once numba is there, a further engine in the process does not start (0.32.0).
