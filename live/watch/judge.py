@@ -1,7 +1,9 @@
 """What a watched engine is asked after each event, and what is done with the answers."""
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS
@@ -85,7 +87,9 @@ class Judge:
         self._mistake(error, "it watches this engine no more")
 
     def _mistake(self, error: BaseException, then: str) -> None:
-        why = f"{type(error).__name__}: {error}".replace("\n", " ")
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        why = f"{type(error).__name__}: {error}, in {where}".replace("\n", " ")
         self.why_off.append(f"{why}; {then}")
         if self.say is not None:
             self.say(f"kvproof made a mistake ({why}): {then}, and vLLM goes on.")

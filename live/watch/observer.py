@@ -46,7 +46,7 @@ class Observer:
         self.slices = self.noted.slices
         self.contents = self.noted.contents
         self.worker = Worker(self.slices, self.contents)
-        self.between = Between(scheduler) if tested else None
+        self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
         self.calls = Calls(self.noted, self.worker)
         self.parts = judge.parts(self.noted)
@@ -103,15 +103,14 @@ class Observer:
 
     def _begins(self) -> None:
         """An event begins: nothing may have changed since the last one."""
-        if self.between is not None and (why := self.between.changed()):
+        if why := self.between.changed():
             self.hooks.stop(why)
 
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
         self.noted.event.what = what
         self.noted.history.end(what)
-        if self.between is not None:
-            self.between.note()
+        self.between.note()
         if error is not None:
             self.noted.event = Happening()
             self._raised(what, error)
@@ -132,12 +131,10 @@ class Observer:
     def _raised(self, what: str, error: Exception) -> None:
         """An event has raised an exception, which ends an engine if it is a step. One that a test
         does not expect fails the test by itself."""
-        if what not in STEPS:
-            return
-        if self.between is None:
-            self.judge.died(self.noted, what, error)
-        else:
+        if what in STEPS:
             self.hooks.stop(f"{what} raised {type(error).__name__}")
+            if not self.between.tested:
+                self.judge.died(self.noted, what, error)
 
     def _anything(self, *args: Any, **named: Any) -> Noting:
         self.noted.history.note = args[0] if args else None

@@ -5,16 +5,26 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
 
-COUNTERS = ("asked", "found", "unjudged", "by_hand", "mistakes", "not_watched", "skipped")
+COUNTERS = (
+    "watched",
+    "asked",
+    "found",
+    "unjudged",
+    "by_hand",
+    "mistakes",
+    "not_watched",
+    "skipped",
+)
 
 
 class Summary:
-    """Numbers by name: how often an invariant was asked, and how often it does not hold; what was
-    not judged because it is not known; engines that were changed by hand, that
-    are not watched, or in which kvproof made a mistake, by the reason. `skipped` has invariants
-    that mean nothing on an engine, as "name, because reason"."""
+    """Numbers by name: the engines that are watched; how often an invariant was asked, and how often
+    it does not hold; what was not judged because it is not known; engines that were changed by
+    hand, that are not watched, or in which kvproof made a mistake, by the reason. `skipped` has
+    invariants that mean nothing on an engine, as "name, because reason"."""
 
     def __init__(self) -> None:
+        self.watched: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
         self.found: Counter[str] = Counter()
         self.unjudged: Counter[str] = Counter()
@@ -34,6 +44,8 @@ class Summary:
 
     def lines(self) -> Iterator[str]:
         """One line for each thing that a person has to know."""
+        watched = self.watched["engines"]
+        yield f"watched: {watched} engine{_s(watched)}"
         for why, times in self.by_hand.items():
             yield f"{_engines(times)} not watched any further: {why}"
         for why, times in self.mistakes.items():

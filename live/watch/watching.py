@@ -111,6 +111,7 @@ class Watching:
         """What was judged and found on all engines."""
         self._asked = True
         found = Summary()
+        found.watched["engines"] = len(self.judges)
         found.found.update(self.counts)
         found.not_watched.update(self.unknown)
         for judge in self.judges:
