@@ -33,7 +33,9 @@ OF_STEPS = (
 )
 
 
-ALL = (*OF_BLOCKS, *OF_CONTENT, *OF_REQUESTS, *OF_STEPS, "engine_survives")
+AT_IDLE = ("all_blocks_return",)
+
+ALL = (*OF_BLOCKS, *OF_CONTENT, *OF_REQUESTS, *OF_STEPS, *AT_IDLE, "engine_survives")
 
 
 class Violation(Exception):
@@ -55,34 +57,30 @@ class Judge:
     def look(self, seen: Noted, what: str) -> None:
         """Judge what an event has touched."""
         slices = seen.slices
-        if seen.blocks:
-            blocks = {block for block in seen.blocks if block >= 0}
-            self._ask(seen, OF_BLOCKS, [slices.of_blocks(blocks)])
+        if blocks := [block for block in seen.blocks if block >= 0]:
+            self._ask(seen, OF_BLOCKS, slices.of_blocks(blocks), len(blocks))
         if what == "schedule":
             effects = Effects(reads=tuple(seen.reads), allocations=tuple(seen.allocations))
             if effects != Effects():
                 self._steps(seen, effects)
-        contents = map(slices.of_content, sorted(seen.mapped_now))
-        wrong = self._ask(seen, OF_CONTENT, [each for each in contents if each is not None])
-        for finding in wrong:  # else all that reads the block would be found wrong, too
+        for finding in self._ask(seen, OF_CONTENT, *slices.of_content(seen.named)):
+            # else all that reads the block would be found wrong, too
             seen.contents.forget(finding.about.block or 0)
-        watched = (seen.requests.get(name) for name in seen.touched)
-        self._ask(
-            seen,
-            OF_REQUESTS,
-            [slices.of_request(each) for each in watched if each is not None and any(each.tables)],
-        )
+        if held := [each for each in seen.touched_requests() if any(each.tables)]:
+            self._ask(seen, OF_REQUESTS, slices.of_requests(held), len(held))
+        if seen.idle:
+            self._ask(seen, AT_IDLE, slices.of_pool(), 1)
 
-    def _ask(self, seen: Noted, names: Iterable[str], engines: list[Engine]) -> list[Finding]:
+    def _ask(self, seen: Noted, names: Iterable[str], engine: Engine, judged: int) -> list[Finding]:
+        """Ask about a part of an engine, in which so many blocks or requests are judged."""
         cluster, found = seen.cluster, []
         for name in names:
             if name in self.skipped:
                 continue
             check = INVARIANTS[name].check
             assert isinstance(check, EachEngine)
-            for engine in engines:
-                self.asked[name] += 1
-                found += [Finding(name, *each) for each in check.of(cluster, engine)]
+            self.asked[name] += judged
+            found += [Finding(name, *each) for each in check.of(cluster, engine)]
         for finding in found:
             self.report(finding, seen.history)
         return found

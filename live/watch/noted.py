@@ -9,41 +9,45 @@ from kvproof.live import adapt
 from kvproof.live.watch.contents import Contents
 from kvproof.live.watch.history import History
 from kvproof.live.watch.shape import Shape
-from kvproof.live.watch.slices import Slices, Watched
+from kvproof.live.watch.slices import Named, Slices, Watched
 from kvproof.live.watch.tokens import tokens_of
 from kvproof.model.step import Allocation, Read
 
 
 class Noted:
-    """`touched` are the requests, and `blocks` the blocks, that the event touches; `mapped_now` are
-    blocks that it puts into the hash map; `admitted` the requests that it admits; `reads` what
-    these read and do not find. `current` is the request that vLLM is at work on."""
+    """`touched` are the requests, and `blocks` the blocks, that the event touches; `inserted` are
+    the blocks that it puts into the hash map, each with its key and the request that vLLM was at
+    work on, and `named` what their keys stand for; `admitted` the requests that it admits; `reads`
+    what these read and do not find. `current` is the request that vLLM is at work on. After the
+    event, `idle` says whether the engine has no request and no step in flight."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
         self.cluster = shape.cluster
         self.cfg = shape.engine
         self.managers = shape.managers
-        self.contents = Contents(self.cfg)
+        self.contents = Contents(self.cfg, self.cfg.num_blocks)
         self.slices = Slices(scheduler, shape, self.contents)
         self.history = History()
         self.requests: dict[str, Watched] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
-        self.mapped_now: set[int] = set()
+        self.inserted: list[tuple[Any, int, Any]] = []
+        self.named: list[Named] = []
         self.admitted: list[Watched] = []
         self.reads: list[Read] = []
         self.allocations: list[Allocation] = []
         self.current: Any = None
+        self.idle = False
         for live in scheduler.requests.values():
             self.meet(live)
             self.refresh(live.request_id)
 
     def clear(self) -> None:
         """An event is over."""
-        for each in (self.touched, self.blocks, self.mapped_now):
+        for each in (self.touched, self.blocks):
             each.clear()
-        for some in (self.admitted, self.reads, self.allocations):
+        for some in (self.inserted, self.named, self.admitted, self.reads, self.allocations):
             some.clear()
 
     def meet(self, live: Any) -> None:
@@ -56,43 +60,51 @@ class Noted:
 
     def refresh_all(self) -> None:
         """Read what the event touches again."""
+        self.name_inserted()
         for name in self.touched:
             self.refresh(name)
 
     def refresh(self, name: str) -> None:
-        """Read the tokens and the block tables of a request again."""
+        """Read the tokens, the counters and the block tables of a request again."""
         watched = self.requests.get(name)
         if watched is None:
             return
         watched.know()
+        watched.computed = watched.live.num_computed_tokens
+        watched.counters = [each.num_cached_block.get(name, 0) for each in self.managers]
         held = [list(each.req_to_blocks.get(name, ())) for each in self.managers]
         holders = self.slices.holders
         for old, new in zip(watched.tables, held, strict=True):
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
-            for block in old[same:]:
-                if not block.is_null:
-                    holders.remove(block.block_id, name)
-            for block in new[same:]:
-                if not block.is_null:
-                    holders.add(block.block_id, name)
+            left = [block.block_id for block in old[same:] if not block.is_null]
+            holders.remove(left, name)
+            holders.add((block.block_id for block in new[same:] if not block.is_null), name)
+            for number in left:
+                self.contents.leave(number)
         watched.tables = held
         if name not in self.scheduler.requests and not any(held):
             del self.requests[name]
 
-    def name(self, key: Any) -> None:
+    def name_inserted(self) -> None:
+        """Find out what the keys stand for that came into the hash map."""
+        for key, number, live in self.inserted:
+            self._name(key, number, live)
+        self.inserted.clear()
+
+    def _name(self, key: Any, number: int, live: Any) -> None:
         """Note which tokens a key stands for: those of the request whose blocks are cached."""
-        watched = None if self.current is None else self.requests.get(self.current.request_id)
+        watched = None if live is None else self.requests.get(live.request_id)
         if watched is None:
             return
-        self.touched[self.current.request_id] = None
         index, value = get_group_id(key), get_block_hash(key)
         unit, ahead = self.cfg.hash_block_size, self.cfg.hash_lookahead_tokens
-        for size in dict.fromkeys((self.cfg.groups[index].block_size, unit)):
-            whole = adapt.hashes_for(self.current.block_hashes, unit, size)
+        own = self.cfg.groups[index].block_size
+        for size in (own, unit) if own != unit else (own,):
+            whole = adapt.hashes_for(live.block_hashes, unit, size)
             likely = min(watched.named.get((index, size), 0), len(whole))
             for position in chain(range(likely, len(whole)), range(likely)):
                 if whole[position] == value:
                     watched.named[index, size] = position + 1
-                    self.slices.named[key] = watched.tokens
-                    self.slices.ends[key] = (position + 1) * size + ahead
+                    end = (position + 1) * size + ahead
+                    self.named.append(Named(number, index, watched.tokens, end))
                     return

@@ -1,14 +1,15 @@
-"""Parts of a watched engine as states that the invariants judge: some blocks, or one request.
+"""Parts of a watched engine as states that the invariants judge: some blocks, or some requests.
 
 An invariant is given what an event has touched, never the whole engine, so the cost does not grow
 with the pool. A part is closed: with a block come all requests that hold it and all its keys.
 """
 
 import math
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from vllm.v1.core.kv_cache_utils import get_group_id
+from vllm.v1.request import RequestStatus
 
 from kvproof.live import adapt, view
 from kvproof.live.watch.contents import Contents
@@ -21,18 +22,22 @@ from kvproof.model.numbered import Some
 from kvproof.model.state import Block, Engine, Key, Request
 from kvproof.model.step import Read
 
+RUNNING = RequestStatus.RUNNING
+
 
 class Watched:
-    """A request of a watched engine. `tables` are its blocks by group when last seen, `hit` and
-    `external` the tokens of its last admission. `named` is the number of its block hashes whose
-    blocks are cached, by group and block size. `written` is the number of tokens whose KV is noted
-    as written."""
+    """A request of a watched engine. `tables` are its blocks by group, `counters` the numbers of
+    its cached blocks and `computed` the number of its computed tokens, all when last seen; `hit`
+    and `external` are the tokens of its last admission. `named` is the number of its block hashes
+    whose blocks are cached, by group and block size. `written` is the number of tokens whose KV is
+    noted as written."""
 
     def __init__(self, live: Any, tokens: Tokens, groups: int) -> None:
         self.live = live
         self.tokens = tokens
         self.tables: list[list[Any]] = [[] for _ in range(groups)]
-        self.hit = self.external = self.written = 0
+        self.counters = [0] * groups
+        self.computed = self.hit = self.external = self.written = 0
         self.named: dict[tuple[int, int], int] = {}
 
     def know(self) -> None:
@@ -40,10 +45,18 @@ class Watched:
         self.tokens.extend(self.live.all_token_ids[len(self.tokens) :])
 
 
+class Named(NamedTuple):
+    """A block that came into the hash map. Its key stands for the first `end` tokens."""
+
+    block: int
+    group: int
+    tokens: Tokens
+    end: int
+
+
 class Slices:
-    """The parts of one engine. `mapped` has the keys under which the hash map has a block. A key
-    stands for the first `ends` tokens of `named`. `holders` has the requests that hold a block, as
-    often as it is in their tables."""
+    """The parts of one engine. `mapped` has the keys under which a block came into the hash map.
+    `holders` has the requests that hold a block, as often as it is in their tables."""
 
     def __init__(self, scheduler: Any, shape: Shape, contents: Contents) -> None:
         self.scheduler = scheduler
@@ -51,10 +64,8 @@ class Slices:
         self.cfg = shape.engine
         self.contents = contents
         self.pool = scheduler.kv_cache_manager.block_pool
-        self.mapped: Several[bytes] = Several()
-        self.named: dict[bytes, Tokens] = {}
-        self.ends: dict[bytes, int] = {}
-        self.holders: Several[str] = Several()
+        self.mapped: Several[bytes] = Several(len(self.pool.blocks))
+        self.holders: Several[str] = Several(len(self.pool.blocks))
         self.deferred: list[int] = []
         self.unit = math.lcm(*(group.block_size for group in self.cfg.groups))
 
@@ -63,18 +74,25 @@ class Slices:
     def of_blocks(self, ids: Collection[int]) -> Engine:
         """These blocks: their counts, keys and places, without their content. A request that holds
         some of them is there with these alone."""
-        pool_blocks, null = self.pool.blocks, self.pool.null_block
+        pool_blocks, null, mapped = self.pool.blocks, self.pool.null_block, self.mapped
+        entries = self.pool.cached_block_hash_to_block._cache
         known: Some[Block] = Some()
         cached: dict[Key, list[int]] = {}
         further = adapt.further_hashes(self.pool, self.cfg.partial_block_hits)
         for number in sorted(ids):
             block = pool_blocks[number]
-            raw = [block.block_hash, *further.get(number, ())]
-            keys = [self._raw(each) for each in raw if each is not None]
-            refs = 0 if block is null else block.ref_cnt
-            known[number] = Block(refs, keys[0] if keys else None, tuple(keys[1:]))
-            for each in self.mapped.of(number):
-                cached.setdefault(self._raw(each), []).append(number)
+            key, also = block.block_hash, further.get(number, ())
+            main = None if key is None else _key(key)
+            known[number] = Block(
+                0 if block is null else block.ref_cnt,
+                main,
+                tuple(map(_key, also)) if also else (),
+            )
+            for each in mapped.of(number):
+                if not _leads(entries.get(each), number):
+                    continue
+                name = main if each is key and main is not None else _key(each)
+                cached.setdefault(name, []).append(number)
         return Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]
@@ -84,8 +102,12 @@ class Slices:
             deferred=((1, tuple(b for b in self.deferred if b in known)),),
         )
 
-    def _raw(self, key: Any) -> Key:
-        return get_group_id(key), bytes(key).hex()[:12]
+    def read_map(self) -> None:
+        """Note the keys that came into the hash map by no method of it."""
+        for key, found in self.pool.cached_block_hash_to_block._cache.items():
+            for number in found if isinstance(found, dict) else (found.block_id,):
+                if key not in self.mapped.of(number):
+                    self.mapped.add((number,), key)
 
     def _holding(self, known: Collection[int]) -> Iterator[Request]:
         held: dict[str, list[int]] = {}
@@ -95,64 +117,76 @@ class Slices:
         for name, blocks in held.items():
             yield Request(name, state.RUNNING, "", 0, 0, tables=(tuple(blocks),))
 
-    def of_content(self, number: int) -> Engine | None:
-        """One cached block with its content and the prefixes that its keys name. None where it is
-        not known what the block holds or its key names."""
-        keys = [each for each in self.mapped.of(number) if each in self.named]
-        if not keys or self.contents.of(number) is None:
-            return None
-        cut = min(self._start(get_group_id(key), self.ends[key]) for key in keys)
-        cached = []
-        for key in keys:
-            tokens, end = self.named[key], self.ends[key]
-            cached.append(((get_group_id(key), tokens.text(cut, end)), (number,)))
-        memory = Some({number: self.contents.seen(number, cut)})
-        known = Some({number: Block(1)})
+    def of_pool(self) -> Engine:
+        """All blocks and the free blocks, of an engine without requests and steps in flight."""
         return Engine(
+            self.cfg.name,
+            range(len(self.pool.blocks)),  # type: ignore[arg-type]
+            range(self.pool.get_num_free_blocks()),  # type: ignore[arg-type]
+        )
+
+    def of_content(self, named: Iterable[Named]) -> tuple[Engine, int]:
+        """Cached blocks with their content and the prefixes that their keys name, and how many were
+        looked at. A block whose content is not known is left out. A whole block that holds the very
+        hashes of its key is not put into texts, which would take long: nothing is wrong with it."""
+        known: Some[Block] = Some()
+        cached, memory, looked = [], Some[state.Content | None](), 0
+        for block, group, tokens, end in named:
+            size, attention = self.cfg.groups[group].block_size, self.cfg.groups[group].attention
+            last = end - self.cfg.hash_lookahead_tokens
+            start = (last - 1) // size * size
+            holds = self.contents.holds(block, group, tokens, start if attention else 0, last)
+            if holds is None:
+                continue
+            looked += 1
+            if holds and last % size == 0:
+                continue
+            cut = start // self.unit * self.unit
+            known[block] = Block(1)
+            cached.append(((group, tokens.text(cut, end)), (block,)))
+            memory[block] = self.contents.seen(block, tokens, cut)
+        engine = Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]
             (),
             cached=tuple(cached),
             memory=memory,  # type: ignore[arg-type]
         )
-
-    def _start(self, group: int, end: int) -> int:
-        """The position of the first token of the block that ends the prefix of `end` tokens, or of
-        an earlier one."""
-        size = self.cfg.groups[group].block_size
-        start: int = (end - 1) // size * size // self.unit * self.unit
-        return start
+        return engine, looked
 
     # Requests.
 
-    def of_request(self, watched: Watched) -> Engine:
-        """One request, without the tokens at its beginning whose blocks it has settled."""
-        live, name = watched.live, watched.live.request_id
+    def of_requests(self, watched: Iterable[Watched]) -> Engine:
+        """These requests, each without the tokens at its beginning whose blocks it has settled."""
+        requests = tuple(map(self._request, watched))
+        running = tuple(each.id for each in requests if each.status == state.RUNNING)
+        return Engine(self.cfg.name, (), (), requests=requests, running=running)
+
+    def _request(self, watched: Watched) -> Request:
+        live, tokens = watched.live, watched.tokens
         cut = self._cut(watched)
         prompt = live.num_prompt_tokens
-        counters = (each.num_cached_block.get(name, 0) for each in self.shape.managers)
         sizes = [group.block_size for group in self.cfg.groups]
         hit = max(watched.hit - cut, 0)
-        request = Request(
-            name,
-            view.status(self.scheduler, live),
-            watched.tokens.text(cut, prompt),
+        return Request(
+            live.request_id,
+            # a queue of waiting requests may be long, and no running request is looked up in it
+            state.RUNNING if live.status is RUNNING else view.status(self.scheduler, live),
+            tokens.text(cut, prompt) if cut < prompt else Prefix("", cut),
             max(prompt - cut, 0),
             live.max_tokens,
-            output=watched.tokens.text(max(cut, prompt), len(watched.tokens)),
+            output=state.SAMPLED * (len(tokens) - max(cut, prompt)),
             computed=max(live.num_computed_tokens - cut, 0),
             tables=tuple(
                 tuple(block.block_id for block in table[cut // size :])
                 for table, size in zip(watched.tables, sizes, strict=True)
             ),
             num_cached_blocks=tuple(
-                max(n - cut // s, 0) for n, s in zip(counters, sizes, strict=True)
+                max(n - cut // s, 0) for n, s in zip(watched.counters, sizes, strict=True)
             ),
             hit=hit,
             external=max(watched.hit + watched.external - cut, 0) - hit,
         )
-        running = (name,) if live in self.scheduler.running else ()
-        return Engine(self.cfg.name, (), (), requests=(request,), running=running)
 
     def _cut(self, watched: Watched) -> int:
         """Tokens at the beginning of a request that are left out: whole blocks of each group, none
@@ -184,8 +218,6 @@ class Slices:
                 holds = self.contents.holds(block, index, tokens, start, stop)
                 if block != state.NULL and holds is not False:
                     continue
-                cut = column * size // self.unit * self.unit
-                content = self.contents.seen(block, cut)
                 at = start
                 while (
                     group.attention
@@ -193,12 +225,26 @@ class Slices:
                     and self.contents.holds(block, index, tokens, at, at + 1)
                 ):
                     at += 1
+                cut = column * size // self.unit * self.unit
+                content = self.contents.seen(block, tokens, cut)
                 slot = at % size if group.attention else 0
                 found = None
                 if content is not None and content.group == index:
                     found = content.slots[slot]
                 expected = tokens.text(cut, at + 1 if group.attention else end)
                 yield Read(self.cfg.name, name, index, block, slot, expected, found or Prefix(""))
+
+
+def _key(key: Any) -> Key:
+    """A key of the hash map in the terms of the invariants."""
+    return get_group_id(key), bytes(key).hex()[:12]
+
+
+def _leads(found: Any, number: int) -> bool:
+    """Whether an entry of the hash map, a block or several by their ids, leads to this block."""
+    if isinstance(found, dict):
+        return number in found
+    return found is not None and bool(found.block_id == number)
 
 
 def _is_free(block: Any) -> bool:
