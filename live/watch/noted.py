@@ -86,25 +86,37 @@ class Noted:
             del self.requests[name]
 
     def name_inserted(self) -> None:
-        """Find out what the keys stand for that came into the hash map."""
+        """Find out what the keys stand for that came into the hash map: the tokens of the request
+        whose blocks are cached, mostly up to the end of its next block."""
+        groups, unit = self.cfg.groups, self.cfg.hash_block_size
         for key, number, live in self.inserted:
-            self._name(key, number, live)
+            watched = None if live is None else self.requests.get(live.request_id)
+            if watched is None:
+                continue
+            index, value = get_group_id(key), get_block_hash(key)
+            size = groups[index].block_size
+            hashes = adapt.hashes_for(live.block_hashes, unit, size)
+            at = watched.named.get(index, 0)
+            if at < len(hashes) and hashes[at] == value:
+                watched.named[index] = at + 1
+                end = (at + 1) * size
+            else:
+                end = self._end(watched, index, value)
+            if end:
+                end += self.cfg.hash_lookahead_tokens
+                self.named.append(Named(number, index, watched.tokens, end))
         self.inserted.clear()
 
-    def _name(self, key: Any, number: int, live: Any) -> None:
-        """Note which tokens a key stands for: those of the request whose blocks are cached."""
-        watched = None if live is None else self.requests.get(live.request_id)
-        if watched is None:
-            return
-        index, value = get_group_id(key), get_block_hash(key)
-        unit, ahead = self.cfg.hash_block_size, self.cfg.hash_lookahead_tokens
-        own = self.cfg.groups[index].block_size
-        for size in (own, unit) if own != unit else (own,):
-            whole = adapt.hashes_for(live.block_hashes, unit, size)
-            likely = min(watched.named.get((index, size), 0), len(whole))
-            for position in chain(range(likely, len(whole)), range(likely)):
-                if whole[position] == value:
-                    watched.named[index, size] = position + 1
-                    end = (position + 1) * size + ahead
-                    self.named.append(Named(number, index, watched.tokens, end))
-                    return
+    def _end(self, watched: Watched, index: int, value: Any) -> int:
+        """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
+        hashes. 0 if the request has no such hash."""
+        unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
+        for size in dict.fromkeys((own, unit)):
+            hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
+            likely = min(watched.named.get(index, 0), len(hashes)) if size == own else 0
+            for at in chain(range(likely, len(hashes)), range(likely)):
+                if hashes[at] == value:
+                    if size == own:
+                        watched.named[index] = at + 1
+                    return (at + 1) * size
+        return 0

@@ -38,6 +38,7 @@ class Observer:
         self.slices = self.noted.slices
         self.contents = self.noted.contents
         self.worker = Worker(self.slices, self.contents)
+        self.free = self.slices.pool.free_block_queue
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on)
         self.rounds = Rounds(self.cfg.num_blocks)
         self._predicted: tuple[int, int] | None = None
@@ -78,7 +79,9 @@ class Observer:
             (manager, "cache_blocks", self._will_cache, self._has_cached),
             (manager.coordinator, "get_num_blocks_to_allocate", None, self._has_predicted),
         ]
-        for owner, name, *_ in (*events, *parts, *short):
+        needed = [(owner, name) for owner, name, _ in (*events, *parts)]
+        needed += [(owner, name) for owner, name, *_ in short]
+        for owner, name in needed:
             if not hasattr(owner, name) and name not in NOT_EVERYWHERE:
                 raise Unknown(f"it has no {type(owner).__name__}.{name}")
         for owner, name, hook in (*events, *parts):
@@ -184,7 +187,7 @@ class Observer:
 
     def _has_predicted(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
         if not kwargs.get("apply_admission_cap"):
-            self._predicted = blocks, self.slices.pool.get_num_free_blocks()
+            self._predicted = blocks, self.free.num_free_blocks
 
     def _will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         request = self.noted.current = args[0] if args else kwargs["request"]
@@ -207,7 +210,7 @@ class Observer:
             watched.written = watched.hit
             noted.admitted.append(watched)
         if predicted is not None:
-            taken = predicted[1] - self.slices.pool.get_num_free_blocks()
+            taken = predicted[1] - self.free.num_free_blocks
             if taken or predicted[0]:  # most running requests need no block in a step
                 noted.allocations.append(Allocation(self.cfg.name, name, predicted[0], taken))
 

@@ -29,7 +29,7 @@ class Watched:
     """A request of a watched engine. `tables` are its blocks by group, `counters` the numbers of
     its cached blocks and `computed` the number of its computed tokens, all when last seen; `hit`
     and `external` are the tokens of its last admission. `named` is the number of its block hashes
-    whose blocks are cached, by group and block size. `written` is the number of tokens whose KV is
+    whose blocks are cached, by group. `written` is the number of tokens whose KV is
     noted as written."""
 
     def __init__(self, live: Any, tokens: Tokens, groups: int) -> None:
@@ -38,7 +38,7 @@ class Watched:
         self.tables: list[list[Any]] = [[] for _ in range(groups)]
         self.counters = [0] * groups
         self.computed = self.hit = self.external = self.written = 0
-        self.named: dict[tuple[int, int], int] = {}
+        self.named: dict[int, int] = {}
 
     def know(self) -> None:
         """Read the tokens that the request has got."""
@@ -81,18 +81,15 @@ class Slices:
         further = adapt.further_hashes(self.pool, self.cfg.partial_block_hits)
         for number in sorted(ids):
             block = pool_blocks[number]
-            key, also = block.block_hash, further.get(number, ())
+            key, also = block.block_hash, further.get(number, ()) if further else ()
             main = None if key is None else _key(key)
-            known[number] = Block(
-                0 if block is null else block.ref_cnt,
-                main,
-                tuple(map(_key, also)) if also else (),
-            )
+            refs = 0 if block is null else block.ref_cnt
+            known[number] = Block(refs, main, tuple(map(_key, also)))
             for each in mapped.of(number):
-                if not _leads(entries.get(each), number):
-                    continue
-                name = main if each is key and main is not None else _key(each)
-                cached.setdefault(name, []).append(number)
+                found = entries.get(each)
+                if found is block or _leads(found, number):
+                    name = main if each is key and main is not None else _key(each)
+                    cached.setdefault(name, []).append(number)
         return Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]
@@ -237,7 +234,7 @@ class Slices:
 
 def _key(key: Any) -> Key:
     """A key of the hash map in the terms of the invariants."""
-    return get_group_id(key), bytes(key).hex()[:12]
+    return get_group_id(key), key[:6].hex()
 
 
 def _leads(found: Any, number: int) -> bool:

@@ -17,7 +17,7 @@ import torch
 MASK = (1 << 64) - 1
 OF_TOKEN, OF_PLACE = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""Odd numbers of 64 bits, which mix the bits of a token, of its position and of both (splitmix64)."""
+"""Odd numbers of 64 bits, to mix the bits of a token and of its position (as splitmix64 does)."""
 
 COLUMN_MIN = 48
 """The number of tokens from which on a column is faster than a loop."""
@@ -92,8 +92,8 @@ class Tokens:
         return Prefix(_characters(found) if found else "", start)
 
     def prefix(self, value: int, end: int, start: int) -> Prefix:
-        """The prefix of `end` tokens that has this hash, without its first `start`. If it is none of
-        these tokens, only its last character is known."""
+        """The prefix of `end` tokens with this hash, without its first `start`. If these tokens
+        have another, only its last character is known."""
         if end <= len(self.hashes) and self.hashes[end - 1] == value:
             return self.text(start, end)
         unknown = UNKNOWN * (end - start - 1)

@@ -4,6 +4,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
 from kvproof.live.watch.history import History
@@ -29,6 +30,7 @@ class Watching:
         self.mode = mode
         self.say = say
         self.judges: list[Judge] = []
+        self.observers: WeakSet[Observer] = WeakSet()
         self.asked: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
@@ -52,7 +54,7 @@ class Watching:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         judge = Judge(self.report)
         try:
-            Observer(scheduler, judge)
+            self.observers.add(Observer(scheduler, judge))
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
@@ -64,6 +66,12 @@ class Watching:
         if not self.unknown[why]:
             self.say(f"an engine is not watched: {why}")
         self.unknown[why] += 1
+
+    def audit(self) -> None:
+        """Judge all requests and all blocks of each engine now, also those that no event touches.
+        To be called between the steps, by the thread that runs them."""
+        for observer in list(self.observers):
+            observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""

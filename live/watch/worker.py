@@ -17,6 +17,7 @@ class Worker:
         self.slices = slices
         self.cfg = slices.cfg
         self.contents = contents
+        self.states = not self.cfg.drafts and not all(g.attention for g in self.cfg.groups)
 
     def execute(
         self, output: Any, admitted: Iterable[Watched], touched: Iterable[Watched]
@@ -38,7 +39,10 @@ class Worker:
         for watched, begin in begins.items():
             reads += self.slices.reads(watched, begin, attention=False)
         for watched in touched:
-            if watched.live.request_id in scheduled:
+            name = watched.live.request_id
+            if name in scheduled:
+                if self.states:
+                    self._passed(watched, watched.live.num_computed_tokens - scheduled[name])
                 self.write_up(watched)
         for watched, begin in begins.items():
             reads += self.slices.reads(watched, begin, attention=True)
@@ -58,6 +62,12 @@ class Worker:
             watched.written = end
         elif end > watched.written:
             self._write(watched, watched.written, end)
+
+    def _passed(self, watched: Watched, begin: int) -> None:
+        """Note the state from which a step goes on. The steps before it took no block, so they are
+        not noted: the last of them has left its state in the block of its last token."""
+        if begin > watched.written:
+            self._write(watched, watched.written, begin)
 
     def _write(self, watched: Watched, start: int, end: int) -> None:
         """Note the tokens from `start` on. The KV of a token that is not known yet is noted when it
