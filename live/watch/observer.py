@@ -272,8 +272,7 @@ class Observer:
     def _has_inserted(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
         key, block = args
         number, noted = block.block_id, self.noted
-        if key not in self.slices.mapped.of(number):
-            self.slices.mapped.add((number,), key)
+        self.slices.mapped.put(number, key)
         noted.blocks.add(number)
         noted.inserted.append((key, number, noted.current))
         if noted.current is not None:

@@ -23,6 +23,13 @@ class Several(Generic[Value]):
             return ()
         return found if isinstance(found, tuple) else (found,)
 
+    def put(self, block: int, value: Value) -> None:
+        """This value of a block, once."""
+        if self._of[block] is None:
+            self._of[block] = value
+        elif value not in self.of(block):
+            self.add((block,), value)
+
     def add(self, blocks: Iterable[int], value: Value) -> None:
         """One more value of each of these blocks."""
         of = self._of

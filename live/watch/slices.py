@@ -67,7 +67,8 @@ class Slices:
         self.mapped: Several[bytes] = Several(len(self.pool.blocks))
         self.holders: Several[str] = Several(len(self.pool.blocks))
         self.deferred: list[int] = []
-        self.unit = math.lcm(*(group.block_size for group in self.cfg.groups))
+        self.sizes = [group.block_size for group in self.cfg.groups]
+        self.unit = math.lcm(*self.sizes)
 
     # Blocks.
 
@@ -103,8 +104,7 @@ class Slices:
         """Note the keys that came into the hash map by no method of it."""
         for key, found in self.pool.cached_block_hash_to_block._cache.items():
             for number in found if isinstance(found, dict) else (found.block_id,):
-                if key not in self.mapped.of(number):
-                    self.mapped.add((number,), key)
+                self.mapped.put(number, key)
 
     def _holding(self, known: Collection[int]) -> Iterator[Request]:
         held: dict[str, list[int]] = {}
@@ -163,7 +163,7 @@ class Slices:
         live, tokens = watched.live, watched.tokens
         cut = self._cut(watched)
         prompt = live.num_prompt_tokens
-        sizes = [group.block_size for group in self.cfg.groups]
+        sizes = self.sizes
         hit = max(watched.hit - cut, 0)
         return Request(
             live.request_id,
@@ -175,11 +175,13 @@ class Slices:
             output=state.SAMPLED * (len(tokens) - max(cut, prompt)),
             computed=max(live.num_computed_tokens - cut, 0),
             tables=tuple(
-                tuple(block.block_id for block in table[cut // size :])
-                for table, size in zip(watched.tables, sizes, strict=True)
+                [
+                    tuple([block.block_id for block in table[cut // size :]])
+                    for table, size in zip(watched.tables, sizes, strict=True)
+                ]
             ),
             num_cached_blocks=tuple(
-                max(n - cut // s, 0) for n, s in zip(watched.counters, sizes, strict=True)
+                [max(n - cut // s, 0) for n, s in zip(watched.counters, sizes, strict=True)]
             ),
             hit=hit,
             external=max(watched.hit + watched.external - cut, 0) - hit,
