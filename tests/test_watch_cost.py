@@ -77,6 +77,8 @@ def kept(watched: Watched) -> dict[str, int]:
 
 @pytest.mark.parametrize("preset", ["full", "hybrid-evicting"])
 def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
+    from kvproof.live.watch.parts.served import KEPT
+
     watched = Watched(preset, 50)
     before = kept(watched)
     for number, job in enumerate(watched.jobs):
@@ -87,7 +89,8 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
             watched.step()
             watched.machine.take(Abort(watched.name, job.name))
     after = kept(watched)
-    assert after["requests"] == after["tokens"] == after["holders"] == after["later"] == 0
+    assert after["requests"] == after["holders"] == after["later"] == 0
+    assert after["tokens"] <= KEPT
     assert after["slots"] == before["slots"]
     assert 0 < after["keys"] <= len(watched.pool.blocks)
     assert watched.judge.asked["all_blocks_return"] >= 40

@@ -1,5 +1,7 @@
 """What was noted of a watched engine: its requests and their tables, and what the event touches."""
 
+from collections import Counter
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -7,22 +9,27 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
 from kvproof.live import adapt
 from kvproof.live.watch.contents import Contents
+from kvproof.live.watch.flights import Flights
+from kvproof.live.watch.happening import Happening
 from kvproof.live.watch.history import History
 from kvproof.live.watch.shape import Shape
 from kvproof.live.watch.slices import Named, Slices, Watched
 from kvproof.live.watch.tokens import tokens_of
+from kvproof.model.state import Engine, Request
 from kvproof.model.step import Allocation, Read
 
 
 class Noted:
     """`touched` are the requests, and `blocks` the blocks, that the event touches; `inserted` are
-    the blocks that it puts into the hash map, each with its key and the request that vLLM was at
-    work on, and `named` what their keys stand for; `admitted` the requests that it admits; `reads`
-    what these read and do not find. `current` is the request that vLLM is at work on. After the
-    event, `idle` says whether the engine has no request and no step in flight."""
+    the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
+    `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
+    `admitted` the requests that it admits; `reads` what these read and do not find; `gone` the
+    requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
+    on. `unjudged` counts what was not judged because it is not known."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
+        self.shape = shape
         self.cluster = shape.cluster
         self.cfg = shape.engine
         self.managers = shape.managers
@@ -32,20 +39,28 @@ class Noted:
         self.requests: dict[str, Watched] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
-        self.inserted: list[tuple[Any, int, Any]] = []
-        self.named: list[Named] = []
+        self.mapped_now: set[int] = set()
+        self.inserted: dict[tuple[Any, int], Any] = {}
+        self.named: dict[tuple[Any, int], Named] = {}
+        self.nameless = 0
         self.admitted: list[Watched] = []
         self.reads: list[Read] = []
         self.allocations: list[Allocation] = []
         self.current: Any = None
-        self.idle = False
+        self.event = Happening()
+        self.flights = Flights(scheduler, shape.steps_most)
+        self.unjudged: Counter[str] = Counter()
+        self.gone: dict[str, Watched] = {}
+        self._parts: dict[str, Request] = {}
         for live in scheduler.requests.values():
             self.meet(live)
             self.refresh(live.request_id)
 
     def clear(self) -> None:
         """An event is over."""
-        for each in (self.touched, self.blocks):
+        self.event = Happening()
+        self.nameless = 0
+        for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
             each.clear()
         for some in (self.inserted, self.named, self.admitted, self.reads, self.allocations):
             some.clear()
@@ -57,6 +72,20 @@ class Noted:
     def touched_requests(self) -> list[Watched]:
         """The requests that the event touches."""
         return [self.requests[name] for name in self.touched if name in self.requests]
+
+    def request(self, watched: Watched) -> Engine:
+        """The part of the engine that is one request."""
+        return self.some_requests([watched])
+
+    def some_requests(self, some: Iterable[Watched]) -> Engine:
+        """The part of the engine that is some requests."""
+        requests = []
+        for watched in some:
+            name = watched.live.request_id
+            if name not in self._parts:
+                self._parts[name] = self.slices.request(watched)
+            requests.append(self._parts[name])
+        return self.slices.of_requests(tuple(requests))
 
     def refresh_all(self) -> None:
         """Read what the event touches again."""
@@ -76,41 +105,46 @@ class Noted:
         holders = self.slices.holders
         for old, new in zip(watched.tables, held, strict=True):
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
-            left = [block.block_id for block in old[same:] if not block.is_null]
-            holders.remove(left, name)
+            if same < len(old):
+                self.event.tables.setdefault(name, watched.tables)
+                left = [block.block_id for block in old if not block.is_null]
+                holders.remove(left, name)
+                for number in left:
+                    self.contents.leave(number)
             holders.add((block.block_id for block in new[same:] if not block.is_null), name)
-            for number in left:
-                self.contents.leave(number)
         watched.tables = held
         if name not in self.scheduler.requests and not any(held):
-            del self.requests[name]
+            self.gone[name] = self.requests.pop(name)
 
     def name_inserted(self) -> None:
         """Find out what the keys stand for that came into the hash map: the tokens of the request
         whose blocks are cached, mostly up to the end of its next block."""
-        groups, unit = self.cfg.groups, self.cfg.hash_block_size
-        for key, number, live in self.inserted:
+        groups, unit = self.cfg.groups, self.cfg.hash_unit
+        ahead = self.cfg.hash_lookahead_tokens
+        for (key, number), live in self.inserted.items():
             watched = None if live is None else self.requests.get(live.request_id)
-            if watched is None:
+            end, index, value = 0, get_group_id(key), get_block_hash(key)
+            if watched is not None:
+                size = groups[index].block_size
+                hashes = adapt.hashes_for(live.block_hashes, unit, size)
+                at = watched.named.get(index, 0)
+                if at < len(hashes) and hashes[at] == value:
+                    watched.named[index] = at + 1
+                    end = (at + 1) * size
+                else:
+                    end = self._end(watched, index, value)
+            if watched is None or not end:
+                self.nameless += 1
                 continue
-            index, value = get_group_id(key), get_block_hash(key)
-            size = groups[index].block_size
-            hashes = adapt.hashes_for(live.block_hashes, unit, size)
-            at = watched.named.get(index, 0)
-            if at < len(hashes) and hashes[at] == value:
-                watched.named[index] = at + 1
-                end = (at + 1) * size
-            else:
-                end = self._end(watched, index, value)
-            if end:
-                end += self.cfg.hash_lookahead_tokens
-                self.named.append(Named(number, index, watched.tokens, end))
+            if end % size:
+                self.slices.ends[key] = end + ahead
+            self.named[key, number] = Named(number, index, watched, end + ahead)
         self.inserted.clear()
 
     def _end(self, watched: Watched, index: int, value: Any) -> int:
         """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
         hashes. 0 if the request has no such hash."""
-        unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
+        unit, own = self.cfg.hash_unit, self.cfg.groups[index].block_size
         for size in dict.fromkeys((own, unit)):
             hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
             likely = min(watched.named.get(index, 0), len(hashes)) if size == own else 0

@@ -1,4 +1,4 @@
-"""Parts of a watched engine as states that the invariants judge: some blocks, or some requests.
+"""Parts of a watched engine as states that the invariants judge: some blocks, or one request.
 
 An invariant is given what an event has touched, never the whole engine, so the cost does not grow
 with the pool. A part is closed: with a block come all requests that hold it and all its keys.
@@ -9,54 +9,59 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from vllm.v1.core.kv_cache_utils import get_group_id
-from vllm.v1.request import RequestStatus
 
-from kvproof.live import adapt, view
+from kvproof.live import adapt, queues, view
 from kvproof.live.watch.contents import Contents
 from kvproof.live.watch.several import Several
 from kvproof.live.watch.shape import Shape
-from kvproof.live.watch.tokens import Prefix, Tokens
+from kvproof.live.watch.tokens import Prefix, Tokens, tokens_of
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
 from kvproof.model.state import Block, Engine, Key, Request
 from kvproof.model.step import Read
 
-RUNNING = RequestStatus.RUNNING
-
 
 class Watched:
     """A request of a watched engine. `tables` are its blocks by group, `counters` the numbers of
-    its cached blocks and `computed` the number of its computed tokens, all when last seen; `hit`
-    and `external` are the tokens of its last admission. `named` is the number of its block hashes
-    whose blocks are cached, by group. `written` is the number of tokens whose KV is
-    noted as written."""
+    its cached blocks, `computed` its computed tokens and `placeholders` those of tokens in flight,
+    all when last seen; `hit` and `external` are the tokens of its last admission. `named` is the
+    number of its block hashes whose blocks are cached, by group. `written` is the number of tokens
+    whose KV is noted as written. `submitted` is the number of tokens of its prompt as it arrived.
+    `queued` is the status with which its queues were looked at last."""
 
     def __init__(self, live: Any, tokens: Tokens, groups: int) -> None:
         self.live = live
         self.tokens = tokens
         self.tables: list[list[Any]] = [[] for _ in range(groups)]
         self.counters = [0] * groups
-        self.computed = self.hit = self.external = self.written = 0
+        self.hit = self.external = self.written = self.computed = self.placeholders = 0
         self.named: dict[int, int] = {}
+        self.submitted = int(live.num_prompt_tokens)
+        self.queued = ""
 
     def know(self) -> None:
-        """Read the tokens that the request has got."""
+        """Read the tokens that the request has got. A prefill engine may cut off the last one."""
+        if len(self.live.all_token_ids) < len(self.tokens):
+            self.tokens = tokens_of(self.live)
         self.tokens.extend(self.live.all_token_ids[len(self.tokens) :])
 
 
 class Named(NamedTuple):
-    """A block that came into the hash map. Its key stands for the first `end` tokens."""
+    """A block that came into the hash map. Its key stands for the first `end` tokens of a
+    request."""
 
     block: int
     group: int
-    tokens: Tokens
+    watched: Watched
     end: int
 
 
 class Slices:
-    """The parts of one engine. `mapped` has the keys under which a block came into the hash map.
-    `holders` has the requests that hold a block, as often as it is in their tables."""
+    """The parts of one engine. `mapped` has the keys under which a block came into the hash map,
+    and `ends` the number of tokens of the keys that end inside a block. `holders` has the requests
+    that hold a block, as often as it is in their tables. `unseen` counts the blocks that were read
+    and whose content is not known."""
 
     def __init__(self, scheduler: Any, shape: Shape, contents: Contents) -> None:
         self.scheduler = scheduler
@@ -65,8 +70,10 @@ class Slices:
         self.contents = contents
         self.pool = scheduler.kv_cache_manager.block_pool
         self.mapped: Several[bytes] = Several(len(self.pool.blocks))
+        self.ends: dict[bytes, int] = {}
         self.holders: Several[str] = Several(len(self.pool.blocks))
         self.deferred: list[int] = []
+        self.unseen = 0
         self.sizes = [group.block_size for group in self.cfg.groups]
         self.unit = math.lcm(*self.sizes)
 
@@ -114,26 +121,22 @@ class Slices:
         for name, blocks in held.items():
             yield Request(name, state.RUNNING, "", 0, 0, tables=(tuple(blocks),))
 
-    def of_pool(self) -> Engine:
-        """All blocks and the free blocks, of an engine without requests and steps in flight."""
-        return Engine(
-            self.cfg.name,
-            range(len(self.pool.blocks)),  # type: ignore[arg-type]
-            range(self.pool.get_num_free_blocks()),  # type: ignore[arg-type]
-        )
-
-    def of_content(self, named: Iterable[Named]) -> tuple[Engine, int]:
-        """Cached blocks with their content and the prefixes that their keys name, and how many were
-        looked at. A block whose content is not known is left out. A whole block that holds the very
-        hashes of its key is not put into texts, which would take long: nothing is wrong with it."""
+    def of_content(self, named: Iterable[Named]) -> tuple[Engine, int, int]:
+        """Cached blocks with their content and the prefixes that their keys name, how many were
+        looked at, and of how many the content is not known. These are left out, and so is a whole
+        block that holds the very hashes of its key: texts would take long, and nothing is wrong
+        with it."""
         known: Some[Block] = Some()
-        cached, memory, looked = [], Some[state.Content | None](), 0
-        for block, group, tokens, end in named:
-            size, attention = self.cfg.groups[group].block_size, self.cfg.groups[group].attention
+        memory: Some[state.Content | None] = Some()
+        cached, looked, unseen = [], 0, 0
+        for block, group, watched, end in named:
+            size, attention = self.sizes[group], self.cfg.groups[group].attention
             last = end - self.cfg.hash_lookahead_tokens
             start = (last - 1) // size * size
+            tokens = watched.tokens
             holds = self.contents.holds(block, group, tokens, start if attention else 0, last)
             if holds is None:
+                unseen += 1
                 continue
             looked += 1
             if holds and last % size == 0:
@@ -149,28 +152,36 @@ class Slices:
             cached=tuple(cached),
             memory=memory,  # type: ignore[arg-type]
         )
-        return engine, looked
+        return engine, looked, unseen
+
+    def key_text(self, key: Any, cut: int, first: int) -> Key:
+        """A key of a cached block whose first token has the position `first`, without the first
+        `cut` tokens. Of its text only the length is known, and what the key is."""
+        group = get_group_id(key)
+        whole = first + self.sizes[group] + self.cfg.hash_lookahead_tokens
+        value = int.from_bytes(bytes(key)[:8])
+        return group, Tokens.unknown(value, self.ends.get(key, whole), cut)
 
     # Requests.
 
-    def of_requests(self, watched: Iterable[Watched]) -> Engine:
-        """These requests, each without the tokens at its beginning whose blocks it has settled."""
-        requests = tuple(map(self._request, watched))
-        running = tuple(each.id for each in requests if each.status == state.RUNNING)
+    def of_requests(self, requests: tuple[Request, ...]) -> Engine:
+        """Some requests, with their places in the running queue."""
+        names = {each.id for each in requests}
+        queue = (each.request_id for each in self.scheduler.running)
+        running = tuple(name for name in queue if name in names)
         return Engine(self.cfg.name, (), (), requests=requests, running=running)
 
-    def _request(self, watched: Watched) -> Request:
-        live, tokens = watched.live, watched.tokens
+    def request(self, watched: Watched) -> Request:
+        """A request, without the tokens at its beginning whose blocks it has settled."""
+        live, tokens, sizes = watched.live, watched.tokens, self.sizes
         cut = self._cut(watched)
         prompt = live.num_prompt_tokens
-        sizes = self.sizes
         hit = max(watched.hit - cut, 0)
         return Request(
             live.request_id,
-            # a queue of waiting requests may be long, and no running request is looked up in it
-            state.RUNNING if live.status is RUNNING else view.status(self.scheduler, live),
+            self._status(watched),
             tokens.text(cut, prompt) if cut < prompt else Prefix("", cut),
-            max(prompt - cut, 0),
+            max(watched.submitted - cut, 0),
             live.max_tokens,
             output=state.SAMPLED * (len(tokens) - max(cut, prompt)),
             computed=max(live.num_computed_tokens - cut, 0),
@@ -179,7 +190,9 @@ class Slices:
                     tuple([block.block_id for block in table[cut // size :]])
                     for table, size in zip(watched.tables, sizes, strict=True)
                 ]
-            ),
+            )
+            if any(watched.tables)
+            else (),
             num_cached_blocks=tuple(
                 [max(n - cut // s, 0) for n, s in zip(watched.counters, sizes, strict=True)]
             ),
@@ -187,10 +200,31 @@ class Slices:
             external=max(watched.hit + watched.external - cut, 0) - hit,
         )
 
+    def _status(self, watched: Watched) -> str:
+        """The status of a request. The queues are looked at when it has changed: they are long."""
+        found = view.status_alone(self.scheduler, watched.live)
+        if found != watched.queued:
+            watched.queued = found
+            found = view.status(self.scheduler, watched.live)
+        return found
+
+    @staticmethod
+    def group_of(key: Any) -> int:
+        """The cache group of a key."""
+        return int(get_group_id(key))
+
+    def queues(self) -> list[Any]:
+        """The queues of waiting requests."""
+        return queues.queues(self.scheduler)
+
+    def status(self, live: Any) -> str:
+        """The status of a request, whatever the queues have."""
+        return view.status_alone(self.scheduler, live)
+
     def _cut(self, watched: Watched) -> int:
         """Tokens at the beginning of a request that are left out: whole blocks of each group, none
         of which a window or a state still holds."""
-        cut = int(watched.live.num_computed_tokens)
+        cut = min(int(watched.live.num_computed_tokens), len(watched.tokens))
         for group, table in zip(self.cfg.groups, watched.tables, strict=True):
             entries = max(len(table) - 2, 0)
             if group.kind != "full":
@@ -216,7 +250,10 @@ class Slices:
                 block = table[column].block_id if column < len(table) else state.NULL
                 holds = self.contents.holds(block, index, tokens, start, stop)
                 if block != state.NULL and holds is not False:
+                    self.unseen += holds is None
                     continue
+                cut = column * size // self.unit * self.unit
+                content = self.contents.seen(block, tokens, cut)
                 at = start
                 while (
                     group.attention
@@ -224,8 +261,6 @@ class Slices:
                     and self.contents.holds(block, index, tokens, at, at + 1)
                 ):
                     at += 1
-                cut = column * size // self.unit * self.unit
-                content = self.contents.seen(block, tokens, cut)
                 slot = at % size if group.attention else 0
                 found = None
                 if content is not None and content.group == index:

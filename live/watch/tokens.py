@@ -86,6 +86,11 @@ class Tokens:
             hashes = np.cumsum(values ^ values >> np.uint64(31)) + np.uint64(last)
             self.hashes.frombytes(hashes.tobytes())
 
+    def shares(self, other: "Tokens", tokens: int) -> bool:
+        """Whether both begin with the same `tokens` tokens."""
+        ends = min(len(self), len(other)) >= tokens
+        return not tokens or (ends and self.hashes[tokens - 1] == other.hashes[tokens - 1])
+
     def text(self, start: int, end: int) -> Prefix:
         """The prefix of `end` tokens, without its first `start`. What is not known is left out."""
         found = self.hashes[start:end]
@@ -96,8 +101,12 @@ class Tokens:
         have another, only its last character is known."""
         if end <= len(self.hashes) and self.hashes[end - 1] == value:
             return self.text(start, end)
-        unknown = UNKNOWN * (end - start - 1)
-        return Prefix(unknown + _characters(array("Q", (value,))), start)
+        return self.unknown(value, end, start)
+
+    @staticmethod
+    def unknown(value: int, end: int, start: int) -> Prefix:
+        """A prefix of `end` tokens with this hash, of which nothing else is known."""
+        return Prefix(UNKNOWN * (end - start - 1) + _characters(array("Q", (value,))), start)
 
 
 UNKNOWN = "?"

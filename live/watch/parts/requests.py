@@ -1,0 +1,26 @@
+"""Requests whose blocks have changed."""
+
+from collections.abc import Iterator, Mapping
+
+from kvproof.live.watch.parts.part import Part, Question
+
+
+class Requests(Part):
+    """The requests that an event touches, without the tokens at their beginning that are
+    settled."""
+
+    judges = (
+        "table_fits_its_tokens",
+        "counter_counts_only_cached",
+        "no_more_is_held_than_is_read",
+    )
+
+    def skipped(self) -> Mapping[str, str]:
+        """What the shape of the engine has more than the invariants know."""
+        return self.seen.shape.skipped
+
+    def questions(self) -> Iterator[Question]:
+        """All requests at once."""
+        held = [each for each in self.seen.touched_requests() if any(each.tables)]
+        if held:
+            yield self.question(self.seen.some_requests(held), times=len(held))
