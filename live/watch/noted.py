@@ -119,7 +119,7 @@ class Noted:
     def name_inserted(self) -> None:
         """Find out what the keys stand for that came into the hash map: the tokens of the request
         whose blocks are cached, mostly up to the end of its next block."""
-        groups, unit = self.cfg.groups, self.cfg.hash_unit
+        groups, unit = self.cfg.groups, self.cfg.hash_block_size
         ahead = self.cfg.hash_lookahead_tokens
         for (key, number), live in self.inserted.items():
             watched = None if live is None else self.requests.get(live.request_id)
@@ -144,7 +144,7 @@ class Noted:
     def _end(self, watched: Watched, index: int, value: Any) -> int:
         """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
         hashes. 0 if the request has no such hash."""
-        unit, own = self.cfg.hash_unit, self.cfg.groups[index].block_size
+        unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
         for size in dict.fromkeys((own, unit)):
             hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
             likely = min(watched.named.get(index, 0), len(hashes)) if size == own else 0
