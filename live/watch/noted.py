@@ -26,7 +26,7 @@ class Noted:
         self.managers = shape.managers
         self.contents = Contents(self.cfg)
         self.slices = Slices(scheduler, shape, self.contents)
-        self.history = History()
+        self.history = History(from_start=_is_new(scheduler))
         self.requests: dict[str, Watched] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
@@ -45,6 +45,7 @@ class Noted:
             each.clear()
         for some in (self.admitted, self.reads, self.allocations):
             some.clear()
+        self.current = None
 
     def meet(self, live: Any) -> None:
         """A request arrives."""
@@ -67,7 +68,8 @@ class Noted:
         watched.know()
         held = [list(each.req_to_blocks.get(name, ())) for each in self.managers]
         holders = self.slices.holders
-        for old, new in zip(watched.tables, held, strict=True):
+        for group, (old, new) in enumerate(zip(watched.tables, held, strict=True)):
+            self.history.table(name, group, old, new)
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
             for block in old[same:]:
                 if not block.is_null:
@@ -96,3 +98,11 @@ class Noted:
                     self.slices.named[key] = watched.tokens
                     self.slices.ends[key] = (position + 1) * size + ahead
                     return
+
+
+def _is_new(scheduler: Any) -> bool:
+    """Whether nothing has happened to an engine: it has no request, and each block is free (but the
+    null block) and was never cached."""
+    pool = scheduler.kv_cache_manager.block_pool
+    unused = pool.get_num_free_blocks() == len(pool.blocks) - 1
+    return unused and not scheduler.requests and not len(pool.cached_block_hash_to_block)

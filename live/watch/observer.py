@@ -35,6 +35,7 @@ class Observer:
         self.cfg = self.noted.cfg
         self.slices = self.noted.slices
         self.contents = self.noted.contents
+        self.history = self.noted.history
         self.worker = Worker(self.slices, self.contents)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on)
         self._predictions: list[tuple[int, int]] = []
@@ -51,13 +52,13 @@ class Observer:
             (scheduler, "add_request", self._arrives),
             (scheduler, "schedule", self._schedules),
             (scheduler, "update_from_output", self._completes),
-            (scheduler, "finish_requests", self._anything),
-            (scheduler, "reset_prefix_cache", self._anything),
-            (manager, "evict_blocks", self._anything),
-            (manager, "reset_prefix_cache", self._anything),
+            (scheduler, "finish_requests", self._finishes),
+            (scheduler, "reset_prefix_cache", self._resets),
+            (manager, "evict_blocks", self._evicts),
+            (manager, "reset_prefix_cache", self._resets),
         ]
         parts: list[tuple[Any, str, Hook]] = [
-            (scheduler, "_preempt_request", self._concerns),
+            (scheduler, "_preempt_request", self._preempts),
             (scheduler, "_update_request_as_session", self._goes_on),
             (scheduler, "_update_waiting_for_remote_kv", self._loaded),
             (scheduler, "_handle_invalid_blocks", self._invalid),
@@ -91,7 +92,7 @@ class Observer:
 
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
-        self.noted.history.end(what)
+        self.noted.history.end(what, error)
         if error is not None:
             if what in STEPS:
                 self.judge.died(self.noted, what, error)
@@ -109,17 +110,26 @@ class Observer:
         finally:
             self.noted.clear()
 
-    def _anything(self, *args: Any, **__: Any) -> Noting:
-        self.noted.history.note = args[0] if args else None
+    def _finishes(self, _: Any = None, finished_status: Any = "", **__: Any) -> Noting:
+        self.history.finished((yield None), finished_status)
+
+    def _resets(self, reset_running_requests: bool = False, *_: Any, **__: Any) -> Noting:
+        outermost = not self.hooks.depth
+        done = yield None
+        if outermost:
+            self.history.note("reset", bool(reset_running_requests), bool(done))
+
+    def _evicts(self, block_ids: Iterable[int], **__: Any) -> Noting:
+        self.history.note("evicted", tuple(block_ids))
         yield None
 
     def _arrives(self, request: Any, *_: Any, **__: Any) -> Noting:
-        self.noted.history.note = {request.request_id: f"{request.num_prompt_tokens} tokens"}
         if request.num_computed_tokens:
             self.hooks.stop("a request arrived with computed tokens")
         yield None
         if self.scheduler.requests.get(request.request_id) is request:
             self.noted.meet(request)
+            self.history.arrives(request)
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
         """The next part of a session replaces what was answered last."""
@@ -129,13 +139,13 @@ class Observer:
 
     def _schedules(self, *_: Any, **__: Any) -> Noting:
         output = yield None
-        self.noted.history.note = output.num_scheduled_tokens
         noted = self.noted
+        self.history.scheduled(output)
         noted.refresh_all()
         noted.reads += self.worker.execute(output, noted.admitted, noted.touched_requests())
 
-    def _completes(self, *_: Any, **__: Any) -> Noting:
-        yield None
+    def _completes(self, scheduler_output: Any, model_runner_output: Any, **__: Any) -> Noting:
+        self.history.completed(scheduler_output, model_runner_output, (yield None))
         for watched in self.noted.touched_requests():
             watched.know()
             if any(watched.tables):
@@ -147,6 +157,11 @@ class Observer:
         self.noted.current = request
         self.noted.touched[request.request_id] = None
         yield None
+
+    def _preempts(self, request: Any, *_: Any, **__: Any) -> Noting:
+        needy = "" if self.noted.current is None else self.noted.current.request_id
+        self.history.note("preempted", request.request_id, needy)
+        yield from self._concerns(request)
 
     def _predicts(self, *_: Any, apply_admission_cap: bool = False, **__: Any) -> Noting:
         blocks = yield None
@@ -169,6 +184,8 @@ class Observer:
         if self._changes != before or fresh:
             self.noted.touched[name] = None
         if allocated is None:
+            if self._changes != before:
+                self.history.note("released", name)
             return
         if fresh and name in self.noted.requests:
             watched = self.noted.requests[name]
@@ -176,6 +193,7 @@ class Observer:
             watched.external = num_external_computed_tokens
             watched.written = watched.hit
             self.noted.admitted.append(watched)
+            self.history.note("admitted", name, watched.hit, watched.external)
         if self._predictions:
             predicted, free = self._predictions[-1]
             taken = free - self.slices.pool.get_num_free_blocks()
@@ -184,6 +202,7 @@ class Observer:
     def _loaded(self, request: Any, *_: Any, **__: Any) -> Noting:
         """A load beside the steps is over. Its blocks are cached or freed now."""
         name = request.request_id
+        self.history.note("loaded", name)
         self.noted.current, self.noted.touched[name] = request, None
         if name in self.noted.requests and name not in self.scheduler.failed_recving_kv_req_ids:
             watched = self.noted.requests[name]

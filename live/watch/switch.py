@@ -45,8 +45,14 @@ def on(mode: str) -> "Watching":
     return _watching
 
 
+def dump() -> list[str]:
+    """Write a record of each engine that is watched in this process: its last events. Returns a
+    line about each file."""
+    return [] if _watching is None else _watching.dumps.on_request()
+
+
 def _at_exit(watching: "Watching") -> None:
-    for line in watching.summary():
+    for line in (*watching.summary(), *watching.dumps.at_exit()):
         _say(line)
 
 

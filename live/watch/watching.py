@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.invariants.registry import severity_of
+from kvproof.live.watch.dumps import Dumps
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import ALL, Judge, Violation
 from kvproof.live.watch.observer import Observer
+from kvproof.live.watch.record import last_words
 from kvproof.live.watch.shape import Unknown
 from kvproof.model.finding import Finding
 
@@ -28,6 +30,7 @@ class Watching:
     def __init__(self, mode: str, say: Callable[[str], None]) -> None:
         self.mode = mode
         self.say = say
+        self.dumps = Dumps(say)
         self.judges: list[Judge] = []
         self.asked: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
@@ -47,18 +50,20 @@ class Watching:
             watching.attach(self)
 
         Scheduler.__init__ = init
+        self.dumps.listen()
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         judge = Judge(self.report)
         try:
-            Observer(scheduler, judge)
+            observer = Observer(scheduler, judge)
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+            self.dumps.add(observer.noted, judge)
 
     def _not_watched(self, why: str) -> None:
         if not self.unknown[why]:
@@ -68,7 +73,9 @@ class Watching:
     def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""
         self.counts[finding.invariant] += 1
-        text = "\n".join((words(finding), *(f"    {line}" for line in history.lines(SHOWN))))
+        kept = self.dumps.violation(finding, history)
+        lines = (*last_words(history, SHOWN), kept)
+        text = "\n".join((words(finding), *(f"    {line}" for line in lines)))
         if len(self.found) < self.KEPT:
             self.found.append(text)
         if self.mode == "raise":
