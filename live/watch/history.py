@@ -93,6 +93,14 @@ class History:
         for name, meta in (asked or {}).items():
             self.note("loads", name, meta.local_block_ids)
 
+    def accepts(self, scheduled: Any, output: Any) -> None:
+        """The drafts that a step has accepted. vLLM cuts these lists where a request ends."""
+        for name in scheduled.scheduled_spec_decode_tokens or ():
+            index = output.req_id_to_index.get(name)
+            sampled = () if index is None else output.sampled_token_ids[index]
+            if len(sampled) > 1:
+                self.note("accepted", name, len(sampled) - 1)
+
     def completed(self, scheduled: Any, output: Any, results: Any) -> None:
         """What a step has computed, and what became of its requests."""
         silent = dict(scheduled.num_scheduled_tokens)

@@ -92,14 +92,15 @@ class Observer:
 
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
-        self.noted.history.end(what, error)
         if error is not None:
+            self.history.end(what, error)
             if what in STEPS:
                 self.judge.died(self.noted, what, error)
             return
         if self.slices.pool.cached_block_hash_to_block is not self.map:
             self._watch_map()
         self.noted.refresh_all()
+        self.history.end(what)
         self.slices.deferred = [
             block.block_id
             for _, blocks in adapt.deferred_frees(self.scheduler)[1]
@@ -145,6 +146,7 @@ class Observer:
         noted.reads += self.worker.execute(output, noted.admitted, noted.touched_requests())
 
     def _completes(self, scheduler_output: Any, model_runner_output: Any, **__: Any) -> Noting:
+        self.history.accepts(scheduler_output, model_runner_output)
         self.history.completed(scheduler_output, model_runner_output, (yield None))
         for watched in self.noted.touched_requests():
             watched.know()
@@ -162,6 +164,7 @@ class Observer:
         needy = "" if self.noted.current is None else self.noted.current.request_id
         self.history.note("preempted", request.request_id, needy)
         yield from self._concerns(request)
+        self.noted.current = None
 
     def _predicts(self, *_: Any, apply_admission_cap: bool = False, **__: Any) -> Noting:
         blocks = yield None

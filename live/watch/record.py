@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import kvproof
-from kvproof.live.watch.history import History, Note, NotedEvent
+from kvproof.live.watch.history import History, NotedEvent
 from kvproof.live.watch.noted import Noted
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Lists
@@ -112,7 +112,7 @@ def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:
     for field, *values in list(event.notes):
         if field == "arrived":
             fields[field] = _arrived(values, hashed_tokens)
-        elif field in ("outputs", "ended"):
+        elif field in ("outputs", "accepted", "ended"):
             fields.setdefault(field, {})[values[0]] = values[1]
         elif field == "reset":
             fields["running"], fields["done"] = values

@@ -29,7 +29,7 @@ from kvproof.model.events import (
     Submit,
 )
 from kvproof.model.finding import Finding
-from kvproof.model.records.lines import Arrived, RecordedEvent
+from kvproof.model.records.lines import RecordedEvent
 from kvproof.model.records.prompts import Inexpressible, prompts
 from kvproof.model.records.record import Record
 from kvproof.model.traces.trace import Trace
@@ -151,7 +151,7 @@ def _events(name: str, event: RecordedEvent) -> Iterator[Event]:
                 yield Schedule(name, chose)
         case "update_from_output":
             if event.tokens:
-                yield Complete(name, _accepted(event))
+                yield Complete(name, Accepted(event.accepted))
         case "reset_prefix_cache":
             if event.running:
                 yield ResetRunning(name)
@@ -177,9 +177,5 @@ def _choices(event: RecordedEvent) -> Iterator[Choice]:
         left = [each for each in left if each.needy != request]
         yield Compute(request, tokens)
     yield from (Preempt(each.request, each.needy) for each in left)
-    yield from map(Release, event.released)
-
-
-def _accepted(event: RecordedEvent) -> Accepted:
-    """The accepted drafts: the tokens of a request but one."""
-    return Accepted({n: event.outputs[n] - 1 for n in event.tokens if event.outputs.get(n, 0) > 1})
+    needy = {each.needy for each in event.preempted}  # a preemption is a release, too
+    yield from (Release(name) for name in event.released if name not in needy)

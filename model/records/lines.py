@@ -10,7 +10,7 @@ No token is in a record: a prompt is its length, and a hash for each piece of it
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from kvproof.model.config.engine import Policy
 from kvproof.model.config.group import Kind, Mode
@@ -173,7 +173,8 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
 
     `tokens` has the scheduled tokens of each request, in their order; of an `update_from_output`,
     it is the step whose output this is. `outputs` has the number of new tokens of each request that
-    did not get exactly one. `released` requests did not fit and freed what they no longer need.
+    did not get exactly one, and `accepted` the number of accepted drafts of each that has some.
+    `released` requests did not fit and freed what they no longer need.
     `loaded` requests go on after a load, and `received`, `failed` and `sent` are the reports of the
     connector's worker. `ended` has a reason for each request. A reset was `done` or not, and
     `running` says whether it preempts what runs. `evicted` are block ids. `raised` is the exception
@@ -184,7 +185,7 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     at_s: float
     event: Method
     arrived: Arrived | None = None
-    tokens: dict[str, Count] = {}
+    tokens: dict[str, Count] = field(default_factory=dict)
     admitted: tuple[Admitted, ...] = ()
     preempted: tuple[Preempted, ...] = ()
     released: tuple[str, ...] = ()
@@ -193,8 +194,9 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     received: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
-    outputs: dict[str, Count] = {}
-    ended: dict[str, str] = {}
+    outputs: dict[str, Count] = field(default_factory=dict)
+    accepted: dict[str, Count] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
     offers: tuple[Offer, ...] = ()
     tables: tuple[TableChange, ...] = ()
     running: bool = False
