@@ -11,6 +11,7 @@ from typing import TextIO
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.finding import Finding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
@@ -85,18 +86,25 @@ def _finding(trace: Trace) -> Iterator[Line]:
     if trace.finding is None:
         yield Line("No invariant is broken in this trace.")
         return
-    name = trace.finding.invariant
-    known = CHECKS.get(name)
-    yield Line(f"BROKEN at event {len(trace.events)}: {name}", "bold red")
+    found = trace.finding
+    of = signature(trace.cluster, trace.events[-1], found.invariant, found.about)
+    yield from finding_lines(found, len(trace.events), f"Signature: {of.words}.")
+
+
+def finding_lines(finding: Finding, step: int, after: str = "") -> Iterator[Line]:
+    """What is broken at this event, and why. What comes `after` the severity is of a known check
+    alone."""
+    known = CHECKS.get(finding.invariant)
+    yield Line(f"BROKEN at event {step}: {finding.invariant}", "bold red")
     if known is not None:
         yield Line(f"It must be true that {known.name} ({known.origin}).")
         if known.severity is not None:
             yield Line(f"How grave: {known.severity.words}.")
-        found = signature(trace.cluster, trace.events[-1], name, trace.finding.about)
-        yield Line(f"Signature: {found.words}.")
-    for reason in trace.finding.reasons[:-1]:
+        if after:
+            yield Line(after)
+    for reason in finding.reasons[:-1]:
         yield Line(f"  because  {reason}", hang=11)
-    yield Line(f"  yet      {trace.finding.reasons[-1]}", hang=11)
+    yield Line(f"  yet      {finding.reasons[-1]}", hang=11)
 
 
 def replay_line(trace: Trace, path: Path) -> str:

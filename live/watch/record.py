@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import kvproof
+from kvproof.live.availability import UNKNOWN_VERSION, installed
 from kvproof.live.watch.history import History, NotedEvent
 from kvproof.live.watch.noted import Noted
 from kvproof.model.errors import UsageError
@@ -65,9 +66,10 @@ def last_words(history: History, count: int) -> Iterator[str]:
 
 
 def _version() -> str:
-    from vllm import __version__
-
-    return str(__version__)
+    try:
+        return installed()
+    except UsageError:
+        return UNKNOWN_VERSION
 
 
 def _clock() -> str:
@@ -120,12 +122,13 @@ def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:
             [fields[field]] = values
         elif field in _MADE:
             fields.setdefault(field, []).append(_MADE[field](*values))
+    made: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
     return lines.RecordedEvent(
         step=event.step,
         at_s=round(event.at_s, 6),
         event=event.method,  # type: ignore[arg-type]
         raised=event.raised,
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()},
+        **made,
     )
 
 

@@ -67,6 +67,7 @@ class RecordedEngine(Brief, frozen=True, kw_only=True):
     drafts: Count = 0
     match_unit: Count = 0
     hash_lookahead_tokens: Count = 0
+    long_prefill_tokens: Count = 0
 
 
 class Connector(Brief, frozen=True, kw_only=True):

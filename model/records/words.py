@@ -21,7 +21,7 @@ def _parts(event: RecordedEvent) -> Iterator[str]:
     if event.event == "schedule" and event.tokens:
         yield _counts("tokens of", event.tokens)
     if event.event == "update_from_output" and event.tokens:
-        yield f"output of {len(event.tokens)} requests"
+        yield f"output of {len(event.tokens)} request{'s' * (len(event.tokens) > 1)}"
     for each in event.admitted:
         loads = f", loads {each.external}" if each.external else ""
         yield f"admits {each.request}, hit {each.hit}{loads}"
