@@ -12,6 +12,7 @@ from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.machine import Machine
 from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.traces.trace import Trace
@@ -19,6 +20,7 @@ from kvproof.reports.output.search import Difference
 from kvproof.reports.output.search import Replayed as ReplayedOutput
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
+from kvproof.strategies.conformance.record_end import end_differs
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -52,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
         try:
             with running(trace.cluster, chosen.make) as machine:
                 replayed = replay(machine, trace)
+                if isinstance(found, Record):
+                    replayed = _of_record(replayed, machine, found)
         except AdapterDrift as drift:
             replayed = Replayed(undriven(drift))
         replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
-    if isinstance(found, Record):
-        replayed = _of_record(replayed)
     return finish(
         args,
         replayed.exit_code(args.fail_on),
@@ -65,10 +67,14 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _of_record(replayed: Replayed) -> Replayed:
+def _of_record(replayed: Replayed, machine: Machine, record: Record) -> Replayed:
     """Where a machine differs from a record without a finding, this may be a mistake of either, or
     the record may lack what made the difference."""
-    if replayed.compared and replayed.differs is not None:
+    if not replayed.compared:
+        return replayed
+    if replayed.differs is None:
+        replayed = replace(replayed, differs=end_differs(machine.state, record))
+    if replayed.differs is not None:
         reason = "the machine does not follow the record"
         outcome = replace(replayed.outcome, verdict=Verdict.UNKNOWN, reason=reason)
         return replace(replayed, outcome=outcome, compared=False)
