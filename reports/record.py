@@ -17,9 +17,9 @@ from kvproof.reports.terminal import finding_lines, shell_word
 EVENTS_MAX = 20
 """So many of the last events are shown."""
 
-FINDINGS_MAX = 3
+INVARIANTS_MAX = 8
 REQUESTS_MAX = 12
-"""So many findings are shown, and requests."""
+"""So many invariants are shown with a finding, and so many requests."""
 
 
 def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:
@@ -65,11 +65,16 @@ def _headline(record: Record) -> str:
 
 
 def _findings(record: Record) -> Iterator[Line]:
+    """The first finding of each invariant."""
     found = [(each.event.step, finding) for each in record.events for finding in each.findings]
-    for step, finding in found[:FINDINGS_MAX]:
+    first: dict[str, tuple[int, Finding]] = {}
+    for step, finding in found:
+        first.setdefault(finding.invariant, (step, finding))
+    shown = list(first.values())[:INVARIANTS_MAX]
+    for step, finding in shown:
         yield from finding_lines(finding, step)
-    if len(found) > FINDINGS_MAX:
-        yield Line(f"and {len(found) - FINDINGS_MAX} more findings")
+    if len(found) > len(shown):
+        yield Line(f"and {len(found) - len(shown)} more findings")
     if not found:
         yield Line("No invariant is broken in this record.")
 
