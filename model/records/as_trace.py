@@ -7,7 +7,7 @@ and requests that a cluster can have. `NotFollowed` says what of this does not h
 from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
+from msgspec import to_builtins
 
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
@@ -28,6 +28,7 @@ from kvproof.model.events import (
     Schedule,
     Submit,
 )
+from kvproof.model.files.decoding import converted
 from kvproof.model.finding import Finding
 from kvproof.model.records.lines import RecordedEvent
 from kvproof.model.records.prompts import Inexpressible, prompts
@@ -85,7 +86,8 @@ def _cluster(record: Record, events: list[Event]) -> Cluster:
     """The cluster of one engine, with the jobs and the events of the environment that occur."""
     kinds = {type(event) for event in events}
     try:
-        engine = msgspec.convert(msgspec.to_builtins(record.header.engine), Engine)
+        options = to_builtins(record.header.engine)
+        engine = converted(options, Engine, "Its engine", "a smaller one")
         return Cluster(
             CLUSTER,
             (engine,),
@@ -95,9 +97,9 @@ def _cluster(record: Record, events: list[Event]) -> Cluster:
             resets=ResetPrefixCache in kinds,
             resets_any_time=ResetRunning in kinds,
         )
-    except (UsageError, msgspec.ValidationError) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, UsageError) else error
-        raise NotFollowed(f"the model has limits: {cause}") from error
+    except UsageError as error:
+        why = str(error).split(". ")[0]
+        raise NotFollowed(f"the model has limits: {why}") from error
     except Inexpressible as error:
         raise NotFollowed(str(error)) from error
 
