@@ -1,24 +1,42 @@
-"""`kvproof report`: print a trace or a record for a person."""
+"""`kvproof report`: show a trace or a record to a person, in the terminal or (a trace) as a page."""
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import to_builtins
 
-from kvproof.cli.finish import finish
+from kvproof.cli import parser as options
+from kvproof.cli.finish import finish, fixed
+from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.writing import write_new
 from kvproof.model.records.record import Record, read_either, record_lines
-from kvproof.model.traces.trace import records
+from kvproof.model.traces.trace import Trace, records
 from kvproof.reports import record as of_record
+from kvproof.reports.ledger.page import page
 from kvproof.reports.output.lists import Report
-from kvproof.reports.terminal import show
+from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a record")
+    parser.add_argument(
+        "--all", action="store_true", help="also show what does not concern the finding"
+    )
+    parser.add_argument(
+        "--html",
+        type=options.new_file,
+        metavar="FILE",
+        help="write the block ledger, a page for a browser, to a new file",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,18 +46,41 @@ def run(args: argparse.Namespace) -> int:
         return _record(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
+    point = None if args.json and args.html is None else _point(trace)
+    files = []
+    if args.html is not None:
+        html = page(trace, args.trace, point)
+        files.append(fixed(args.html, lambda: write_new(args.html, html)))
     return finish(
         args,
         0,
         lambda code: Report(exit_code=code, trace=tuple(records(trace))),
-        lambda: show(sys.stdout, trace, args.trace),
+        lambda: show(sys.stdout, trace, Extra(args.trace, point=point, whole=args.all)),
+        files,
     )
 
 
 def _record(args: argparse.Namespace, record: Record) -> int:
+    """Print a record."""
+    if args.html is not None:
+        raise UsageError(
+            "A record has no states, and so no block ledger. Use --html with a trace, or leave it "
+            "out."
+        )
     return finish(
         args,
         0,
         lambda code: Report(exit_code=code, trace=tuple(map(to_builtins, record_lines(record)))),
-        lambda: of_record.show(sys.stdout, record, args.trace),
+        lambda: of_record.show(sys.stdout, record, args.trace, whole=args.all),
     )
+
+
+def _point(trace: Trace) -> PointOfNoReturn | None:
+    """The point of no return of a finding of the model. None for live vLLM, whose other runs are
+    not known."""
+    if trace.finding is None or trace.machine != "model":
+        return None
+    rules = rules_with(fault_named(name) for name in trace.faults)
+    with suppress(NotAllowed):
+        return looked_back(trace.cluster, trace.events, rules)
+    return None

@@ -24,32 +24,32 @@ REQUESTS_MAX = 12
 
 def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:
     """The record as text of `width` columns, without colour."""
-    lines = (part for line in _lines(record, path, width) for part in line.folded(width))
-    return "".join(f"{line.text}\n" for line in lines)
+    lines = _lines(record, path, width, whole=False)
+    return "".join(f"{part.text}\n" for line in lines for part in line.folded(width))
 
 
-def show(file: TextIO, record: Record, path: Path | None = None) -> None:
-    """Print the record in the width of the file: in colour on a terminal, elsewhere without."""
+def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool = False) -> None:
+    """Print the record in the width of the file: in colour on a terminal, elsewhere without. With
+    `whole`, all events are shown."""
     screen, width = console(file), columns(file)
-    for line in _lines(record, path, width):
+    for line in _lines(record, path, width, whole=whole):
         for part in line.folded(width):
             screen.print(part.styled)
 
 
-def _lines(record: Record, path: Path | None, width: int) -> Iterator[Line]:
+def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[Line]:
+    yield from _findings(record)
+    if path is not None:
+        yield Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
+    yield Line()
     yield Line(_headline(record), "bold")
     if record.header.stopped:
         yield Line(f"The engine was not watched any further: {record.header.stopped}.")
     yield Line()
-    yield from _findings(record)
-    yield Line()
-    yield from _events(record)
+    yield from _events(record, whole=whole)
     yield Line()
     yield from _held(record, width)
     yield from _blocks(record, width)
-    if path is not None:
-        yield Line()
-        yield Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
 
 
 def _headline(record: Record) -> str:
@@ -72,17 +72,18 @@ def _findings(record: Record) -> Iterator[Line]:
         first.setdefault(finding.invariant, (step, finding))
     shown = list(first.values())[:INVARIANTS_MAX]
     for step, finding in shown:
-        yield from finding_lines(finding, step)
+        yield from finding_lines(finding)
+        yield Line(f"Where: event {step}", hang=7)
     if len(found) > len(shown):
         yield Line(f"and {len(found) - len(shown)} more findings")
     if not found:
-        yield Line("No invariant is broken in this record.")
+        yield Line("No invariant is broken in this record.", "bold")
 
 
-def _events(record: Record) -> Iterator[Line]:
-    last = record.events[-EVENTS_MAX:]
+def _events(record: Record, *, whole: bool) -> Iterator[Line]:
+    last = record.events if whole else record.events[-EVENTS_MAX:]
     if len(last) < len(record.events):
-        yield Line(f"The last {len(last)} events:")
+        yield Line(f"The last {len(last)} events (--all shows all):")
     for event, findings in last:
         number = f"{'>' if findings else ' '}{event.step:4}  "
         style = "bold red" if findings else ""

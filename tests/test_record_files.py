@@ -91,9 +91,10 @@ def test_a_violation_writes_one_record_of_its_kind(
         assert main(["report", str(path)]) == 0
         shown = capsys.readouterr().out
         for finding in record.findings:
-            assert f": {finding.invariant}\n" in shown
+            assert f"BROKEN: {finding.invariant}: " in shown
         assert "It must be true that " in shown
-        assert max(map(len, shown.splitlines()[:-1])) <= 80
+        lines = [line for line in shown.splitlines() if not line.startswith("Replay it: ")]
+        assert max(map(len, lines)) <= 80
         assert main(["replay", str(path)]) in (0, 3)
         assert "not found again on machine model" in capsys.readouterr().out
 

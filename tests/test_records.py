@@ -75,7 +75,7 @@ def test_a_record_without_a_finding_is_shown(record: Record, capsys: Any) -> Non
     show(sys.stdout, with_header(record, stopped="why")._replace(events=many))
     out = capsys.readouterr().out
     assert "No invariant is broken in this record." in out
-    assert "The last 20 events:" in out
+    assert "The last 20 events (--all shows all):" in out
     assert "The engine was not watched any further: why." in out
     assert "  11  add_request: nothing" in out
     assert "\n   10  " not in out

@@ -92,7 +92,7 @@ class Dumps:
         noted, judge = engine.noted(), engine.judge()
         if noted is None:
             return "no record: the engine is gone"
-        stopped = "" if judge is None else judge.by_hand or judge.why_off
+        stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
         folder = Path(os.environ.get(VARIABLE) or FOLDER)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:

@@ -7,12 +7,18 @@ more, or that vLLM keeps for itself. Notes become a record only when somebody as
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from kvproof.live.watch.happening import Happening
+from kvproof.model.events import Admit, FinishLoad, Preempt
 from kvproof.model.finding import Finding
+from kvproof.model.records.lines import Method
 
 KEPT = 1000
 """The number of events that are kept."""
+
+METHODS: tuple[str, ...] = get_args(Method)
+"""The events that are kept."""
 
 Note = tuple[Any, ...]
 
@@ -48,12 +54,15 @@ class History:
         """Note something about the event that runs now."""
         self._notes.append((field, *values))
 
-    def end(self, method: str, error: Exception | None = None) -> None:
+    def end(self, event: Happening, error: Exception | None = None) -> None:
         """The event is over."""
-        self.events_ended += 1
-        raised = "" if error is None else f"{type(error).__name__}: {error}"
-        now = time.monotonic()
-        self.events.append(NotedEvent(self.events_ended, now, method, self._notes, raised))
+        if event.what in METHODS:
+            self._choices(event)
+            self._results(event)
+            self.events_ended += 1
+            raised = "" if error is None else f"{type(error).__name__}: {error}"
+            step, now = self.events_ended, time.monotonic()
+            self.events.append(NotedEvent(step, now, event.what, self._notes, raised))
         self._notes = []
 
     def found(self, finding: Finding) -> None:
@@ -122,9 +131,28 @@ class History:
         for name in silent:
             self.note("outputs", name, 0)
 
-    def finished(self, requests: Any, status: Any) -> None:
-        """These requests were ended from outside."""
-        why = str(getattr(status, "name", status)).removeprefix("FINISHED_").lower()
-        for each in requests or ():
-            name = getattr(each, "request_id", None) or each[0]  # older releases return pairs
-            self.note("ended", name, why)
+    def _choices(self, event: Happening) -> None:
+        """What a step does to requests."""
+        for choice in event.choices:
+            match choice:
+                case Admit():
+                    self.note("admitted", choice.request, choice.local_hit, choice.external)
+                case Preempt():
+                    self.note("preempted", choice.request, choice.needy)
+                case FinishLoad():
+                    self.note("loaded", choice.request)
+
+    def _results(self, event: Happening) -> None:
+        """What vLLM was called for from outside."""
+        args = event.args
+        if event.what == "reset_prefix_cache":
+            running = args[0] if args else event.named.get("reset_running_requests", False)
+            self.note("reset", bool(running), bool(event.result))
+        elif event.what == "evict_blocks":
+            self.note("evicted", tuple(args[0] if args else event.named["block_ids"]))
+        elif event.what == "finish_requests":
+            status = args[1] if len(args) > 1 else event.named.get("finished_status", "")
+            why = str(getattr(status, "name", status)).removeprefix("FINISHED_").lower()
+            for each in event.result or ():
+                name = getattr(each, "request_id", None) or each[0]  # older releases return pairs
+                self.note("ended", name, why)

@@ -4,7 +4,6 @@
 one that serves, and each engine core. Without `KVPROOF` nothing is imported but this module.
 """
 
-import atexit
 import os
 import sys
 
@@ -40,7 +39,6 @@ def on(mode: str) -> "Watching":
 
         _watching = Watching(mode, _say)
         _watching.install()
-        atexit.register(_at_exit, _watching)
     _watching.mode = mode
     return _watching
 
@@ -49,11 +47,6 @@ def dump() -> list[str]:
     """Write a record of each engine that is watched in this process: its last events. Returns a
     line about each file."""
     return [] if _watching is None else _watching.dumps.on_request()
-
-
-def _at_exit(watching: "Watching") -> None:
-    for line in (*watching.summary(), *watching.dumps.at_exit()):
-        _say(line)
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,1 @@
+"""Real engines with tiny random weights, each in a process of its own."""
