@@ -1,4 +1,4 @@
-"""`kvproof report`: show a trace or a record to a person, in the terminal or (a trace) as a page."""
+"""`kvproof report`: show a trace or a record in the terminal, or a trace as a page."""
 
 import argparse
 import sys

@@ -138,7 +138,10 @@ def test_what_the_model_does_not_follow_is_unknown(
     [
         (lambda r: with_header(r, from_start=False), "does not begin at the start of its engine"),
         (lambda r: with_header(r, dropped=9), "its first 9 events are not in the file"),
-        (lambda r: with_header(r, stopped="why"), "the engine was not watched to the end (why)"),
+        (
+            lambda r: with_first(with_header(r, stopped="why")),
+            "the engine was not watched to the end (why)",
+        ),
         (
             lambda r: with_header(r, engine=Replace(r.header.engine, num_blocks=100_000)),
             "the model has limits: Its engine is not valid at $.num_blocks",

@@ -75,7 +75,7 @@ def _check_beginning(record: Record) -> None:
         raise NotFollowed("it does not begin at the start of its engine")
     if header.dropped:
         raise NotFollowed(f"its first {header.dropped} events are not in the file")
-    if header.stopped:
+    if header.stopped and not record.findings:  # a death is a finding, and stops it, too
         raise NotFollowed(f"the engine was not watched to the end ({header.stopped})")
     if header.connector is not None:
         name = header.connector.name
@@ -149,10 +149,11 @@ def _events(name: str, event: RecordedEvent) -> Iterator[Event]:
         yield Submit(name, event.arrived.request)
     match event.event:
         case "schedule":
-            if chose := tuple(_choices(event)):
+            chose = tuple(_choices(event))
+            if chose or event.raised:
                 yield Schedule(name, chose)
         case "update_from_output":
-            if event.tokens:
+            if event.tokens or event.raised:
                 yield Complete(name, Accepted(event.accepted))
         case "reset_prefix_cache":
             if event.running:
