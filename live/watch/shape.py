@@ -63,6 +63,7 @@ def shape(scheduler: Any, name: str) -> Shape:
         "drafts": scheduler.num_spec_tokens,
         "match_unit": _match_unit(scheduler, managers),
         "hash_lookahead_tokens": getattr(config, "num_hash_lookahead_tokens", 0),
+        "long_prefill_tokens": config.scheduler_config.long_prefill_token_threshold,
         "watermark_blocks": getattr(manager, "watermark_blocks", 0),
     }
     recomputes = getattr(scheduler, "recompute_kv_load_failures", True)
