@@ -132,3 +132,25 @@ def test_pytest_fails_the_test_that_counts_wrongly(
     assert ran.returncode == int(red), ran.stdout + ran.stderr
     assert ("VIOLATED references_are_exact" in ran.stdout) == red
     assert ("judged: " in ran.stdout) == option
+
+
+@pytest.mark.live
+def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
+    """With pytest-xdist: each worker gives its numbers to the process that started it."""
+    pytest.importorskip("xdist")
+    code = RUN.format(mistake=False) + "test_again = test_answers\n"
+    (tmp_path / "test_engine.py").write_text(code, encoding="utf-8")
+    options = ["-q", "-n", "2", "--kvproof", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    [judged] = [line for line in ran.stdout.splitlines() if line.startswith("judged: ")]
+    alone = 5  # what one test asks this invariant
+    assert f"all_blocks_return {2 * alone}" in judged, ran.stdout
+    assert "UNKNOWN" not in ran.stdout

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.util import Finalize
 from typing import Any
+from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
 from kvproof.live.watch.fits import gap
@@ -34,12 +35,14 @@ class Watching:
         self.mode = mode
         self.say = say
         self.judges: list[Judge] = []
+        self.observers: WeakSet[Observer] = WeakSet()
         self.asked: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process: int | None = None
+        self._asked = False
         self.tested = False
 
     def install(self) -> None:
@@ -59,12 +62,12 @@ class Watching:
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         if self._process != os.getpid():  # the first one here: others are built in other processes
-            self._process = os.getpid()
+            self._process, self._asked = os.getpid(), False
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report, self.say)
         try:
             self._check(type(scheduler), scheduler)
-            Observer(scheduler, judge, tested=self.tested)
+            self.observers.add(Observer(scheduler, judge, tested=self.tested))
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
@@ -73,9 +76,10 @@ class Watching:
             self.judges.append(judge)
 
     def _end(self) -> None:
-        """The process ends."""
-        for line in self.summary():
-            self.say(line)
+        """The process ends, and nobody has asked for the summary."""
+        if not self._asked:
+            for line in self.summary():
+                self.say(line)
 
     def _check(self, kind: type, scheduler: Any) -> None:
         """Raise Unknown where this vLLM lacks something that is needed to watch it."""
@@ -88,6 +92,12 @@ class Watching:
         if not self.unknown[why]:
             self.say(f"an engine is not watched: {why}")
         self.unknown[why] += 1
+
+    def audit(self) -> None:
+        """Judge all requests and all blocks of each engine now, also those that no event touches.
+        To be called between the steps, by the thread that runs them."""
+        for observer in list(self.observers):
+            observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""
@@ -107,6 +117,7 @@ class Watching:
 
     def gathered(self) -> Summary:
         """What was judged and found on all engines."""
+        self._asked = True
         found = Summary()
         found.watched["engines"] = len(self.judges)
         found.found.update(self.counts)
