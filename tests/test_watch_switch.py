@@ -61,6 +61,25 @@ def test_an_unknown_mode_is_told_and_nothing_is_watched() -> None:
     assert ran.stderr.strip() == said
 
 
+KEEPS = """
+import logging, os
+import vllm.v1.core.sched.scheduler, vllm.v1.worker.gpu_model_runner
+log = logging.getLogger("vllm")
+def seen(): return dict(os.environ), log.level, log.propagate, list(log.handlers), log.filters
+before = seen()
+from kvproof.live.watch import switch
+switch.plugin()
+assert switch._watching is not None
+assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pair[1]]
+"""
+
+
+@pytest.mark.live
+def test_a_server_keeps_its_environment_and_its_log() -> None:
+    ran = run(KEEPS, "record")
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("mode", ["record", "warn", "raise"])
 def test_a_mistake_is_told_as_the_mode_says(mode: str) -> None:

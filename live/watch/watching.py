@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.util import Finalize
 from typing import Any
+from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
 from kvproof.live.watch.fits import gap
@@ -34,6 +35,7 @@ class Watching:
         self.mode = mode
         self.say = say
         self.judges: list[Judge] = []
+        self.observers: WeakSet[Observer] = WeakSet()
         self.asked: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
@@ -65,7 +67,7 @@ class Watching:
         judge = Judge(self.report, self.say)
         try:
             self._check(type(scheduler), scheduler)
-            Observer(scheduler, judge, tested=self.tested)
+            self.observers.add(Observer(scheduler, judge, tested=self.tested))
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
@@ -90,6 +92,12 @@ class Watching:
         if not self.unknown[why]:
             self.say(f"an engine is not watched: {why}")
         self.unknown[why] += 1
+
+    def audit(self) -> None:
+        """Judge all requests and all blocks of each engine now, also those that no event touches.
+        To be called between the steps, by the thread that runs them."""
+        for observer in list(self.observers):
+            observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""

@@ -6,7 +6,8 @@ from kvproof.live.watch.parts.part import Part, Question
 
 
 class Requests(Part):
-    """Each request that an event touches, without the tokens at its beginning that are settled."""
+    """The requests that an event touches, without the tokens at their beginning that are
+    settled."""
 
     judges = (
         "table_fits_its_tokens",
@@ -21,7 +22,7 @@ class Requests(Part):
         return {**self.seen.shape.skipped, **less}
 
     def questions(self) -> Iterator[Question]:
-        """One request after the other."""
-        for watched in self.seen.touched_requests():
-            if any(watched.tables):
-                yield self.question(self.seen.request(watched))
+        """All requests at once."""
+        held = [each for each in self.seen.touched_requests() if any(each.tables)]
+        if held:
+            yield self.question(self.seen.some_requests(held), times=len(held))
