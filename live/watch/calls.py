@@ -1,0 +1,221 @@
+"""The calls inside the events of a watched engine: each notes what it does, and judges nothing."""
+
+from collections.abc import Generator, Iterable
+from itertools import chain
+from typing import Any
+
+from vllm.v1.request import RequestStatus
+
+from kvproof.live.watch.happening import Looked
+from kvproof.live.watch.hooks import Arguments
+from kvproof.live.watch.noted import Noted
+from kvproof.live.watch.slices import Watched
+from kvproof.live.watch.worker import Worker
+from kvproof.model.config import Engine
+from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
+from kvproof.model.step import Allocation
+
+RUNNING = RequestStatus.RUNNING
+
+Noting = Generator[Arguments | None, Any, None]
+
+
+class Calls:
+    """Hooks around the methods that events of one engine call. `map` is the hash map."""
+
+    def __init__(self, noted: Noted, worker: Worker) -> None:
+        self.noted = noted
+        self.worker = worker
+        self.cfg = noted.cfg
+        self.scheduler = noted.scheduler
+        self.slices = noted.slices
+        self.contents = noted.contents
+        self.map: Any = None
+        self.free = self.slices.pool.free_block_queue
+        self._predicted: tuple[int, int] | None = None
+        self._taken: list[int] = []
+        self._changes = self._changes_seen = self._since = 0
+        self._fresh = self._runs = False
+
+    def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
+        self.noted.current = request
+        self.noted.touched[request.request_id] = None
+        yield None
+
+    def preempts(self, request: Any, *_: Any, **__: Any) -> Noting:
+        event = self.noted.event
+        event.choices.append(Preempt(request.request_id, event.needy))
+        yield from self.concerns(request)
+
+    def nothing(self, _: Any, __: Any) -> None:
+        """Before a call of which only the result counts."""
+
+    def predicted(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
+        if not kwargs.get("apply_admission_cap"):
+            self._predicted = blocks, self.free.num_free_blocks
+
+    def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        request = self.noted.current = args[0] if args else kwargs["request"]
+        self._runs = request.status is RUNNING
+        self._fresh = not self._runs and not any(
+            each.req_to_blocks.get(request.request_id) for each in self.noted.managers
+        )
+        if self._taken:
+            self._taken = []
+        self._since = len(self.noted.event.keys)
+
+    def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        event, request, predicted = self.noted.event, self.noted.current, self._predicted
+        name, self._predicted = request.request_id, None
+        if self._changes != self._changes_seen or self._fresh:
+            self._changes_seen = self._changes
+            self.noted.touched[name] = None
+        if allocated is None:
+            event.needy = name
+            return
+        if event.needy == name:
+            event.needy = ""
+        if self._fresh:
+            self._admitted(request, kwargs)
+        new = args[1] if len(args) > 1 else kwargs.get("num_new_tokens", 0)
+        if new and (self._taken or not self._runs):
+            event.choices.append(Compute(name, new))
+        if self._taken:
+            event.taken.setdefault(name, []).extend(self._taken)
+        if predicted is not None:
+            taken = predicted[1] - self.free.num_free_blocks
+            if taken or predicted[0]:  # most running requests need no block in a step
+                allocation = Allocation(self.cfg.name, name, predicted[0], taken)
+                self.noted.allocations.append(allocation)
+
+    def _admitted(self, request: Any, kwargs: dict[str, Any]) -> None:
+        name, event = request.request_id, self.noted.event
+        hit = kwargs.get("num_new_computed_tokens", 0)
+        external = kwargs.get("num_external_computed_tokens", 0)
+        event.choices.append(Admit(name, hit, external))
+        if name in self.noted.requests:
+            watched = self.noted.requests[name]
+            watched.hit = watched.written = hit + request.num_computed_tokens
+            watched.external = external
+            self.noted.admitted.append(watched)
+            event.looked.append(Looked(watched, watched.hit, external, self._since))
+
+    def will_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.noted.current = args[0] if args else kwargs["request"]
+
+    def has_cached(self, *_: Any) -> None:
+        """Where steps overlap, each step asks this for each request, and most have nothing new."""
+        noted, request = self.noted, self.noted.current
+        name = request.request_id
+        watched = noted.requests.get(name)
+        if watched is None:
+            return
+        placeholders = request.num_output_placeholders
+        if (
+            placeholders != watched.placeholders
+            or request.num_computed_tokens < watched.computed
+            or watched.counters != [e.num_cached_block.get(name, 0) for e in noted.managers]
+        ):
+            watched.placeholders = placeholders
+            noted.touched[name] = None
+
+    def loaded(self, request: Any, *_: Any, **__: Any) -> Noting:
+        """A load beside the steps is over. Its blocks are cached or freed now."""
+        name = request.request_id
+        self.noted.current, self.noted.touched[name] = request, None
+        self.noted.event.choices.append(FinishLoad(name))
+        if name in self.noted.requests and name not in self.scheduler.failed_recving_kv_req_ids:
+            watched = self.noted.requests[name]
+            self.noted.refresh(name)
+            self.worker.load(
+                watched, min(request.num_computed_tokens, watched.hit + watched.external)
+            )
+        yield None
+
+    def ends(self, request: Any, *_: Any, **__: Any) -> Noting:
+        """A request ends, and its blocks may be kept for a transfer."""
+        name, computed = request.request_id, request.num_computed_tokens
+        self.noted.touched[name] = None
+        _, params = yield None
+        if params:
+            self.noted.event.offers.append((name, computed, params))
+
+    def reports(self, *_: Any, **__: Any) -> Noting:
+        """Somebody takes the KV events."""
+        found = yield None
+        event = self.noted.event
+        event.reports = [*(event.reports or ()), *(found or ())]
+
+    def invalid(self, invalid: Iterable[int], scheduled: Any = (), *_: Any, **__: Any) -> Noting:
+        """A load has not filled these blocks."""
+        blocks = set(invalid)
+        for number in blocks:
+            self.contents.undo(number, 0)
+        for name in scheduled:
+            watched = self.noted.requests.get(name)
+            if watched is not None and blocks & filled(watched, self.cfg):
+                length = watched.live.num_output_tokens
+                self.noted.event.spoiled.append((watched, length))
+        yield None
+
+    def takes(self, *_: Any, **__: Any) -> Noting:
+        blocks = yield None
+        self._changed(blocks)
+        for block in blocks:
+            self.contents.forget(block.block_id)
+            self._taken.append(block.block_id)
+
+    def gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **named: Any) -> Noting:
+        blocks = list(ordered_blocks)
+        self._changed(blocks)
+        for block in blocks:
+            self.noted.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
+        yield (blocks, *others), named
+
+    def touches(self, blocks: Any, *_: Any, **__: Any) -> Noting:
+        rows = blocks if blocks and isinstance(blocks[0], list | tuple) else (blocks,)
+        self._changed(chain(*rows))
+        yield None
+
+    def _changed(self, blocks: Iterable[Any]) -> None:
+        """Note blocks whose reference counts change."""
+        self._changes += 1
+        self.noted.blocks.update(block.block_id for block in blocks)
+
+    def will_map(self, args: tuple[Any, ...], _: Any) -> None:
+        """Note which block a key has that is to change."""
+        key = args[0]
+        block = self.map.get_one_block(key)
+        self.noted.event.keys.append((key, None if block is None else block.block_id))
+
+    def has_mapped(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
+        key, block = args
+        number, noted = block.block_id, self.noted
+        self.slices.mapped.put(number, key)
+        noted.blocks.add(number)
+        noted.mapped_now.add(number)
+        noted.inserted[key, number] = noted.current
+        if noted.current is not None:
+            noted.touched[noted.current.request_id] = None
+
+    def has_unmapped(self, removed: Any, args: tuple[Any, ...], _: Any) -> None:
+        key, number = args
+        if removed is not None:
+            event, noted = self.noted.event, self.noted
+            event.lost = len(event.keys) - 1 if event.lost is None else event.lost
+            self.slices.mapped.remove((number,), key)
+            if key in self.slices.ends and self.map.get_one_block(key) is None:
+                del self.slices.ends[key]
+            for some in (noted.inserted, noted.named):
+                some.pop((key, number), None)
+            noted.blocks.add(number)
+
+
+def filled(watched: Watched, cfg: Engine) -> set[int]:
+    """The blocks of a request that its connector fills."""
+    begin, end = watched.hit, watched.hit + watched.external
+    return {
+        block.block_id
+        for group, table in zip(cfg.groups, watched.tables, strict=True)
+        for block in table[begin // group.block_size : -(-end // group.block_size)]
+    }
