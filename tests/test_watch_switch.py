@@ -66,6 +66,25 @@ def test_an_unknown_mode_is_told_and_nothing_is_watched() -> None:
     assert ran.stderr.strip() == said
 
 
+KEEPS = """
+import logging, os
+import vllm.v1.core.sched.scheduler, vllm.v1.worker.gpu_model_runner
+log = logging.getLogger("vllm")
+def seen(): return dict(os.environ), log.level, log.propagate, list(log.handlers), log.filters
+before = seen()
+from kvproof.live.watch import switch
+switch.plugin()
+assert switch._watching is not None
+assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pair[1]]
+"""
+
+
+@pytest.mark.live
+def test_a_server_keeps_its_environment_and_its_log() -> None:
+    ran = run(KEEPS, "record")
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("mode", ["record", "warn", "raise"])
 def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
@@ -121,3 +140,25 @@ def test_pytest_fails_the_test_that_counts_wrongly(
     assert ran.returncode == int(red), ran.stdout + ran.stderr
     assert ("VIOLATED references_are_exact" in ran.stdout) == red
     assert ("judged: " in ran.stdout) == option
+
+
+@pytest.mark.live
+def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
+    """With pytest-xdist: each worker gives its numbers to the process that started it."""
+    pytest.importorskip("xdist")
+    code = RUN.format(mistake=False) + "test_again = test_answers\n"
+    (tmp_path / "test_engine.py").write_text(code, encoding="utf-8")
+    options = ["-q", "-n", "2", "--kvproof", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    [judged] = [line for line in ran.stdout.splitlines() if line.startswith("judged: ")]
+    alone = 5  # what one test asks this invariant
+    assert f"all_blocks_return {2 * alone}" in judged, ran.stdout
+    assert "UNKNOWN" not in ran.stdout

@@ -74,6 +74,9 @@ def shape(scheduler: Any, name: str) -> Shape:
             force_setattr(one, field, value)
         vars(one).clear()  # what was computed of the options before
     vars(cluster)["scheduler"] = scheduler
+    # a driver chooses it otherwise for groups of sizes of which none divides the others
+    hashed = getattr(scheduler, "hash_block_size", None) or engine.hash_block_size
+    vars(engine)["hash_block_size"] = hashed
     _check_hits(engine, manager.coordinator)
     return Shape(cluster, managers, _steps_most(config), held_differently(groups))
 

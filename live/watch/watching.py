@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.util import Finalize
 from typing import Any
+from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
 from kvproof.live.watch.dumps import Dumps
@@ -37,12 +38,14 @@ class Watching:
         self.say = say
         self.dumps = Dumps(say)
         self.judges: list[Judge] = []
+        self.observers: WeakSet[Observer] = WeakSet()
         self.asked: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process: int | None = None
+        self._asked = False
         self.tested = False
 
     def install(self) -> None:
@@ -63,7 +66,7 @@ class Watching:
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         if self._process != os.getpid():  # the first one here: others are built in other processes
-            self._process = os.getpid()
+            self._process, self._asked = os.getpid(), False
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report, self.say)
         try:
@@ -75,11 +78,12 @@ class Watching:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+            self.observers.add(observer)
             self.dumps.add(observer.noted, judge)
 
     def _end(self) -> None:
-        """The process ends."""
-        for line in (*self.summary(), *self.dumps.at_exit()):
+        """The process ends. The summary is printed if nobody has asked for it."""
+        for line in (*(() if self._asked else self.summary()), *self.dumps.at_exit()):
             self.say(line)
 
     def _check(self, kind: type, scheduler: Any) -> None:
@@ -93,6 +97,12 @@ class Watching:
         if not self.unknown[why]:
             self.say(f"an engine is not watched: {why}")
         self.unknown[why] += 1
+
+    def audit(self) -> None:
+        """Judge all requests and all blocks of each engine now, also those that no event touches.
+        To be called between the steps, by the thread that runs them."""
+        for observer in list(self.observers):
+            observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""
@@ -114,6 +124,7 @@ class Watching:
 
     def gathered(self) -> Summary:
         """What was judged and found on all engines."""
+        self._asked = True
         found = Summary()
         found.watched["engines"] = len(self.judges)
         found.found.update(self.counts)
