@@ -158,7 +158,6 @@ class Observer:
         for begin in range(0, self.cfg.num_blocks, IDLE_BLOCKS):
             self.noted.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
             self._judge("audit")
-        self.noted.history.end("audit")
 
     def _raised(self, what: str, error: Exception) -> None:
         """An event has raised an exception, which ends an engine if it is a step. One that a test
