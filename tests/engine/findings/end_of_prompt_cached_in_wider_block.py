@@ -1,0 +1,25 @@
+"""The end of a prompt is cached under a key that no lookup uses."""
+
+from collections.abc import Iterator
+
+from tests.engine.findings.events import CONFIG
+from tests.engine.findings.shown import EVENTS, Engines, Seen, Shown
+from tests.engine.workloads import tokens
+
+
+def look(engines: Engines) -> Iterator[Seen]:
+    """A prompt that ends inside a block of full attention."""
+    engine = engines["E"]
+    groups = dict(engine.inside("groups"))
+    assert groups == {"FullAttentionSpec": 64, "SlidingWindowSpec": 32}, groups
+    engine.inside(f"{EVENTS}:listen")
+    engine.ask(tokens(1, 97), 1)
+    events = engine.inside(f"{EVENTS}:stored")
+    full = [each["tokens"] for each in events if each["block_size"] == 64]
+    yield Seen("tokens of full attention in the events", full, [64])
+
+
+SHOWN = Shown(
+    look,
+    {"E": ("unequal", {"kv_events_config": CONFIG})},
+)

@@ -1,0 +1,25 @@
+"""A prompt is sent again after its answer, and P goes on from the state after the answer."""
+
+from collections.abc import Iterator
+
+from tests.engine.findings.held_list_ends_with_prompt import HELD, PROMPT, answered
+from tests.engine.findings.shown import INSIDE, Engines, Seen, Shown
+
+
+def look(engines: Engines) -> Iterator[Seen]:
+    """The same prompt again, and a later plain request for it."""
+    p, d = engines["P"], engines["D"]
+    cold = p.ask(PROMPT).tokens
+    assert p.reset()
+    first = answered(p, d, PROMPT)
+    again = p.ask(PROMPT, transfer=first.transfer)
+    yield Seen("tokens of P, the prompt sent again", again.tokens, cold)
+    yield Seen("tokens of P, a later plain request", p.ask(PROMPT).tokens, cold)
+
+
+SHOWN = Shown(
+    look,
+    {"P": ("mamba2", {}), "D": ("mamba2", {})},
+    before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
+    transfer=HELD,
+)

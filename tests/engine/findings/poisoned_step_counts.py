@@ -1,0 +1,25 @@
+"""Steps overlap, and a load within one of them fails."""
+
+from collections.abc import Iterator
+
+from tests.engine.findings.failed_load_stays_cached import STORE, store
+from tests.engine.findings.shown import INSIDE, Engines, Seen, Shown
+from tests.engine.workloads import tokens
+
+PROMPT = tokens(3, 200)
+
+
+def look(engines: Engines) -> Iterator[Seen]:
+    """The request whose load fails."""
+    engine = engines["E"]
+    cold = engine.ask(PROMPT, 3).tokens
+    assert engine.reset()
+    yield Seen("tokens, loaded", engine.ask(PROMPT, 3).tokens, cold, wrong=False)
+    assert engine.reset()
+    engine.fill(200, 6)
+    engine.inside(f"{STORE}:fail", True)
+    got = engine.ask(PROMPT, 3)
+    yield Seen("tokens, the load fails", got.tokens or got.reason, cold)
+
+
+SHOWN = Shown(look, store({}), before=(["call", f"{INSIDE}:overlapping_steps"],))

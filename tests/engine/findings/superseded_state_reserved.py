@@ -1,0 +1,35 @@
+"""D counts a block for a cached state that a request does not take."""
+
+from collections.abc import Iterator
+
+from tests.engine.findings.shown import INSIDE, PREFILL, Engines, Seen, Shown
+from tests.engine.workloads import tokens
+
+FIRST = tokens(5, 2 * 32 + 1)
+NEXT = FIRST[:64] + tokens(6, 6)
+OTHER = tokens(7, 34)
+
+
+def look(engines: Engines) -> Iterator[Seen]:
+    """Another request runs, and as many blocks are free as the next request takes."""
+    p, d = engines["P"], engines["D"]
+    d.ask(FIRST, 1, transfer=p.ask(FIRST, 1, transfer=PREFILL).transfer)
+    transfer = p.ask(NEXT, 1, transfer=PREFILL).transfer
+    d.send("other", OTHER, 28)
+    d.take(["steps", 2])
+    assert d.inside("free_blocks") == 4
+    d.send("next", NEXT, 1, transfer)
+    d.take(["steps", 1])
+    status = d.inside("statuses")["next"]
+    yield Seen("its status, while the other one runs", status, "WAITING_FOR_REMOTE_KVS")
+    yield Seen("its token", d.answer("next").tokens, p.ask(NEXT, 1).tokens, wrong=False)
+
+
+SHOWN = Shown(
+    look,
+    {
+        "P": ("mamba2", {}),
+        "D": ("mamba2", {"max_model_len": 160, "num_gpu_blocks_override": 8}),
+    },
+    before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
+)
