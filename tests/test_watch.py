@@ -105,4 +105,5 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
     assert not step.after.engine("E").dead
-    assert watched.judges[0].why_off == f"{mistake.__name__}: {mistake('a mistake')}"
+    said = f"{mistake.__name__}: {mistake('a mistake')}; it watches this engine no more"
+    assert watched.judges[0].why_off == [said]

@@ -1,16 +1,19 @@
 """All watched schedulers of this process, and what was found of them."""
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.util import Finalize
 from typing import Any
 
 from kvproof.invariants.registry import severity_of
+from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
-from kvproof.live.watch.judge import ALL, Judge, Violation
+from kvproof.live.watch.judge import Judge, Violation
 from kvproof.live.watch.observer import Observer
-from kvproof.live.watch.shape import Unknown
+from kvproof.live.watch.parts.registry import ALL
 from kvproof.model.finding import Finding
 
 SHOWN_MAX = 3
@@ -21,7 +24,8 @@ SHOWN = 8
 
 
 class Watching:
-    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`."""
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`.
+    `tested` means that they are those of a test suite."""
 
     KEPT = 1000
 
@@ -33,6 +37,8 @@ class Watching:
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
+        self._process: int | None = None
+        self.tested = False
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -50,15 +56,23 @@ class Watching:
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
-        judge = Judge(self.report)
+        if self._process != os.getpid():  # the first one here: others are built in other processes
+            self._process = os.getpid()
+            Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
+        judge = Judge(self.report, self.say)
         try:
-            Observer(scheduler, judge)
+            Observer(scheduler, judge, tested=self.tested)
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+
+    def _end(self) -> None:
+        """The process ends."""
+        for line in self.summary():
+            self.say(line)
 
     def _not_watched(self, why: str) -> None:
         if not self.unknown[why]:
@@ -89,7 +103,7 @@ class Watching:
         for why, times in Counter(judge.by_hand for judge in self.judges).items():
             if why:
                 yield f"{times} engines were not watched any further: {why}"
-        for why in {judge.why_off for judge in self.judges if judge.why_off}:
+        for why in {why for judge in self.judges for why in judge.why_off}:
             yield f"UNKNOWN: kvproof made a mistake, and watched no more ({why})"
         for why, times in self.unknown.items():
             yield f"UNKNOWN: {times} engines were not watched: {why}"

@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
 
@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
     "disable_log_stats": False,
     "dtype": "float32",
     "enable_prefix_caching": True,
-    "max_model_len": 512,
+    "max_model_len": 256,
     "max_num_batched_tokens": 256,
     "max_num_seqs": 4,
     "seed": 0,

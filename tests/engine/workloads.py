@@ -57,7 +57,7 @@ ORDINARY: list[list[Any]] = [
     add("g", FIRST, 8),
     add("h", tokens(6, 90), 20),
     ["until", "g", 4],
-    ["reset", True],
+    ["reset", "running"],
     ["run"],
     # A prompt that repeats itself.
     add("i", tokens(7, 9) * 12, 30),
