@@ -26,6 +26,12 @@ def look(engines: Engines) -> Iterator[Seen]:
 
 SHOWN = Shown(
     look,
-    {"E": ("mamba", FINER | {"max_num_batched_tokens": 512, "num_gpu_blocks_override": 40})},
+    {
+        "E": (
+            "mamba",
+            FINER
+            | {"max_model_len": 512, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 40},
+        )
+    },
     before=(["call", f"{COPIES}:copy_every_view"],),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.engine.findings.shown import INSIDE, PREFILL, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
-PROMPT = tokens(5, 4 * 32 + 1)
+PROMPT = tokens(5, 4 * 64 + 1)
 LOADED = "external_prefix_cache_hits"
 
 
@@ -16,15 +16,15 @@ def look(engines: Engines) -> Iterator[Seen]:
     d.inside("evict_one")
     before = d.inside("metric", LOADED)
     again = d.ask(PROMPT, transfer=p.ask(PROMPT, 1, transfer=PREFILL).transfer)
-    yield Seen("tokens that D loads the second time", d.inside("metric", LOADED) - before, 32)
+    yield Seen("tokens that D loads the second time", d.inside("metric", LOADED) - before, 64)
     yield Seen("tokens of D", again.tokens, first.tokens, wrong=False)
 
 
 SHOWN = Shown(
     look,
     {
-        "P": ("mamba2", {}),
-        "D": ("mamba2", {"max_model_len": 192, "num_gpu_blocks_override": 16, "max_num_seqs": 16}),
+        "P": ("mamba2", {"max_model_len": 320}),
+        "D": ("mamba2", {"max_model_len": 320, "num_gpu_blocks_override": 16, "max_num_seqs": 16}),
     },
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
 )

@@ -14,7 +14,7 @@ def look(engines: Engines) -> Iterator[Seen]:
     p, d = engines["P"], engines["D"]
     prefilled = ask(p, "prefill", 1, PREFILL)
     got = ask(d, "decode", 6, prefilled.transfer)
-    yield Seen("prompt tokens that D need not compute", got.cached, LENGTH - 1)
+    yield Seen("tokens that D loads", d.inside("metric", "external_prefix_cache_hits"), LENGTH)
     yield Seen("tokens of D", got.tokens, ask(p, "plain", 6, None).tokens, wrong=False)
 
 

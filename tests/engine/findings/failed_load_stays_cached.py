@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from tests.engine.findings.shown import Engines, Seen, Shown
+from tests.engine.findings.shown import Engine, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
 STORE = "tests.engine.failing_store"
@@ -18,9 +18,16 @@ def empty(_llm: Any) -> None:
     shutil.rmtree(FILES, ignore_errors=True)
 
 
+def begin(engine: Engine) -> None:
+    """Loads do not fail, and there are none."""
+    engine.inside(f"{STORE}:fail", False)
+    engine.inside(f"{__name__}:empty")
+
+
 def look(engines: Engines) -> Iterator[Seen]:
     """The next request with the prompt."""
     engine = engines["E"]
+    begin(engine)
     cold = engine.ask(PROMPT).tokens
     assert engine.reset()
     yield Seen("tokens, loaded", engine.ask(PROMPT).tokens, cold, wrong=False)
@@ -49,6 +56,5 @@ SHOWN = Shown(
     look,
     store({}),
     named=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
-    before=(["call", f"{__name__}:empty"],),
     slow=False,
 )

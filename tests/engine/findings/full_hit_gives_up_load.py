@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from tests.engine.findings.shown import INSIDE, PREFILL, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
-LONG = tokens(5, 6 * 32 + 1)
-SHORT = LONG[: 4 * 32 + 1]
+LONG = tokens(5, 6 * 64 + 1)
+SHORT = LONG[: 4 * 64 + 1]
 
 
 def look(engines: Engines) -> Iterator[Seen]:
@@ -18,8 +18,9 @@ def look(engines: Engines) -> Iterator[Seen]:
     yield Seen("tokens of D", got.tokens, p.ask(SHORT).tokens, wrong=False)
 
 
+LONGER = {"max_model_len": 512, "max_num_batched_tokens": 512}
 SHOWN = Shown(
     look,
-    {"P": ("mamba2", {}), "D": ("mamba2", {})},
+    {"P": ("mamba2", LONGER), "D": ("mamba2", LONGER)},
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
 )

@@ -28,4 +28,5 @@ SHOWN = Shown(
     look,
     {"P": ("full", {}), "D": ("full", {"speculative_config": DRAFTS})},
     transfer=HELD,
+    fresh=True,
 )

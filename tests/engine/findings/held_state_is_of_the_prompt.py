@@ -7,14 +7,15 @@ from tests.engine.findings.shown import INSIDE, Engines, Seen, Shown
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """The same prompt again, and a later plain request for it."""
+    """The same prompt again, to P and then to a D that has nothing of it."""
     p, d = engines["P"], engines["D"]
     cold = p.ask(PROMPT).tokens
     assert p.reset()
     first = answered(p, d, PROMPT)
-    again = p.ask(PROMPT, transfer=first.transfer)
-    yield Seen("tokens of P, the prompt sent again", again.tokens, cold)
-    yield Seen("tokens of P, a later plain request", p.ask(PROMPT).tokens, cold)
+    again = p.ask(PROMPT, 1, transfer=first.transfer)
+    d.take(["reset"])
+    got = d.ask(PROMPT, transfer=again.transfer)
+    yield Seen("tokens of D, the prompt sent again", got.tokens, cold)
 
 
 SHOWN = Shown(

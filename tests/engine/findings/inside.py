@@ -1,4 +1,4 @@
-"""What is done in the process of an engine. Each function gets its LLM, None before there is one."""
+"""What is done in an engine's process. Each function gets its LLM, None before there is one."""
 
 import importlib.util
 import os
@@ -38,7 +38,7 @@ def found(_llm: Any) -> list[str]:
     from kvproof.live.watch import switch
 
     assert switch._watching is not None
-    return sorted({text.split()[1] for text in switch._watching.take()})
+    return sorted({text.split()[1].rstrip(":") for text in switch._watching.take()})
 
 
 def hybrids_over_nixl(_llm: Any) -> None:

@@ -1,16 +1,14 @@
 """P's lease ends while the write to D waits for a handshake, and D gets what is there later."""
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 from tests.engine.findings.shown import PREFILL, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
-LEASE_S = 2
+LEASE_S = 1
 PROMPT = tokens(5, 150)
-PUSH = {
-    "kv_connector": "NixlPushConnector",
-    "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
-}
 
 
 def look(engines: Engines) -> Iterator[Seen]:
@@ -21,18 +19,31 @@ def look(engines: Engines) -> Iterator[Seen]:
     p.inside("idle", LEASE_S + 0.5)
     assert p.reset()
     d.send("late", PROMPT, 6, loads)
-    d.answer("late", limit_s=2)  # it registers with P
+    while not d.inside(f"{__name__}:knows_p"):
+        d.take(["steps", 10])
+    time.sleep(0.5)  # until its registration has left
     with d.stopped():
         p.send("late", PROMPT, 1, PREFILL)
         p.answer("late")
         p.inside("idle", LEASE_S + 0.5)
-        p.fill(200, 4)
+        p.fill(200, 2)
     p.inside("idle", 1.0)
-    yield Seen("tokens of D", d.answer("late").tokens, right)
+    got = d.answer("late")
+    yield Seen("tokens of D", got.tokens or got.reason, right)
+
+
+def knows_p(_llm: Any) -> bool:
+    """Whether D has made its handshake with P."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    return bool(get_kv_transfer_group().connector_worker._remote_agents)
 
 
 SHOWN = Shown(
     look,
-    {"P": ("full", {"num_gpu_blocks_override": 20}), "D": ("full", {})},
-    transfer=PUSH,
+    {"P": ("full", {"max_model_len": 256, "num_gpu_blocks_override": 9}), "D": ("full", {})},
+    transfer={
+        "kv_connector": "NixlPushConnector",
+        "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
+    },
 )

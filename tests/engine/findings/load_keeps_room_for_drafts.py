@@ -35,4 +35,5 @@ SHOWN = Shown(
             },
         ),
     },
+    fresh=True,
 )

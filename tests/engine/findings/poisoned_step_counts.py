@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.engine.findings.failed_load_stays_cached import STORE, store
+from tests.engine.findings.failed_load_stays_cached import STORE, begin, store
 from tests.engine.findings.shown import INSIDE, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
@@ -12,6 +12,7 @@ PROMPT = tokens(3, 200)
 def look(engines: Engines) -> Iterator[Seen]:
     """The request whose load fails."""
     engine = engines["E"]
+    begin(engine)
     cold = engine.ask(PROMPT, 3).tokens
     assert engine.reset()
     yield Seen("tokens, loaded", engine.ask(PROMPT, 3).tokens, cold, wrong=False)

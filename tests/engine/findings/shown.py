@@ -58,7 +58,9 @@ class Engine:
         """The answer to a prompt: no tokens, and the reason, if there is none in time or the engine
         dies."""
         self.count += 1
-        return self.answer(self.send(f"r{self.count}", prompt, answer, transfer, **options), limit_s)
+        return self.answer(
+            self.send(f"r{self.count}", prompt, answer, transfer, **options), limit_s
+        )
 
     def send(
         self,
@@ -124,14 +126,18 @@ class Seen:
 class Shown:
     """How a finding is shown. `engines` has the model and options of each engine; two engines P and
     D are connected. `before` are actions before an engine is built. `constants` are those of the
-    reproducer that its patch uses. `named` are the invariants that the sanitizer finds violated."""
+    reproducer that its patch uses. `named` are the invariants that the sanitizer finds violated,
+    `beside` those of another finding, which it finds with the patch, too. `fresh` is whether vLLM
+    cannot build a second engine in a process that had one of these."""
 
     look: Callable[[Engines], Iterator[Seen]]
     engines: dict[str, tuple[str, dict[str, Any]]]
     named: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     before: tuple[list[Any], ...] = ()
     constants: dict[str, Any] = field(default_factory=dict)
     transfer: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False
     slow: bool = True
 
 
@@ -145,12 +151,24 @@ class Arm:
 
 def arms(shown: Shown, finding: str, models: Path) -> Iterator[Arm]:
     """The engines on vLLM as released, and then with the finding's patch, under the sanitizer."""
-    with processes(shown, models) as engines:
-        for actions in shown.before, (["call", f"{INSIDE}:patch", finding, shown.constants],):
-            with ThreadPoolExecutor() as threads:
-                list(threads.map(lambda name: build(shown, name, engines[name], actions), engines))
-            seen = list(shown.look(engines))
-            yield Arm(seen, {each for e in engines.values() for each in e.inside("found")})
+    patch = ["call", f"{INSIDE}:patch", finding, shown.constants]
+    if shown.fresh:
+        with processes(shown, models) as engines:
+            yield arm(shown, engines, [*shown.before])
+        with processes(shown, models) as engines:
+            yield arm(shown, engines, [*shown.before, patch])
+    else:
+        with processes(shown, models) as engines:
+            yield arm(shown, engines, [*shown.before])
+            yield arm(shown, engines, [patch])
+
+
+def arm(shown: Shown, engines: Engines, actions: list[list[Any]]) -> Arm:
+    """Take actions in all processes, build the engines, and look."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda name: build(shown, name, engines[name], actions), engines))
+    seen = list(shown.look(engines))
+    return Arm(seen, {each for e in engines.values() for each in e.inside("found")})
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from tests.engine.findings.shown import INSIDE, PREFILL, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
-FIRST = tokens(5, 2 * 32 + 1)
-NEXT = FIRST[:64] + tokens(6, 6)
-OTHER = tokens(7, 34)
+FIRST = tokens(5, 2 * 64 + 1)
+NEXT = FIRST[:128] + tokens(6, 6)
+OTHER = tokens(7, 66)
 
 
 def look(engines: Engines) -> Iterator[Seen]:
@@ -17,7 +17,8 @@ def look(engines: Engines) -> Iterator[Seen]:
     transfer = p.ask(NEXT, 1, transfer=PREFILL).transfer
     d.send("other", OTHER, 28)
     d.take(["steps", 2])
-    assert d.inside("free_blocks") == 4
+    free = d.inside("free_blocks")
+    assert free == 4, f"{free} blocks are free"
     d.send("next", NEXT, 1, transfer)
     d.take(["steps", 1])
     status = d.inside("statuses")["next"]
@@ -29,7 +30,7 @@ SHOWN = Shown(
     look,
     {
         "P": ("mamba2", {}),
-        "D": ("mamba2", {"max_model_len": 160, "num_gpu_blocks_override": 8}),
+        "D": ("mamba2", {"max_model_len": 320, "num_gpu_blocks_override": 9}),
     },
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
 )
