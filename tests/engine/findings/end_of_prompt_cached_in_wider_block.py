@@ -10,13 +10,12 @@ from tests.engine.workloads import tokens
 def look(engines: Engines) -> Iterator[Seen]:
     """A prompt that ends inside a block of full attention."""
     engine = engines["E"]
-    groups = dict(engine.inside("groups"))
-    assert groups == {"FullAttentionSpec": 64, "SlidingWindowSpec": 32}, groups
+    assert engine.inside("groups") == [["SlidingWindowSpec", 32], ["FullAttentionSpec", 64]]
     engine.inside(f"{EVENTS}:listen")
     engine.ask(tokens(1, 97), 1)
     events = engine.inside(f"{EVENTS}:stored")
-    full = [each["tokens"] for each in events if each["block_size"] == 64]
-    yield Seen("tokens of full attention in the events", full, [64])
+    full = [each["tokens"] for each in events if each["group"] == 1]
+    yield Seen("tokens of each event of full attention", full, [64])
 
 
 SHOWN = Shown(

@@ -13,7 +13,8 @@ HELD = {"kv_connector_extra_config": {"bidirectional_kv_xfer": True}}
 
 def answered(p: Engine, d: Engine, sent: list[int]) -> Output:
     """D's answer of 40 tokens. P then has nothing of it in its cache."""
-    answer = d.ask(sent, 40, transfer=p.ask(sent, 1, transfer=PREFILL).transfer)
+    loads = p.ask(sent, 1, transfer=PREFILL).transfer
+    answer = d.ask(sent, 40, transfer=loads, limit_s=60)
     for _ in range(50):  # until D's notification is there
         p.ask(tokens(1, 20), 1)
         if p.reset():

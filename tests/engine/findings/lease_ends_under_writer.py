@@ -27,9 +27,11 @@ def look(engines: Engines) -> Iterator[Seen]:
         p.answer("late")
         p.inside("idle", LEASE_S + 0.5)
         p.fill(200, 2)
-    p.inside("idle", 1.0)
-    got = d.answer("late")
-    yield Seen("tokens of D", got.tokens or got.reason, right)
+    got: list[int] = []
+    for number in range(10):  # P is at work, and D asks whether the write is there
+        p.ask(tokens(number, 40), 1)
+        got = got or d.answer("late", limit_s=0.3).tokens
+    yield Seen("wrong tokens of D", [] if got == right else got, [])
 
 
 def knows_p(_llm: Any) -> bool:

@@ -5,18 +5,21 @@ from collections.abc import Iterator
 from tests.engine.findings.shown import INSIDE, Engines, Seen, Shown
 from tests.engine.workloads import tokens
 
-PROMPT = tokens(1, 200)
+FIRST = tokens(1, 200)
+NEXT = FIRST[:130] + tokens(2, 20)
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """A prompt of several chunks twice."""
+    """A prompt of several chunks, and then one that shares its first 130 tokens."""
     engine = engines["E"]
     sizes = {size for _, size in engine.inside("groups")}
     assert sizes == {32, 64}, sizes
-    first = engine.ask(PROMPT)
-    again = engine.ask(PROMPT)
-    assert again.cached
-    yield Seen("tokens, the prompt sent again", again.tokens, first.tokens)
+    cold = engine.ask(NEXT)
+    assert engine.reset()
+    engine.ask(FIRST)
+    warm = engine.ask(NEXT)
+    assert warm.cached == 128, f"{warm.cached} tokens are cached"
+    yield Seen("tokens, after a prompt with the same prefix", warm.tokens, cold.tokens)
 
 
 SHOWN = Shown(
@@ -27,6 +30,7 @@ SHOWN = Shown(
             {
                 "max_num_batched_tokens": 96,
                 "mamba_cache_mode": "align",
+                "prefix_cache_retention_interval": 64,
                 "kv_transfer_config": {
                     "kv_connector": "Extracting",
                     "kv_connector_module_path": "tests.engine.findings.extracting",
