@@ -71,7 +71,7 @@ def spec_of(group: Any) -> Any:
 def held_differently(groups: Iterable[Any]) -> dict[str, str]:
     """The invariants that say too little of these groups, with the reason."""
     specs = [spec_of(each) for each in groups]
-    skipped = {}
+    skipped: dict[str, str] = {}
     if any(getattr(spec, "extra_retained_tokens", 0) for spec in specs):
         why = "windows keep tokens for a drafter of several modules"
         skipped |= dict.fromkeys(("no_more_is_held_than_is_read", "repeated_prompt_hits"), why)

@@ -25,7 +25,9 @@ class Happening:
     block. `keys` are the keys that change in the hash map, each with the block that it had before;
     at the change `lost` the first entry is lost. `looked` are the admissions, and `offers` are
     the transfer parameters of requests that end, with their computed tokens. `spoiled` are requests
-    of the step whose load has failed, with the length of their answer before."""
+    of the step whose load has failed, with the length of their answer before. `reports` are the KV
+    events that are taken from the pool, None if nobody takes any. `writes` are those of requests
+    into blocks that are cached or shared."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -43,6 +45,8 @@ class Happening:
         self.keys: list[tuple[Any, int | None]] = []
         self.lost: int | None = None
         self.looked: list[Looked] = []
+        self.writes: list[Any] = []
+        self.reports: list[Any] | None = None
         self.offers: list[tuple[str, int, Any]] = []
         self.spoiled: list[tuple[Any, int]] = []
 

@@ -1,7 +1,9 @@
 """What a watched engine is asked after each event, and what is done with the answers."""
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS
@@ -11,6 +13,8 @@ from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.parts.part import Part
 from kvproof.live.watch.parts.registry import PARTS
 from kvproof.model.finding import Finding
+
+Parts = dict[Part, list[Invariant]]
 
 
 class Violation(Exception):
@@ -33,37 +37,39 @@ class Judge:
     ) -> None:
         self.report = report
         self.say = say
-        self.parts: dict[Part, list[Invariant]] = {}
         self.asked: Counter[str] = Counter()
         self.unjudged: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self.why_off: list[str] = []
         self.by_hand = ""
 
-    def watch(self, seen: Noted) -> None:
-        """Judge this engine."""
+    def parts(self, seen: Noted) -> Parts:
+        """The parts of an engine, each with its invariants. The judge does not keep them: it may be
+        kept longer than the engine."""
+        parts: Parts = {}
         self.unjudged = seen.unjudged
         for part in (each(seen) for each in PARTS):
             skipped = part.skipped()
             self.skipped |= {name: skipped[name] for name in part.judges if name in skipped}
             names = [name for name in part.judges if name not in skipped]
             if names:
-                self.parts[part] = [INVARIANTS[name] for name in names]
+                parts[part] = [INVARIANTS[name] for name in names]
+        return parts
 
-    def look(self, seen: Noted) -> None:
+    def look(self, seen: Noted, parts: Parts) -> None:
         """Judge what an event has touched."""
-        for part in list(self.parts):
+        for part, invariants in list(parts.items()):
             try:
-                self._ask(part, seen)
+                self._ask(part, invariants, seen)
             except self.passed_on:
                 raise
             except MISTAKES as error:
-                names = ", ".join(each.id for each in self.parts.pop(part))
+                names = ", ".join(each.id for each in parts.pop(part))
                 self._mistake(error, f"it judges {names} no more")
 
-    def _ask(self, part: Part, seen: Noted) -> None:
+    def _ask(self, part: Part, invariants: list[Invariant], seen: Noted) -> None:
         for step, times in part.questions():
-            for invariant in self.parts[part]:
+            for invariant in invariants:
                 self.asked[invariant.id] += times
                 for finding in broken(seen.cluster, step, [invariant]):
                     part.found(finding)
@@ -81,7 +87,9 @@ class Judge:
         self._mistake(error, "it watches this engine no more")
 
     def _mistake(self, error: BaseException, then: str) -> None:
-        why = f"{type(error).__name__}: {error}".replace("\n", " ")
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        why = f"{type(error).__name__}: {error}, in {where}".replace("\n", " ")
         self.why_off.append(f"{why}; {then}")
         if self.say is not None:
             self.say(f"kvproof made a mistake ({why}): {then}, and vLLM goes on.")

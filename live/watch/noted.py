@@ -108,7 +108,7 @@ class Noted:
             return
         self.touched[self.current.request_id] = None
         index, value = get_group_id(key), get_block_hash(key)
-        unit, ahead = self.cfg.hash_block_size, self.cfg.hash_lookahead_tokens
+        unit, ahead = self.cfg.hash_unit, self.cfg.hash_lookahead_tokens
         for size in dict.fromkeys((self.cfg.groups[index].block_size, unit)):
             whole = adapt.hashes_for(self.current.block_hashes, unit, size)
             likely = min(watched.named.get((index, size), 0), len(whole))

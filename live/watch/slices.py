@@ -171,6 +171,11 @@ class Slices:
             found = view.status(self.scheduler, watched.live)
         return found
 
+    @staticmethod
+    def group_of(key: Any) -> int:
+        """The cache group of a key."""
+        return int(get_group_id(key))
+
     def queues(self) -> list[Any]:
         """The queues of waiting requests."""
         return queues.queues(self.scheduler)
@@ -182,7 +187,7 @@ class Slices:
     def _cut(self, watched: Watched) -> int:
         """Tokens at the beginning of a request that are left out: whole blocks of each group, none
         of which a window or a state still holds."""
-        cut = int(watched.live.num_computed_tokens)
+        cut = min(int(watched.live.num_computed_tokens), len(watched.tokens))
         for group, table in zip(self.cfg.groups, watched.tables, strict=True):
             entries = max(len(table) - 2, 0)
             if group.kind != "full":

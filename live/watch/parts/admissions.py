@@ -70,7 +70,7 @@ class LookUp:
 
     def __init__(self, seen: Any, looked: Looked) -> None:
         self.cfg = seen.cfg
-        self.had = seen.event.had(looked.since)
+        self.had: dict[Any, int | None] = seen.event.had(looked.since)
         self.map = seen.slices.pool.cached_block_hash_to_block
         self.unit = seen.slices.unit
         self.looked = looked

@@ -7,6 +7,7 @@ from kvproof.live.watch.parts.cached import CachedBlocks
 from kvproof.live.watch.parts.failed import FailedLoads
 from kvproof.live.watch.parts.idle import Idle, Kept
 from kvproof.live.watch.parts.in_flight import Placeholders, Settled
+from kvproof.live.watch.parts.kv_events import Carried, Mirror
 from kvproof.live.watch.parts.offers import Offers
 from kvproof.live.watch.parts.part import Part
 from kvproof.live.watch.parts.priority import Priority
@@ -17,12 +18,14 @@ from kvproof.live.watch.parts.resets import Resets
 from kvproof.live.watch.parts.served import Repeated
 from kvproof.live.watch.parts.steps import Places, Progress, Watermark
 from kvproof.live.watch.parts.transfers import Transfers
+from kvproof.live.watch.parts.writes import Writes
 from kvproof.live.watch.parts.zeroed import Zeroed
 
 PARTS: tuple[type[Part], ...] = (
     Blocks,
     Allocations,
     Reads,
+    Writes,
     CachedBlocks,
     Requests,
     Queues,
@@ -39,6 +42,8 @@ PARTS: tuple[type[Part], ...] = (
     Priority,
     Watermark,
     Resets,
+    Mirror,
+    Carried,
     Idle,
     Kept,
 )
