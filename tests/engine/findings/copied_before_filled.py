@@ -39,4 +39,8 @@ SHOWN = Shown(
     look,
     {"E": ("attention first", FINER | {"max_model_len": 256, "num_gpu_blocks_override": 20})},
     before=(["call", f"{COPIES}:copy_every_view"],),
+    named=(
+        "cached_block_holds_its_key",
+        "request_reads_its_own_prefix",
+    ),
 )

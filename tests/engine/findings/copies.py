@@ -2,7 +2,8 @@
 
 from typing import Any
 
-_pending: list[Any] = []
+_core: Any = None
+_copied: list[Any] = []
 _equal: list[float] = []
 
 
@@ -13,38 +14,32 @@ def copy_every_view(_llm: Any) -> None:
     from vllm.v1.worker import gpu_model_runner
 
     def copy(caches: Any, blocks: int, copies: Any) -> None:
-        if not copies:
-            return
         sources, targets = torch.tensor([tuple(each) for each in copies]).unbind(1)
         for cache in {(each.data_ptr(), each.shape): each for each in caches}.values():
             by_block = cache.unflatten(0, (blocks, cache.shape[0] // blocks))
             by_block[targets] = by_block[sources]
+        if _core is not None:
+            held = _held_by_attention(_core.scheduler)
+            _copied.extend(each for each in copies if each.dst_block_id in held)
 
     gpu_model_runner.copy_kv_cache_blocks_inplace = copy
 
 
 def watch(llm: Any) -> None:
     """Compare from now on, after each step."""
-    from tests.engine.findings.inside import scheduler
-
+    global _core
+    _core = llm.llm_engine.engine_core.engine_core
     _equal.clear()
-    core = llm.llm_engine.engine_core.engine_core
-    schedule, step = scheduler(llm).schedule, core.step_fn
-
-    def scheduled(*args: Any, **kwargs: Any) -> Any:
-        output = schedule(*args, **kwargs)
-        held = _held_by_attention(scheduler(llm))
-        _pending.extend(c for c in output.kv_cache_block_copies or () if c.dst_block_id in held)
-        return output
+    step = _core.step_fn
 
     def stepped() -> Any:
+        _copied.clear()
         result = step()
-        for copy in _pending:
-            _compare(core, copy)
-        _pending.clear()
+        for copy in _copied:
+            _compare(_core, copy)
         return result
 
-    scheduler(llm).schedule, core.step_fn = scheduled, stepped
+    _core.step_fn = stepped
 
 
 def _held_by_attention(scheduler: Any) -> set[int]:

@@ -24,7 +24,16 @@ SHOWN = Shown(
     look,
     {
         "P": ("mamba2", {"max_model_len": 320}),
-        "D": ("mamba2", {"max_model_len": 320, "num_gpu_blocks_override": 16, "max_num_seqs": 16}),
+        "D": (
+            "mamba2",
+            {
+                "max_model_len": 320,
+                "num_gpu_blocks_override": 16,
+                "max_num_seqs": 16,
+                "prefix_cache_retention_interval": 64,
+            },
+        ),
     },
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
+    beside=("counter_counts_only_cached",),
 )

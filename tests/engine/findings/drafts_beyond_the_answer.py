@@ -28,4 +28,8 @@ def look(engines: Engines) -> Iterator[Seen]:
             engine.inside(f"{SESSIONS}:end", name)
 
 
-SHOWN = Shown(look, {"E": ("full", {"speculative_config": SAME_MODEL})})
+SHOWN = Shown(
+    look,
+    {"E": ("full", {"speculative_config": SAME_MODEL})},
+    named=("engine_survives",),
+)

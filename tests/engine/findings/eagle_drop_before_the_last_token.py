@@ -23,4 +23,8 @@ SHOWN = Shown(
     look,
     {"E": ("full", {"load_format": "dummy", "speculative_config": EAGLE})},
     before=(["call", f"{INSIDE}:make", "full"],),
+    named=(
+        "hit_is_the_longest",
+        "repeated_prompt_hits",
+    ),
 )

@@ -8,14 +8,14 @@ from tests.engine.workloads import tokens
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """A prompt that ends inside a block of full attention."""
+    """A prompt of two blocks of full attention. The last hash before its end is inside a block."""
     engine = engines["E"]
     assert engine.inside("groups") == [["SlidingWindowSpec", 32], ["FullAttentionSpec", 64]]
     engine.inside(f"{EVENTS}:listen")
-    engine.ask(tokens(1, 97), 1)
+    engine.ask(tokens(1, 128), 1)
     events = engine.inside(f"{EVENTS}:stored")
     full = [each["tokens"] for each in events if each["group"] == 1]
-    yield Seen("tokens of each event of full attention", full, [64])
+    yield Seen("tokens of each event of full attention", full, [128])
 
 
 SHOWN = Shown(

@@ -8,13 +8,16 @@ from tests.engine.workloads import tokens
 LONG = tokens(5, 6 * 64 + 1)
 SHORT = LONG[: 4 * 64 + 1]
 
+LOADED = "external_prefix_cache_hits"
+
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """A prompt, and then its beginning."""
+    """A prompt, and then its beginning. The last of its blocks is loaded with the state."""
     p, d = engines["P"], engines["D"]
     d.ask(LONG, 1, transfer=p.ask(LONG, 1, transfer=PREFILL).transfer)
+    before = d.inside("metric", LOADED)
     got = d.ask(SHORT, transfer=p.ask(SHORT, 1, transfer=PREFILL).transfer)
-    yield Seen("prompt tokens that D need not compute", got.cached, len(SHORT) - 1)
+    yield Seen("tokens that D loads", d.inside("metric", LOADED) - before, 64)
     yield Seen("tokens of D", got.tokens, p.ask(SHORT).tokens, wrong=False)
 
 
@@ -23,4 +26,5 @@ SHOWN = Shown(
     look,
     {"P": ("mamba2", LONGER), "D": ("mamba2", LONGER)},
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
+    beside=("counter_counts_only_cached",),
 )

@@ -38,7 +38,6 @@ def look(engines: Engines) -> Iterator[Seen]:
 SHOWN = Shown(
     look,
     {"P": ("full", {}), "D": ("full", {})},
-    named=(),
     transfer=HELD,
     slow=False,
 )

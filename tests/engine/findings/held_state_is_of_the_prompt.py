@@ -23,4 +23,5 @@ SHOWN = Shown(
     {"P": ("mamba2", {}), "D": ("mamba2", {})},
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
     transfer=HELD,
+    beside=("counter_counts_only_cached",),
 )

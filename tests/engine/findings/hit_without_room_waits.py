@@ -35,4 +35,5 @@ SHOWN = Shown(
         )
     },
     constants={"BLOCK_SIZE": BLOCK_SIZE, "NUM_BLOCKS": BLOCKS + 1},
+    named=("step_makes_progress",),
 )

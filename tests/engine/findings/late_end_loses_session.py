@@ -27,4 +27,9 @@ SHOWN = Shown(
     look,
     {"E": ("full", {"max_model_len": 96, "num_gpu_blocks_override": 4})},
     before=(["call", f"{INSIDE}:overlapping_steps"],),
+    named=(
+        "every_request_in_one_queue",
+        "step_makes_progress",
+        "truncated_at_most_once",
+    ),
 )

@@ -35,4 +35,5 @@ SHOWN = Shown(
             },
         )
     },
+    named=("engine_survives",),
 )

@@ -10,8 +10,8 @@ PROMPT = tokens(3, 200)
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """The request whose load fails. The patch mends the scheduler: the model runner keeps the tokens
-    of the failed steps, so the answer is wrong with it, too."""
+    """The request whose load fails. With the patch its tokens are still wrong: the model runner
+    keeps those of the failed steps."""
     engine = engines["E"]
     begin(engine)
     cold = engine.ask(PROMPT, 3).tokens

@@ -28,4 +28,5 @@ SHOWN = Shown(
             {"max_model_len": 96, "num_gpu_blocks_override": 5, "kv_events_config": CONFIG},
         )
     },
+    named=("events_replay_to_the_cache",),
 )

@@ -21,4 +21,5 @@ def look(engines: Engines) -> Iterator[Seen]:
 SHOWN = Shown(
     look,
     {"E": ("mamba", {"mamba_cache_mode": "align", "kv_events_config": CONFIG})},
+    named=("events_carry_their_tokens",),
 )

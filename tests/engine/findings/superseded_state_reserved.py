@@ -18,7 +18,7 @@ def look(engines: Engines) -> Iterator[Seen]:
     d.send("other", OTHER, 28)
     d.take(["steps", 2])
     free = d.inside("free_blocks")
-    assert free == 4, f"{free} blocks are free"
+    assert free == 3, f"{free} blocks are free"
     d.send("next", NEXT, 1, transfer)
     d.take(["steps", 1])
     status = d.inside("statuses")["next"]
@@ -30,7 +30,9 @@ SHOWN = Shown(
     look,
     {
         "P": ("mamba2", {}),
-        "D": ("mamba2", {"max_model_len": 320, "num_gpu_blocks_override": 9}),
+        "D": ("mamba2", {"max_model_len": 320, "num_gpu_blocks_override": 8}),
     },
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
+    named=("predicted_is_taken",),
+    beside=("counter_counts_only_cached",),
 )

@@ -37,6 +37,5 @@ SHOWN = Shown(
             },
         )
     },
-    named=("cached_block_holds_its_key",),
     slow=False,
 )

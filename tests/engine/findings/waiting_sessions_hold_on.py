@@ -27,4 +27,5 @@ def look(engines: Engines) -> Iterator[Seen]:
 SHOWN = Shown(
     look,
     {"E": ("full", {"max_model_len": 192, "num_gpu_blocks_override": 7})},
+    named=("step_makes_progress",),
 )

@@ -21,6 +21,6 @@ NARROW = {"hf_overrides": {"sliding_window": 8}}
 SHOWN = Shown(
     look,
     {"P": ("window", NARROW), "D": ("window", NARROW)},
-    named=("null_block_is_nobody",),
     slow=False,
+    beside=("counter_counts_only_cached",),
 )
