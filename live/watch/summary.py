@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from kvproof.live.watch.not_judged import NOT_JUDGED
-from kvproof.live.watch.parts.registry import ALL
+from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
 
 COUNTERS = (
     "watched",
@@ -19,10 +18,10 @@ COUNTERS = (
 
 
 class Summary:
-    """Numbers by name: the engines that are `watched`; how often an invariant was asked (`asked`)
-    and does not hold (`found`); what was not judged because it is not known (`unjudged`); engines
-    that were changed by hand, that are not watched, or in which kvproof made a mistake, by the
-    reason. `skipped` has invariants that mean nothing on an engine, as "name, because reason"."""
+    """Numbers by name: the engines that are watched; how often an invariant was asked, and does
+    not hold; what was not judged because it is not known; engines that were changed by hand, that
+    are not watched, or in which kvproof made a mistake, by the reason. `skipped` has invariants
+    that mean nothing on an engine, as "name, because reason"."""
 
     def __init__(self) -> None:
         self.watched: Counter[str] = Counter()
@@ -55,7 +54,7 @@ class Summary:
             yield f"UNKNOWN: {_engines(times)} not watched: {why}"
         for name, times in self.found.most_common():
             yield f"VIOLATED: {name}, {times} time{_s(times)}"
-        judged = [name for name in ALL if self.asked[name]]
+        judged = [name for name in JUDGED if self.asked[name]]
         if judged:
             yield f"judged: {_list(f'{name} {self.asked[name]:,}' for name in judged)}"
         else:
@@ -64,7 +63,7 @@ class Summary:
             yield f"not judged: {times:,} {what}"
         for name, reasons in self._skipped():
             yield f"not judged on {reasons}: {name}"
-        silent = [name for name in ALL if not self.asked[name]]
+        silent = [name for name in JUDGED if not self.asked[name]]
         if judged and silent:
             yield f"had nothing to judge: {_list(silent)}"
         for why, names in _by_reason(NOT_JUDGED):

@@ -43,6 +43,12 @@ def on(mode: str) -> "Watching":
     return _watching
 
 
+def dump() -> list[str]:
+    """Write a record of each engine that is watched in this process: its last events. Returns a
+    line about each file."""
+    return [] if _watching is None else _watching.dumps.on_request()
+
+
 def _say(text: str) -> None:
     """Print a line for the user, on standard error."""
     print(f"kvproof: {text}", file=sys.stderr, flush=True)
