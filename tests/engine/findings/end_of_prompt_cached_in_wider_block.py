@@ -21,4 +21,5 @@ def look(engines: Engines) -> Iterator[Seen]:
 SHOWN = Shown(
     look,
     {"E": ("unequal", {"kv_events_config": CONFIG})},
+    named=("cached_key_can_be_hit",),
 )
