@@ -81,6 +81,20 @@ def test_without_a_mistake_it_says_what_it_judged() -> None:
 
 
 @pytest.mark.live
+def test_a_forked_engine_process_reports_for_itself() -> None:
+    """As the engine core of a server: the process that serves has no scheduler."""
+    forked = """
+import multiprocessing
+process = multiprocessing.get_context("fork").Process(target=test_answers)
+process.start()
+process.join()
+"""
+    ran = run(RUN.format(mistake=False) + forked, "raise")
+    assert ran.stderr.count("kvproof: judged: ") == 1, ran.stderr
+    assert "UNKNOWN" not in ran.stderr
+
+
+@pytest.mark.live
 @pytest.mark.parametrize(("mistake", "option"), [(True, True), (True, False), (False, True)])
 def test_pytest_fails_the_test_that_counts_wrongly(
     tmp_path: Path, *, mistake: bool, option: bool

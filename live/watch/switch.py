@@ -4,7 +4,6 @@
 one that serves, and each engine core. Without `KVPROOF` nothing is imported but this module.
 """
 
-import atexit
 import os
 import sys
 
@@ -40,14 +39,8 @@ def on(mode: str) -> "Watching":
 
         _watching = Watching(mode, _say)
         _watching.install()
-        atexit.register(_at_exit, _watching)
     _watching.mode = mode
     return _watching
-
-
-def _at_exit(watching: "Watching") -> None:
-    for line in watching.summary():
-        _say(line)
 
 
 def _say(text: str) -> None:

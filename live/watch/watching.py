@@ -1,8 +1,10 @@
 """All watched schedulers of this process, and what was found of them."""
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.util import Finalize
 from typing import Any
 
 from kvproof.invariants.registry import severity_of
@@ -33,6 +35,7 @@ class Watching:
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
+        self._process: int | None = None
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -50,6 +53,9 @@ class Watching:
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
+        if self._process != os.getpid():  # the first one here: others are built in other processes
+            self._process = os.getpid()
+            Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report)
         try:
             Observer(scheduler, judge)
@@ -59,6 +65,11 @@ class Watching:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+
+    def _end(self) -> None:
+        """The process ends."""
+        for line in self.summary():
+            self.say(line)
 
     def _not_watched(self, why: str) -> None:
         if not self.unknown[why]:

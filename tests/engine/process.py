@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
 
@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
     "disable_log_stats": False,
     "dtype": "float32",
     "enable_prefix_caching": True,
-    "max_model_len": 512,
+    "max_model_len": 256,
     "max_num_batched_tokens": 256,
     "max_num_seqs": 4,
     "seed": 0,
@@ -134,10 +134,18 @@ class Process:
 
     def take(self, *actions: list[Any], limit_s: float | None = None) -> Answer:
         """Let the process take some actions. An action that raises ends them; see `error`."""
+        self.send(*actions)
+        return self.receive(limit_s)
+
+    def send(self, *actions: list[Any]) -> None:
+        """Let the process begin to take some actions."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # that it has ended is seen next
+        with contextlib.suppress(BrokenPipeError):  # that it has ended is seen in the answer
             self._process.stdin.write(json.dumps(actions).encode() + b"\n")
             self._process.stdin.flush()
+
+    def receive(self, limit_s: float | None = None) -> Answer:
+        """The answer to the actions that were sent first."""
         answer = json.loads(self._line(limit_s or self.limit_s))
         outputs = {name: Output(**each) for name, each in answer.pop("outputs").items()}
         return Answer(outputs, **answer)

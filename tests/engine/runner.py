@@ -74,9 +74,10 @@ class Runner:
         """Abort requests."""
         self.llm.llm_engine.abort_request(list(names))
 
-    def reset(self, *, running: bool = False) -> bool:
-        """Reset the prefix cache. Returns whether it was done."""
-        return bool(self.llm.llm_engine.reset_prefix_cache(running))
+    def reset(self, running: str = "") -> bool:
+        """Reset the prefix cache; with "running", preempt the requests that run before. Returns
+        whether it was done."""
+        return bool(self.llm.llm_engine.reset_prefix_cache(running == "running"))
 
     def preempted(self) -> int:
         """How many requests were preempted so far."""

@@ -1,0 +1,139 @@
+"""What real engines are given to do, and what is compared with and without the sanitizer."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.engine.process import Answer, Process
+
+DRAFTS = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 3,
+    "prompt_lookup_min": 2,
+}
+STORE = {
+    "kv_connector": "FailingStore",
+    "kv_connector_module_path": "tests.engine.failing_store",
+    "kv_role": "kv_both",
+    "kv_load_failure_policy": "recompute",
+}
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    """Random tokens."""
+    chooses = random.Random(seed)
+    return [chooses.randrange(3, 500) for _ in range(count)]
+
+
+LONG = tokens(0, 130)
+FIRST = LONG + tokens(1, 60)
+
+
+def add(name: str, prompt: list[int], answer: int, **options: Any) -> list[Any]:
+    """A request with an answer of so many tokens."""
+    return ["add", name, prompt, {"max_tokens": answer, **options}]
+
+
+ORDINARY: list[list[Any]] = [
+    # Four requests share a prefix, and the pool is too small for them.
+    add("a", FIRST, 40),
+    add("b", LONG + tokens(2, 20), 40),
+    add("c", tokens(3, 100), 40),
+    add("d", LONG[:64] + tokens(4, 30), 40),
+    ["run"],
+    ["preempted"],
+    # The first prompt comes again and is aborted; the cache cannot be reset beside a request.
+    add("e", FIRST, 40),
+    add("f", tokens(5, 70), 60),
+    ["until", "e", 3],
+    ["abort", "e"],
+    ["reset"],
+    ["run"],
+    # It is reset, and the first prompt is computed again; and then beside running requests.
+    ["reset"],
+    add("g", FIRST, 8),
+    add("h", tokens(6, 90), 20),
+    ["until", "g", 4],
+    ["reset", "running"],
+    ["run"],
+    # A prompt that repeats itself.
+    add("i", tokens(7, 9) * 12, 30),
+    ["run"],
+]
+LOADING: list[list[Any]] = [
+    # What was saved is loaded, then fails to be loaded and is computed, then is loaded.
+    add("saved", FIRST, 8),
+    ["run"],
+    ["reset"],
+    add("loaded", FIRST, 8),
+    ["run"],
+    ["reset"],
+    ["call", "tests.engine.failing_store:fail", True],
+    add("failed", FIRST, 8),
+    ["run"],
+    ["reset"],
+    ["call", "tests.engine.failing_store:fail", False],
+    add("again", FIRST, 8),
+    ["run"],
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of engine. `overlapping` is whether it can schedule asynchronously: then it runs once
+    with it and once without. `silent` are the invariants that have nothing to judge."""
+
+    model: str
+    silent: frozenset[str]
+    options: dict[str, Any] = field(default_factory=dict)
+    overlapping: bool = True
+    work: Sequence[list[Any]] = tuple(ORDINARY)
+
+
+SILENT = frozenset({"engine_survives"})
+"""It is judged when an exception is raised."""
+
+KINDS = {
+    "full": Kind("full", SILENT, {"num_gpu_blocks_override": 13}),
+    "window": Kind("window", SILENT, {"num_gpu_blocks_override": 22}),
+    "mamba": Kind("mamba", SILENT, {"num_gpu_blocks_override": 24, "mamba_cache_mode": "align"}),
+    "drafts": Kind(
+        "full",
+        SILENT,
+        {"num_gpu_blocks_override": 13, "speculative_config": DRAFTS},
+        overlapping=False,
+    ),
+    "store": Kind(
+        "full",
+        SILENT | {"references_are_exact"},
+        {"num_gpu_blocks_override": 40, "kv_transfer_config": STORE},
+        overlapping=False,
+        work=(*LOADING, *ORDINARY),
+    ),
+}
+
+
+def engines(kind: Kind, options: dict[str, Any], scratch: Path) -> Iterator[list[Any]]:
+    """The actions that build the engines of a kind, one after the other in a process."""
+    chosen = options | kind.options
+    if "kv_transfer_config" in chosen:
+        place = {"shared_storage_path": str(scratch)}
+        chosen["kv_transfer_config"] = STORE | {"kv_connector_extra_config": place}
+    for asynchronous in (True, False) if kind.overlapping else (False,):
+        yield ["engine", kind.model, chosen | {"async_scheduling": asynchronous}]
+
+
+def served(
+    kind: Kind, options: dict[str, Any], mode: str | None, models: Path, scratch: Path
+) -> tuple[list[Answer], Process]:
+    """What the engines of a kind answer in a process with this mode of the sanitizer."""
+    answers = []
+    with Process(models, mode=mode) as process:
+        for build in engines(kind, options, scratch):
+            built = process.take(build)
+            assert built.error is None, built.error
+            answers.append(process.take(*kind.work))
+    return answers, process
