@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.terminal import replay_line, show
+from kvproof.reports.terminal import Extra, replay_line, show
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.conformance.replay import record
@@ -49,15 +49,17 @@ def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | N
     )
 
 
-def trace_file(trace: Trace, folder: Path, line: Callable[[Path], str] | None = None) -> File:
-    """The new file of a trace, to be written after the verdict. Its line is the command that
-    replays it, unless another is given."""
+def trace_file(trace: Trace, folder: Path, *, first: bool = False) -> File:
+    """The new file of a trace. The command that replays it is its line, or it is in a text that is
+    printed after the file was written `first`."""
 
     def written() -> Path:
         stem = trace.finding.invariant if trace.finding else "violation"
         return write_in(folder, stem, trace)
 
-    return File(written, line or (lambda path: f"\n{replay_line(trace, path)}"))
+    if first:
+        return File(written, first=True)
+    return File(written, lambda path: f"\n{replay_line(trace, path)}")
 
 
 def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
@@ -91,7 +93,7 @@ def answer(
     the other files. Returns the exit code."""
     outcome = followed(setup, maker, outcome)
     trace = traced(setup, maker, outcome, args.seed)
-    kept = trace_file(trace, args.traces) if trace else None
+    kept = trace_file(trace, args.traces, first=True) if trace else None
 
     def output(code: int) -> VerdictOutput:
         return verdict_output(
@@ -107,7 +109,8 @@ def answer(
 
     def text() -> None:
         if trace is not None:
-            show(sys.stdout, trace, leads_to=outcome.leads_to)
+            point = outcome.coverage.get("point_of_no_return")
+            show(sys.stdout, trace, Extra(kept.path if kept else None, outcome.leads_to, point))
             say()
         known_lines = (*tolerated_lines(outcome, args.fail_on), *known(outcome))
         for line in (summary(outcome, setup), *known_lines, *details):

@@ -2,7 +2,7 @@
 
 A file that cannot be written takes nothing away from the verdict. Its error is printed after the
 verdict, and the exit code changes only where it would be 0. With `--json` the files come first,
-because the object says which of them were written.
+because the object says which of them were written; and a trace does, because the text names it.
 """
 
 import argparse
@@ -28,7 +28,8 @@ class File:
 
     `write` writes it, returns its path, and raises UsageError where that fails. `line` is the text
     that is printed about the written file. A file about the `whole` work, which may also take long,
-    is not written after an interruption.
+    is not written after an interruption. A file that the text names is written `first`; its error
+    is printed after the verdict all the same.
     """
 
     def __init__(
@@ -37,15 +38,27 @@ class File:
         line: Callable[[Path], str] | None = None,
         *,
         whole: bool = False,
+        first: bool = False,
     ) -> None:
         self._write = write
         self._line = line
         self._whole = whole
+        self.first = first
+        self._tried = False
         self.path: Path | None = None
         self.error = ""
 
     def write(self) -> None:
-        """Write the file. Prints its error on standard error, and remembers it."""
+        """Write the file, once. Prints its error on standard error, and remembers it."""
+        self.attempt()
+        if self.error:
+            say(self.error, file=sys.stderr)
+
+    def attempt(self) -> None:
+        """Write the file, once, and remember its error."""
+        if self._tried:
+            return
+        self._tried = True
         with interruption.stoppable() as stopped:
             if self._whole:
                 interruption.check()
@@ -55,8 +68,6 @@ class File:
                 self.error = str(error)
         if stopped:
             self.error = NOT_FINISHED
-        if self.error:
-            say(self.error, file=sys.stderr)
 
     @property
     def line(self) -> str | None:
@@ -91,6 +102,9 @@ def finish(
         code = _final(code, files)
         print(encoded(output(code)))
         return code
+    for file in files:
+        if file.first:
+            file.attempt()
     try:
         text()
         sys.stdout.flush()

@@ -9,13 +9,16 @@ from kvproof.invariants.registry import check_named
 from kvproof.model.traces.trace import records
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.lists import Report
-from kvproof.reports.terminal import show
+from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
+    parser.add_argument(
+        "--all", action="store_true", help="also show what does not concern the finding"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
         args,
         0,
         lambda code: Report(exit_code=code, trace=tuple(records(trace))),
-        lambda: show(sys.stdout, trace, args.trace),
+        lambda: show(sys.stdout, trace, Extra(args.trace, whole=args.all)),
     )

@@ -1,6 +1,6 @@
 """The changes by one event in readable lines: one line per request, block or transfer."""
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kvproof.model.state import NULL
 from kvproof.model.traces.state_diff import Change, Flat, parts
@@ -11,8 +11,20 @@ HIDDEN = ("cached", "id", "name", "request")
 """Fields that would repeat another line: the keys of the blocks already show the cache."""
 
 
-def lines(before: Flat, change: Change, after: Flat) -> list[str]:
-    """One line for each request, block or transfer that changed, in the order of the state."""
+class Entry(NamedTuple):
+    """The change of one request, block, transfer or engine, as text. `words` are the fields that it
+    names. `near` says whether it concerns what the trace is about."""
+
+    kind: str
+    engine: str
+    name: str
+    text: str
+    words: frozenset[str]
+    near: bool = True
+
+
+def entries(before: Flat, change: Change, after: Flat) -> list[Entry]:
+    """An entry for each request, block or transfer that changed, in the order of the state."""
     fields: dict[Subject, dict[str, tuple[Any, Any]]] = {}
     for pointer in [*change.removed, *change.changed]:
         subject, name = _split(pointer)
@@ -20,10 +32,24 @@ def lines(before: Flat, change: Change, after: Flat) -> list[str]:
             old, new = before.get(pointer), after.get(pointer)
             fields.setdefault(subject, {})[name] = (old, new)
     return [
-        f"{_title(subject)}: {text}"
+        Entry(*_kind(subject), f"{_title(subject)}: {text}", _words(changed))
         for subject, changed in sorted(fields.items(), key=lambda item: _order(item[0]))
         if (text := _line(subject, changed, before, after))
     ]
+
+
+def _kind(subject: Subject) -> tuple[str, str, str]:
+    """What changed: its kind, its engine and its name."""
+    if subject[:1] == ("transfers",):
+        return "transfer", "", subject[1]
+    if len(subject) > 3:
+        return subject[2].removesuffix("s"), subject[1], subject[3]
+    return "engine", subject[1] if subject else "", ""
+
+
+def _words(changed: dict[str, tuple[Any, Any]]) -> frozenset[str]:
+    """The fields that a line names; those of a block's memory are one."""
+    return frozenset("holds" if name in ("group", "slots") else name for name in changed)
 
 
 def _split(pointer: str) -> tuple[Subject, str]:

@@ -1,75 +1,83 @@
-"""A trace as text for a terminal: the changes by each event, the step that breaks the invariant,
-the blocks of all engines side by side, the reasons, and the command that replays the trace."""
+"""A trace as text for a terminal: what is broken and why, how to replay it, the cluster, the events
+with what they change, the blocks of all engines at the end, and what the words mean."""
 
 import os
 import shlex
 import string
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.finding import Finding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
-from kvproof.reports.changes import lines
+from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.screen import WIDTH, Line, columns, console
+from kvproof.reports.trace.engines import engines
+from kvproof.reports.trace.events import events
+from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.legend import legend
 from kvproof.strategies.verdict import Consequence
 
 
-def render(
-    trace: Trace,
-    path: Path | None = None,
-    leads_to: Consequence | None = None,
-    width: int = WIDTH,
-) -> str:
-    """The trace as text of `width` columns, without colour. `leads_to` is the consequence of its
-    finding, if it was computed."""
-    lines = (part for line in _lines(trace, path, leads_to, width) for part in line.folded(width))
+class Extra(NamedTuple):
+    """What is known of a trace besides: its file, the consequence of its finding, and the event
+    from which the violation was certain. With `whole`, nothing is folded."""
+
+    path: Path | None = None
+    leads_to: Consequence | None = None
+    point: PointOfNoReturn | None = None
+    whole: bool = False
+
+
+NOTHING = Extra()
+
+
+def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
+    """The trace as text of `width` columns, without colour."""
+    lines = (part for line in _lines(trace, extra, width) for part in line.folded(width))
     return "".join(f"{line.text}\n" for line in lines)
 
 
-def show(
-    file: TextIO, trace: Trace, path: Path | None = None, leads_to: Consequence | None = None
-) -> None:
+def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     """Print the trace in the width of the file: in colour on a terminal, elsewhere without."""
     screen = console(file)
     width = columns(file)
-    for line in _lines(trace, path, leads_to, width):
+    for line in _lines(trace, extra, width):
         for part in line.folded(width):
             screen.print(part.styled)
 
 
-def _lines(
-    trace: Trace, path: Path | None, leads_to: Consequence | None, width: int
-) -> Iterator[Line]:
+def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
+    yield from _finding(trace, extra)
+    yield Line()
     yield Line(_headline(trace), "bold")
+    if trace.finding is not None and trace.finding.invariant in CHECKS:
+        last, about = trace.events[-1], trace.finding.about
+        found = signature(trace.cluster, last, trace.finding.invariant, about)
+        yield Line(f"Signature: {found.words}.")
+    yield from engines(trace.cluster, width)
     yield Line()
-    states = trace.states()
-    last = [*islice(states, 1)]
-    for index, event in enumerate(trace.events):
-        breaks = trace.finding is not None and index + 1 == len(trace.events)
-        number = f"{'>' if breaks else ' '}{index + 1:3}  "
-        yield Line(number + describe(event), "bold red" if breaks else "", len(number) + 4)
-        if trace.changes is not None:
-            last = [last[-1], next(states)]
-            for line in lines(last[0], trace.changes[index], last[1]):
-                yield Line(" " * 8 + line, "dim", 10)
+    point = extra.point
+    printed = events(
+        trace,
+        whole=extra.whole,
+        no_return=point.event if point else None,
+        irrelevant=point.irrelevant if point else (),
+    )
+    yield from printed.lines
     yield Line()
-    if last:
-        yield from block_tables(last, width)
+    words = printed.words
+    if printed.states:
+        yield from block_tables(printed.states, width)
         yield Line("A block is cached as, and holds, prefixes (of the group in brackets).")
+        yield Line()
+        yield from legend(words)
     else:
         yield Line("The states were not recorded.")
-    yield Line()
-    yield from _finding(trace)
-    if leads_to is not None:
-        yield Line(f"  {leads_to.sentence}")
-    if path is not None:
-        yield Line()
-        yield Line(replay_line(trace, path), hang=0)
 
 
 def _headline(trace: Trace) -> str:
@@ -81,22 +89,31 @@ def _headline(trace: Trace) -> str:
     )
 
 
-def _finding(trace: Trace) -> Iterator[Line]:
+def _finding(trace: Trace, extra: Extra) -> Iterator[Line]:
+    """What is broken, how grave that is, why, where, and how to see it again."""
     if trace.finding is None:
-        yield Line("No invariant is broken in this trace.")
-        return
-    name = trace.finding.invariant
-    known = CHECKS.get(name)
-    yield Line(f"BROKEN at event {len(trace.events)}: {name}", "bold red")
+        yield Line("No invariant is broken in this trace.", "bold")
+    else:
+        yield from _broken(trace, trace.finding)
+    if extra.leads_to is not None:
+        yield Line(f"  {extra.leads_to.sentence}")
+    if extra.path is not None:
+        yield Line(replay_line(trace, extra.path), hang=0)
+
+
+def _broken(trace: Trace, finding: Finding) -> Iterator[Line]:
+    known = CHECKS.get(finding.invariant)
+    grave = f": {known.severity.words}" if known and known.severity else ""
+    yield Line(f"BROKEN: {finding.invariant}{grave}", "bold red")
     if known is not None:
         yield Line(f"It must be true that {known.name} ({known.origin}).")
-        if known.severity is not None:
-            yield Line(f"How grave: {known.severity.words}.")
-        found = signature(trace.cluster, trace.events[-1], name, trace.finding.about)
-        yield Line(f"Signature: {found.words}.")
-    for reason in trace.finding.reasons[:-1]:
+    for reason in finding.reasons[:-1]:
         yield Line(f"  because  {reason}", hang=11)
-    yield Line(f"  yet      {trace.finding.reasons[-1]}", hang=11)
+    yield Line(f"  yet      {finding.reasons[-1]}", hang=11)
+    last = trace.events[-1]
+    yield Line(f"Where: event {len(trace.events)}, {describe(last)}", hang=7)
+    called = functions(last, finding.about.request)
+    yield Line(f"In vLLM: {', '.join(called)}", hang=9)
 
 
 def replay_line(trace: Trace, path: Path) -> str:

@@ -107,8 +107,12 @@ def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None
     _, shown, _ = run("explore", *BROKEN)
     code, out, _ = run("report", str(traces()[0]))
     assert code == 0
-    assert shown.startswith(out.split("\nReplay it: ")[0])
-    assert out.splitlines()[-1] == shown.splitlines()[-1]
+    command = f"Replay it: kvproof replay {traces()[0]} --machine model"
+    assert command in out.splitlines()
+    assert command in shown.splitlines()
+    assert shown.split("\nWhere: ")[0] == out.split("\nWhere: ")[0]
+    _, whole, _ = run("report", "--all", str(traces()[0]))
+    assert len(whole) >= len(out)
     code, record = as_json("report", str(traces()[0]))
     assert record["trace"][0]["kind"] == "kvproof-trace"
 

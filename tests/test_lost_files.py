@@ -12,6 +12,7 @@ import pytest
 from kvproof.cli import answer, finish
 from kvproof.model.errors import UsageError
 from kvproof.model.files import writing
+from kvproof.reports import graph_file
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.sentences import two_sentences
 
@@ -93,10 +94,11 @@ def test_the_verdict_is_out_before_a_file_is_written(
         printed.append(capsys.readouterr().out)
         raise UsageError("The file x cannot be written. Use another.")
 
-    monkeypatch.setattr(answer, "write_in", look)
-    code, rest, _ = run("explore", *BROKEN)
+    monkeypatch.setattr(graph_file, "write", look)
+    code, rest, _ = run("explore", *BROKEN, "--graph", "g.dot")
     assert code == 1
     assert "VIOLATED - cluster pd-full" in printed[0]
+    assert "Replay it: " in printed[0]  # the trace is small, and the text names its file
     assert rest == ""
 
 

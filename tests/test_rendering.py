@@ -23,7 +23,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.base import encoded
 from kvproof.reports.output.search import Explored, Sampled
 from kvproof.reports.output.verdict import verdict_output
-from kvproof.reports.terminal import render, shell_word, show
+from kvproof.reports.terminal import Extra, render, shell_word, show
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -44,7 +44,7 @@ def trace_of(fault: str) -> Trace:
     "fault", ["front_trim", "decode_loads_whole_prompt", "align_split_during_load"]
 )
 def test_transcript(fault: str, golden: Golden) -> None:
-    golden(f"{fault}.txt", render(trace_of(fault), Path("kvproof-traces/example.jsonl")))
+    golden(f"{fault}.txt", render(trace_of(fault), Extra(Path("kvproof-traces/example.jsonl"))))
 
 
 def test_transcript_without_states(golden: Golden) -> None:
@@ -70,7 +70,7 @@ def test_a_file_renders_as_the_trace_in_memory_did(tmp_path: Path) -> None:
 
 def test_every_event_and_reason_is_shown_and_the_breaking_one_is_marked() -> None:
     trace = trace_of("front_trim")
-    text = render(trace, Path("a b.jsonl"))
+    text = render(trace, Extra(Path("a b.jsonl"), whole=True))
     marked = [line for line in text.splitlines() if line.startswith(">")]
     assert len(marked) == 1
     assert marked[0].split()[1] == str(len(trace.events))
@@ -83,9 +83,9 @@ def test_every_event_and_reason_is_shown_and_the_breaking_one_is_marked() -> Non
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_line_is_wider_than_the_page(width: int) -> None:
-    text = render(trace_of("removal_of_one_copy_reported"), Path("t.jsonl"), width=width)
-    *lines, command = text.splitlines()
-    assert command == "Replay it: kvproof replay t.jsonl --machine model"
+    text = render(trace_of("removal_of_one_copy_reported"), Extra(Path("t.jsonl")), width)
+    lines = text.splitlines()
+    assert "Replay it: kvproof replay t.jsonl --machine model" in lines
     assert max(map(len, lines)) <= width
     assert max(map(len, lines)) > min(width, 130) - 10
 

@@ -41,7 +41,8 @@ class Function(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The changed functions: those that belong to the accounting on base or on head, and others."""
+    """The changed functions: those that belong to the accounting on base or on head, with files
+    that are no program any more, and others."""
 
     accounting: tuple[Function, ...]
     others: tuple[Function, ...]
@@ -64,7 +65,12 @@ def changed(base: Path, head: Path) -> Changes:
             for each in (_whole if file in coarse else _in_file)(before, after, file)
         ]
         found += [_named(Function(link, MODULE, 1, 1, "changed")) for link in links(before, after)]
-    accounting = tuple(function for function, tops in found if ours.has(function.file, tops))
+    spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
+    accounting = tuple(
+        function
+        for function, tops in found
+        if function.file in spoiled or ours.has(function.file, tops)
+    )
     known = set(accounting)
     return Changes(accounting, tuple(each for each, _ in found if each not in known))
 
@@ -92,6 +98,12 @@ class _Named(NamedTuple):
 
     function: Function
     tops: frozenset[str]
+
+
+def _spoiled(base: Package, head: Package, file: str) -> bool:
+    """Whether head made a program into none. Whoever imports it dies, so head has to be run."""
+    no_program = file.endswith(".py") and file in head.files and head.module(file) is None
+    return no_program and (file not in base.files or base.module(file) is not None)
 
 
 def _named(function: Function) -> _Named:

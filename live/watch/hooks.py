@@ -1,11 +1,13 @@
 """Hooks around methods of a running vLLM.
 
 A hook is a generator: it gets the arguments of the call, runs to its `yield` before the method and
-goes on with the method's result. It may yield arguments, in place of an iterator that it has read.
+goes on with the method's result. It may yield other arguments, as for an iterator that it has read.
 The outermost of nested calls may be an event. No mistake in a hook reaches vLLM: it is reported
 once, and all hooks of the engine are off from then on.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -14,14 +16,26 @@ from kvproof.model.errors import AdapterDrift
 MISTAKES = (Exception, AdapterDrift)
 """What may go wrong in kvproof. AdapterDrift is no Exception."""
 
-Hook = Callable[..., Generator[tuple[Any, ...] | None, Any, None]]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Hook = Callable[..., Generator[Arguments | None, Any, None]]
+
+
+class Hooked(functools.partial[Any]):
+    """A method with a hook around it. A copy of its owner has the method alone."""
+
+    owner: Any
+    name: str
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.owner, self.name)
 
 
 class Hooks:
-    """The hooks of one engine. After each event `ended` is called with the name of its method and
-    the exception that it raised, if any. What `ended` raises of the kinds `passed_on` is meant for
-    vLLM. `failed` gets a mistake of kvproof, `by_hand` what was done to the engine that
-    no event does, as by a test that builds a state. All hooks are off after either of them."""
+    """The hooks of one engine. Before each event `begins` is called, and after it `ended`, with the
+    name of its method and the exception that it raised, if any. What `ended` raises of the kinds
+    `passed_on` is meant for vLLM. `failed` gets a mistake of kvproof, `by_hand` what was done to
+    the engine that no event does, as by a test that builds a state. All hooks are off after either
+    of them."""
 
     def __init__(
         self,
@@ -29,29 +43,37 @@ class Hooks:
         failed: Callable[[BaseException], None],
         by_hand: Callable[[str], None],
         passed_on: tuple[type[Exception], ...] = (),
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
         self.ended = ended
         self.failed = failed
         self.by_hand = by_hand
         self.passed_on = passed_on
+        self.begins = begins
+        self.added: list[Hooked] = []
         self.depth = 0
         self.off = False
 
     def add(self, owner: Any, name: str, hook: Hook, *, event: bool = False) -> None:
         """Put a hook around a method of an object. A call of it may be an event, or it is always a
         part of one."""
-        original = getattr(owner, name)
+        original, kind = getattr(owner, name), type(owner)
+        inherited = None if name in vars(owner) else getattr(kind, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not self.depth and not event:
-                self.stop(f"{name} was called outside of an event")
+            if inherited is not None and getattr(kind, name, None) is not inherited:
+                self.stop(f"{name} was replaced")
+                return _of_class(owner, name)(*args, **kwargs)
+            if not self.depth and not self.off:
+                self._begins(name, event=event)
             if self.off:
                 return original(*args, **kwargs)
             running = self._begun(hook, args, kwargs)
-            used = running[1] if running is not None else args
+            if running is not None:
+                args, kwargs = running[1]
             self.depth += 1
             try:
-                result = original(*used, **kwargs)
+                result = original(*args, **kwargs)
             except Exception as error:
                 if event and self.depth == 1:
                     self._guarded(self.ended, name, error)
@@ -64,8 +86,23 @@ class Hooks:
                 self._guarded(self.ended, name, None)
             return result
 
-        called.__wrapped__ = original  # type: ignore[attr-defined]
-        setattr(owner, name, called)
+        hooked = functools.update_wrapper(Hooked(called), original)
+        hooked.owner, hooked.name = owner, name
+        setattr(owner, name, hooked)
+        self.added.append(hooked)
+
+    def forget(self, owner: Any) -> None:
+        """An object is of no interest any more."""
+        self.added = [each for each in self.added if each.owner is not owner]
+
+    def _begins(self, name: str, *, event: bool) -> None:
+        """A call from outside: an event begins, or something is done by hand."""
+        if not event:
+            self.stop(f"{name} was called outside of an event")
+        for each in self.added:
+            if vars(each.owner).get(each.name) is not each:
+                self.stop(f"{each.name} was replaced")
+        self._guarded(self.begins)
 
     def stop(self, why: str) -> None:
         """Something was done by hand."""
@@ -75,7 +112,7 @@ class Hooks:
 
     def _begun(
         self, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Generator[Any, Any, None], tuple[Any, ...]] | None:
+    ) -> tuple[Generator[Any, Any, None], Arguments] | None:
         """A hook that has run to its `yield`, and the arguments for the method."""
         try:
             running = hook(*args, **kwargs)
@@ -83,7 +120,7 @@ class Hooks:
         except MISTAKES as error:
             self._fail(error)
             return None
-        return running, args if replaced is None else replaced
+        return running, (args, kwargs) if replaced is None else replaced
 
     def _guarded(self, work: Callable[..., None], *args: Any) -> None:
         if self.off:
@@ -98,6 +135,13 @@ class Hooks:
     def _fail(self, error: BaseException) -> None:
         self.off = True
         self.failed(error)
+
+
+def _of_class(owner: Any, name: str) -> Any:
+    """A method as the class of its owner has it now."""
+    found = inspect.getattr_static(type(owner), name)
+    bind = getattr(type(found), "__get__", None)
+    return found if bind is None else bind(found, owner, type(owner))
 
 
 def _finish(running: Generator[Any, Any, None], result: Any) -> None:

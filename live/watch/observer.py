@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any
 
 from kvproof.live import adapt
-from kvproof.live.watch.hooks import Hook, Hooks
+from kvproof.live.watch.between import Between
+from kvproof.live.watch.hooks import Arguments, Hook, Hooks
 from kvproof.live.watch.judge import Judge
 from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.shape import Unknown, shape
@@ -16,7 +17,7 @@ from kvproof.live.watch.tokens import tokens_of
 from kvproof.live.watch.worker import Worker
 from kvproof.model.step import Allocation
 
-Noting = Generator[tuple[Any, ...] | None, Any, None]
+Noting = Generator[Arguments | None, Any, None]
 
 STEPS = ("schedule", "update_from_output")
 """The methods in which an exception ends the engine."""
@@ -26,9 +27,14 @@ NOT_EVERYWHERE = ("pop_blocks_for_free", "_update_request_as_session", "_handle_
 
 
 class Observer:
-    """Watches one scheduler from now on. Raises Unknown where its kind of engine is not known."""
+    """Watches one scheduler from now on. Raises Unknown where its kind of engine is not known.
 
-    def __init__(self, scheduler: Any, judge: Judge, name: str = "E") -> None:
+    In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
+    exception. Then its engine is not judged any further."""
+
+    def __init__(
+        self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
+    ) -> None:
         self.scheduler = scheduler
         self.judge = judge
         self.noted = Noted(scheduler, shape(scheduler, name))
@@ -36,9 +42,11 @@ class Observer:
         self.slices = self.noted.slices
         self.contents = self.noted.contents
         self.worker = Worker(self.slices, self.contents)
-        self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on)
+        self.between = Between(scheduler) if tested else None
+        self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
         self._predictions: list[tuple[int, int]] = []
         self._changes = 0
+        self.map: Any = None
         if holds_blocks(scheduler.connector):
             why = "the connector holds references to blocks, too"
             judge.skipped["references_are_exact"] = why
@@ -79,6 +87,7 @@ class Observer:
 
     def _watch_map(self) -> None:
         """Watch the hash map. A reset of the cache makes another one, which is empty."""
+        self.hooks.forget(self.map)
         self.map = self.slices.pool.cached_block_hash_to_block
         self.hooks.add(self.map, "insert", self._maps)
         self.hooks.add(self.map, "pop", self._unmaps)
@@ -89,12 +98,18 @@ class Observer:
 
     # Events.
 
+    def _begins(self) -> None:
+        """An event begins: nothing may have changed since the last one."""
+        if self.between is not None and (why := self.between.changed()):
+            self.hooks.stop(why)
+
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
         self.noted.history.end(what)
+        if self.between is not None:
+            self.between.note()
         if error is not None:
-            if what in STEPS:
-                self.judge.died(self.noted, what, error)
+            self._raised(what, error)
             return
         if self.slices.pool.cached_block_hash_to_block is not self.map:
             self._watch_map()
@@ -108,6 +123,16 @@ class Observer:
             self.judge.look(self.noted, what)
         finally:
             self.noted.clear()
+
+    def _raised(self, what: str, error: Exception) -> None:
+        """An event has raised an exception, which ends an engine if it is a step. One that a test
+        does not expect fails the test by itself."""
+        if what not in STEPS:
+            return
+        if self.between is None:
+            self.judge.died(self.noted, what, error)
+        else:
+            self.hooks.stop(f"{what} raised {type(error).__name__}")
 
     def _anything(self, *args: Any, **__: Any) -> Noting:
         self.noted.history.note = args[0] if args else None
@@ -205,12 +230,12 @@ class Observer:
         for block in blocks:
             self.contents.forget(block.block_id)
 
-    def _gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **__: Any) -> Noting:
+    def _gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **named: Any) -> Noting:
         blocks = list(ordered_blocks)
         self._changed(blocks)
         for block in blocks:
             self.noted.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
-        yield (blocks, *others)
+        yield (blocks, *others), named
 
     def _touches(self, blocks: Any, *_: Any, **__: Any) -> Noting:
         rows = blocks if blocks and isinstance(blocks[0], list | tuple) else (blocks,)

@@ -28,20 +28,45 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("--kvproof"):
         from kvproof.live.watch import switch
 
-        session.config.stash[WATCHING] = switch.on("record")
+        session.config.stash[WATCHING] = watching = switch.on("record")
+        watching.tested = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail a test whose fixtures build an engine in which an invariant does not hold."""
+    return (yield from _watched(item, "setup"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fail a test in which an invariant does not hold."""
+    return (yield from _watched(item, "call"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail a test after which an invariant does not hold."""
+    return (yield from _watched(item, "teardown"))
+
+
+def _watched(item: pytest.Item, when: str) -> Generator[None, Any, Any]:
     watching = item.config.stash.get(WATCHING, None)
     if watching is None:
         return (yield)
-    watching.take()
-    result = yield
+    try:
+        result = yield
+    except BaseException:
+        if found := watching.take():
+            item.add_report_section(when, "kvproof", _text(found))
+        raise
     if found := watching.take():
-        pytest.fail("kvproof: " + "\n".join(dict.fromkeys(found)), pytrace=False)
+        pytest.fail(_text(found), pytrace=False)
     return result
+
+
+def _text(found: list[str]) -> str:
+    return "kvproof: " + "\n".join(dict.fromkeys(found))
 
 
 def pytest_terminal_summary(

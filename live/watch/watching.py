@@ -23,7 +23,8 @@ SHOWN = 8
 
 
 class Watching:
-    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`."""
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`.
+    `tested` means that they are those of a test suite."""
 
     KEPT = 1000
 
@@ -36,6 +37,7 @@ class Watching:
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
         self._process: int | None = None
+        self.tested = False
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -58,7 +60,7 @@ class Watching:
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report)
         try:
-            Observer(scheduler, judge)
+            Observer(scheduler, judge, tested=self.tested)
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:

@@ -1,0 +1,1 @@
+"""The parts of a trace as a person reads it."""

@@ -1,0 +1,72 @@
+"""The engines of a cluster as a picture: pools, cache groups, and what connects them."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from kvproof.model.config import Cluster, Engine, Group
+from kvproof.reports.screen import Line
+
+KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba state"}
+
+
+def engines(cluster: Cluster, width: int) -> Iterator[Line]:
+    """The engines side by side where they fit, otherwise one below the other."""
+    rows = [list(_rows(engine)) for engine in cluster.engines]
+    left = _box(cluster.engines[0].name, rows[0])
+    if len(rows) == 1:
+        yield from (Line(line, hang=0) for line in left)
+        return
+    arrow = _arrow(cluster)
+    further = [row for row in rows[1] if row not in rows[0]]
+    same = ["the rest as on P"] if further != rows[1] else []
+    right = _box(cluster.engines[1].name, further + same)
+    if len(left[0]) + len(arrow) + len(right[0]) <= width:
+        for number, (a, b) in enumerate(zip_longest(left, right, fillvalue="")):
+            between = arrow if number == 1 else " " * len(arrow)
+            yield Line(f"{a:{len(left[0])}}{between}{b}".rstrip(), hang=0)
+        return
+    yield from (Line(line, hang=0) for line in left)
+    yield Line(f"   {arrow.strip()}", hang=0)
+    yield from (Line(line, hang=0) for line in right)
+
+
+def _rows(engine: Engine) -> Iterator[str]:
+    yield f"pool of {engine.num_blocks} blocks"
+    for number, group in enumerate(engine.groups):
+        yield f"({number}) {group_text(group)}"
+    yield from _options(engine)
+
+
+def _box(name: str, rows: list[str]) -> list[str]:
+    inner = max(map(len, rows))
+    head = f"+- {name} " + "-" * (inner - len(name) - 1) + "+"
+    return [head, *(f"| {row:{inner}} |" for row in rows), "+" + "-" * (inner + 2) + "+"]
+
+
+def group_text(group: Group) -> str:
+    """A cache group: its kind, the size of a block, and its window."""
+    window = f" of {group.window} tokens" if group.window else ""
+    mode = ", not cached" if group.kind == "mamba" and group.mode == "none" else ""
+    eagle = ", drafter" if group.eagle else ""
+    return f"{KINDS[group.kind]}{window}, {_count(group.block_size, 'token')} a block{mode}{eagle}"
+
+
+def _options(engine: Engine) -> Iterator[str]:
+    """What is not as usual."""
+    yield f"at most {_count(engine.chunk_tokens, 'token')} a step"
+    if engine.steps_in_flight > 1:
+        yield f"{engine.steps_in_flight} steps in flight"
+    if engine.drafts:
+        yield f"{_count(engine.drafts, 'draft token')} a step"
+    if engine.store:
+        yield "an external store"
+
+
+def _arrow(cluster: Cluster) -> str:
+    verb = {"pull": "D pulls", "push": "P pushes"}[cluster.transfer]
+    back = " <=>" if cluster.follow_up_turns else " ==>"
+    return f"  {verb}{back}  "
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,136 @@
+"""The events of a trace with their changes. What does not concern the finding is folded: further
+requests and blocks into a few words, and events that change nothing of it into one line."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import islice
+
+from kvproof.model.events import Event, describe
+from kvproof.model.state import NULL
+from kvproof.model.traces.state_diff import Change, Flat
+from kvproof.model.traces.trace import Trace
+from kvproof.reports.changes import Entry, entries
+from kvproof.reports.screen import Line
+
+NO_RETURN = "      --- from here on the violation could no longer be avoided ---"
+
+
+@dataclass
+class Printed:
+    """The lines of the events. `words` are the fields that they name, `states` the states before
+    and after the last event, if there are states."""
+
+    lines: list[Line] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
+    states: list[Flat] = field(default_factory=list)
+
+
+def events(
+    trace: Trace,
+    *,
+    whole: bool = False,
+    no_return: int | None = None,
+    irrelevant: Collection[int] = (),
+) -> Printed:
+    """The events of a trace, all of them and all of each if it is to be `whole`. `no_return` is the
+    number of the event after which the violation could no longer be avoided, `irrelevant` are those
+    that do not matter to it."""
+    about = _About(trace, whole)
+    printed = Printed()
+    folded: list[int] = []
+    what = about.words
+    states = trace.states()
+    printed.states = [*islice(states, 1)]
+    for number, event in enumerate(trace.events, 1):
+        changed: list[Entry] | None = None
+        if trace.changes is not None:
+            printed.states = [printed.states[-1], next(states)]
+            changed = about.entries(trace.changes[number - 1], *printed.states)
+        last = number == len(trace.events) and trace.finding is not None
+        unread = number in irrelevant or (changed is not None and not any(e.near for e in changed))
+        if unread and not whole and not last:
+            folded.append(number)
+        else:
+            _unfold(printed, folded, what)
+            _event(printed, number, event, changed, last)
+        if number == no_return:
+            _unfold(printed, folded, what)
+            printed.lines.append(Line(NO_RETURN, "bold", 10))
+    _unfold(printed, folded, what)
+    return printed
+
+
+def _event(
+    printed: Printed, number: int, event: Event, changed: list[Entry] | None, last: bool
+) -> None:
+    mark = f"{'>' if last else ' '}{number:3}  "
+    printed.lines.append(Line(mark + describe(event), "bold red" if last else "", len(mark) + 4))
+    further = {"request": 0, "block": 0}
+    for entry in changed or ():
+        if entry.near:
+            printed.lines.append(Line(" " * 8 + entry.text, "dim", 10))
+            printed.words |= {word for word in entry.words if word in entry.text.split()}
+        elif entry.kind in further:
+            further[entry.kind] += 1
+    others = [f"{n} other {kind}{'s' * (n > 1)}" for kind, n in further.items() if n]
+    if others:
+        printed.lines.append(Line(f"{'':8}and {' and '.join(others)}", "dim", 10))
+
+
+def _unfold(printed: Printed, folded: list[int], what: str) -> None:
+    """One line for events that were left out."""
+    if folded:
+        first, last = folded[0], folded[-1]
+        which = f"{first:4}  " if first == last else f"{first:4} to {last}  "
+        printed.lines.append(Line(f"{which}nothing of {what} (report --all shows it)", "dim", 8))
+        folded.clear()
+
+
+class _About:
+    """What the finding of a trace is about: a request with its blocks, or a block, on an engine.
+    Where it names neither, everything is."""
+
+    def __init__(self, trace: Trace, whole: bool) -> None:
+        found = trace.finding
+        self.engine = found.about.engine if found else ""
+        self.request = found.about.request if found else ""
+        self.blocks: set[str] = set()
+        self.all = whole or found is None or not (self.request or found.about.block)
+        if self.all or found is None:
+            return
+        if found.about.block:
+            self.blocks.add(str(found.about.block))
+        states = list(trace.states())[-2:] if self.request else []
+        for state in states:
+            self.blocks |= _blocks(state, self.engine, self.request)
+
+    @property
+    def words(self) -> str:
+        """What it is, for a line about what is folded."""
+        return self.request or "these blocks"
+
+    def entries(self, change: Change, before: Flat, after: Flat) -> list[Entry]:
+        """The changes by an event, marked as near or not."""
+        found = entries(before, change, after)
+        return [entry._replace(near=self._near(entry, before, after)) for entry in found]
+
+    def _near(self, entry: Entry, before: Flat, after: Flat) -> bool:
+        if self.all:
+            return True
+        if entry.kind == "request":
+            mine = entry.engine in (self.engine, "") or not self.engine
+            if entry.name == self.request:
+                return True
+            gained = _blocks(before, entry.engine, entry.name) ^ _blocks(
+                after, entry.engine, entry.name
+            )
+            return mine and bool(self.blocks & gained)
+        if entry.kind == "block":
+            return entry.engine == self.engine and entry.name in self.blocks
+        return entry.kind == "transfer" and entry.name == self.request
+
+
+def _blocks(state: Flat, engine: str, request: str) -> set[str]:
+    """The blocks in the tables of a request."""
+    tables = state.get(f"/engines/{engine}/requests/{request}/tables") or ()
+    return {str(block) for table in tables for block in table if block != NULL}

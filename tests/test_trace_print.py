@@ -1,0 +1,108 @@
+"""The print of a trace: the answers come first, what does not matter is folded, and the words that
+are used are explained."""
+
+from pathlib import Path
+
+import pytest
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model import events as vocabulary
+from kvproof.model.ghost_state import Ghost
+from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.model.state import Block, Engine, Request, Transfer
+from kvproof.reports.changes import HIDDEN
+from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.stories import STORIES
+from kvproof.reports.terminal import Extra, render
+from kvproof.reports.trace.engines import engines
+from kvproof.reports.trace.functions import FUNCTIONS
+from kvproof.reports.trace.legend import WORDS
+from tests.test_rendering import trace_of
+
+FAULTS = [fault for story in STORIES.values() for fault in story.faults]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_first_lines_answer_the_questions(fault: str) -> None:
+    """What broke, in which event, why, in which function of vLLM, and how to replay it."""
+    trace = trace_of(fault)
+    assert trace.finding is not None
+    first = " ".join(" ".join(render(trace, Extra(Path("t.jsonl"))).splitlines()[:25]).split())
+    known = CHECKS[trace.finding.invariant]
+    assert known.severity is not None
+    assert f"BROKEN: {trace.finding.invariant}: {known.severity.words}" in first
+    assert known.name in first
+    assert all(" ".join(reason.split()) in first for reason in trace.finding.reasons)
+    assert f"Where: event {len(trace.events)}," in first
+    assert f"In vLLM: {FUNCTIONS[type(trace.events[-1]).__name__][0]}" in first
+    assert "Replay it: kvproof replay t.jsonl --machine model" in first
+
+
+def test_what_does_not_concern_the_finding_is_folded() -> None:
+    trace = trace_of("truncation_without_guard")
+    short, whole = render(trace), render(trace, Extra(whole=True))
+    assert "P request r0" not in short
+    assert "nothing of r1 (report --all shows it)" in short
+    assert "1 other request" in short
+    assert "P request r0" in whole
+    assert "--all" not in whole
+    assert len(short.splitlines()) < len(whole.splitlines())
+
+
+def test_the_point_of_no_return_is_marked() -> None:
+    trace = trace_of("truncation_without_guard")
+    point = PointOfNoReturn(event=2, unknown="", irrelevant=(9,), length=11, sentence="")
+    lines = render(trace, Extra(point=point)).splitlines()
+    mark = next(i for i, line in enumerate(lines) if "could no longer be avoided" in line)
+    events = [line for line in lines[:mark] if line[:6].strip().isdigit()]
+    assert events[-1].split()[0] == "2"
+    assert "   8 to 10  nothing of r1 (report --all shows it)" in lines
+
+
+def test_each_field_of_a_state_is_explained() -> None:
+    fields = {
+        *Request._fields,
+        *Engine._fields,
+        *Transfer._fields,
+        *Block._fields,
+        *Ghost._fields,
+        "ended",
+        "failures",
+    }
+    parts = {"blocks", "memory", "requests", "transfers", "ghost"}
+    assert fields - parts - {*HIDDEN} <= {*WORDS, "holds"}
+
+
+def test_only_the_words_that_are_used_are_explained() -> None:
+    text = render(trace_of("front_trim"))
+    explained = text[text.index("\nWords\n") :]
+    assert "computed" in explained
+    assert "mirror" not in explained
+
+
+def test_each_event_has_a_function() -> None:
+    names = {kind.__name__ for kind in (*_kinds(vocabulary.Event), *_kinds(vocabulary.Choice))}
+    assert names == {*FUNCTIONS}
+
+
+def _kinds(union: object) -> tuple[type, ...]:
+    return union.__args__  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.live
+def test_vllm_has_these_functions() -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    owners = {"Scheduler": Scheduler, "KVCacheManager": KVCacheManager}
+    for names in FUNCTIONS.values():
+        for name in names:
+            owner, method = name.split(".")
+            assert hasattr(owners[owner], method), name
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_engines_fit_a_terminal(name: str) -> None:
+    lines = [line.text for line in engines(cluster_named(name), 80)]
+    assert max(map(len, lines)) <= 80
+    assert any("pool of" in line for line in lines)
