@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.engine.injuries import printed_once
 from tests.engine.ordinary import BLOCKS, POOL
 from tests.engine.process import OPTIONS, Answer, Process
 
@@ -112,9 +113,8 @@ def injuries(models: Path, times: int, chooses: random.Random) -> Iterator[tuple
         if process.returncode:
             wrong.append(f"exit code {process.returncode}")
         lines = kvproof_lines(process.log)
-        if sum("Injury" in line for line in lines) != 1:
-            wrong.append("the mistake is not printed once")
-        wrong += ["the verdict is not UNKNOWN"] * (not any("UNKNOWN" in line for line in lines))
+        if not printed_once(process.log, place):
+            wrong.append("the mistake is not printed once, and UNKNOWN at the end")
         wrong += [line for line in lines if "VIOLATED" in line]
         yield f"{place.partition(':')[2]} raises at call {call}", wrong
 

@@ -5,6 +5,7 @@
 
 import importlib
 import inspect
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,13 @@ MODULES = ("contents", "history", "judge", "noted", "observer", "several", "shap
 MODULES += ("tokens", "watching", "worker")
 calls: Counter[str] = Counter()
 _changed = pytest.MonkeyPatch()
+
+
+def printed_once(log: str, place: str) -> bool:
+    """Whether the sanitizer printed the mistake once when it came, and as UNKNOWN at the end."""
+    lines = [line for line in re.findall(r"kvproof: (.*)", log) if f"planted in {place}" in line]
+    ends = [line for line in lines if line.startswith("UNKNOWN")]
+    return len(ends) == 1 and len(lines) <= 2
 
 
 class Injury(Exception):
@@ -75,6 +83,6 @@ def injure(_llm: Any, place: str, call: int) -> None:
     def hurt() -> None:
         left[0] -= 1
         if not left[0]:
-            raise Injury("planted")
+            raise Injury(f"planted in {place}")
 
     _around(place, hurt)

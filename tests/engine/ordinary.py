@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 BLOCK = 32
-POOL: dict[str, Any] = {"max_num_batched_tokens": 96, "max_num_seqs": 6}
+POOL: dict[str, Any] = {"max_model_len": 352, "max_num_batched_tokens": 96, "max_num_seqs": 6}
 """Options of an engine that gets it: a prompt takes several steps."""
 
-BLOCKS = {"full": 20, "window": 48, "mamba": 48}
+BLOCKS = {"full": 16, "window": 36, "mamba": 48}
 """Blocks of a pool that is too small for all running requests, so that some are preempted."""
 
 QUIET_STEPS_MAX = 200
