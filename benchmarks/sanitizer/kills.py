@@ -27,10 +27,13 @@ from tests.engine.process import OPTIONS, Answer, Process
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENGINE = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
 WORK = ["call", "tests.engine.ordinary:work"]
+INJURIES = "tests.engine.injuries"
 LONG = [*WORK, 0, 600]
 """More requests than are served before the kill."""
 
-LATEST_S = 6.0
+LATEST_S = 4.0
+"""The latest moment of a kill after the first request, in seconds."""
+
 END_S = 60.0
 
 
@@ -88,34 +91,28 @@ def signals(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[
         yield f"{sent.name} after {after_s:.1f} s in the {where}, exit code {end.code}", wrong
 
 
-def served(models: Path, mode: str | None, *before: list[Any]) -> tuple[Answer, Answer, Process]:
-    """The answer to the ordinary workload, after some actions, and what they gave."""
-    process = Process(models, mode=mode, limit_s=END_S)
-    with process:
-        prepared = process.take(*before, ENGINE)
-        answer = process.take(WORK, ["call", "tests.engine.injuries:counted"])
-    return prepared, answer, process
-
-
 def injuries(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[str, list[str]]]:
-    """Mistakes of kvproof: what was done, and what does not hold."""
-    _, clean, _ = served(models, None)
-    _, watched, _ = served(models, "record", ["call", "tests.engine.injuries:count"])
-    calls = watched.results[-1]
-    for _ in range(times):
-        place = chooses.choice(sorted(calls))
-        call = chooses.randint(1, min(calls[place], 200))
-        injury = ["call", "tests.engine.injuries:injure", place, call]
-        prepared, answer, process = served(models, "record", injury)
-        wrong = [error for error in (prepared.error, answer.error) if error is not None]
-        if not wrong and answer.results[0] != clean.results[0]:
+    """Mistakes of kvproof: what was done, and what does not hold. The engines of one process are
+    injured one after the other."""
+    with Process(models, limit_s=END_S) as unwatched:
+        clean = unwatched.take(ENGINE, WORK)
+    assert clean.error is None, clean.error
+    answers: dict[str, tuple[int, Answer]] = {}
+    with Process(models, mode="record", limit_s=END_S) as process:
+        counted = ["call", f"{INJURIES}:counted"]
+        calls = process.take(["call", f"{INJURIES}:count"], ENGINE, WORK, counted).results[-1]
+        for place in chooses.sample(sorted(calls), times):
+            call = chooses.randint(1, min(calls[place], 200))
+            injury = ["call", f"{INJURIES}:injure", place, call]
+            answers[place] = call, process.take(injury, ENGINE, WORK)
+    for place, (call, answer) in answers.items():
+        wrong = [answer.error] if answer.error is not None else []
+        if not wrong and answer.results != clean.results:
             wrong.append("other answers than without kvproof")
-        if process.returncode:
-            wrong.append(f"exit code {process.returncode}")
-        lines = kvproof_lines(process.log)
         if not printed_once(process.log, place):
             wrong.append("the mistake is not printed once, and UNKNOWN at the end")
-        wrong += [line for line in lines if "VIOLATED" in line]
+        wrong += [line for line in kvproof_lines(process.log) if "VIOLATED" in line]
+        wrong += [f"exit code {process.returncode}"] if process.returncode else []
         yield f"{place.partition(':')[2]} raises at call {call}", wrong
 
 

@@ -13,7 +13,7 @@ BLOCK = 32
 POOL: dict[str, Any] = {"max_model_len": 352, "max_num_batched_tokens": 96, "max_num_seqs": 6}
 """Options of an engine that gets it: a prompt takes several steps."""
 
-BLOCKS = {"full": 16, "window": 36, "mamba": 48}
+BLOCKS = {"full": 16, "window": 30, "mamba": 24}
 """Blocks of a pool that is too small for all running requests, so that some are preempted."""
 
 QUIET_STEPS_MAX = 200
