@@ -18,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.engine.injuries import printed_once
 from tests.engine.ordinary import BLOCKS, POOL

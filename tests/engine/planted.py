@@ -101,8 +101,8 @@ def found(answer: Answer) -> str | None:
 
 
 def shown(answer: Answer, clean: Answer, *, oracle: bool = True) -> str:
-    """What a user sees of a run without kvproof, compared with an engine without the mistake. The tokens
-    of some models depend on how a prompt is split into steps: they are no `oracle`."""
+    """What a user sees of a run without kvproof, compared with an engine without the mistake. The
+    tokens of some models depend on how a prompt is split into steps: they are no `oracle`."""
     if answer.error is not None:
         kind, _, why = answer.error.partition(":")
         return (
