@@ -137,9 +137,11 @@ def _print(found: Found) -> None:
     say(f"vLLM {found.version} in {found.path}")
     undrivable = [name for name in FEATURES if found.contract.missing(name)]
     for name in undrivable:
-        say(f"{name} cannot be driven: {_why(name, found.contract.missing(name))}.")
-    drivable = len(FEATURES) - len(undrivable)
-    say(f"{drivable} of {len(FEATURES)} features can be driven.")
+        cannot = "cannot be driven" if FEATURES[name].drives else "is not possible"
+        say(f"{name} {cannot}: {_why(name, found.contract.missing(name))}.")
+    driven = [name for name, feature in FEATURES.items() if feature.drives]
+    drivable = [name for name in driven if name not in undrivable]
+    say(f"{len(drivable)} of {len(driven)} features can be driven.")
 
 
 def _advice(hidden: Hidden) -> str:

@@ -8,25 +8,20 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
 from kvproof.cli.finish import fixed
 from kvproof.cli.graver import with_graver
+from kvproof.cli.looking_back import looked_back
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import check_folder
 from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import check_new
 from kvproof.reports import graph_file
-from kvproof.reports.output.search import Explored, PointOfNoReturn
+from kvproof.reports.output.search import Explored
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
-from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-AHEAD_MAX = 20_000
-"""Maximum number of states that the search for the point of no return visits; beyond it, the point
-is unknown."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     more = {
         "states_per_s": round(new / max(outcome.seconds, 1e-3)),
         "memory_mib": memory_mib(),
-        **_no_return(setup, outcome),
+        **_point(setup, outcome),
     }
     outcome = replace(outcome, coverage={**outcome.coverage, **more})
     files = []
@@ -123,24 +118,13 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
     return Checkpoint(path, args.resume)
 
 
-def _no_return(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
+def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     """The event from which the violation was inevitable; empty if there is no violation, or if the
-    user interrupts this search (the violation is kept)."""
+    user interrupts this search."""
     if outcome.finding is None:
         return {}
-    invariants = setup.invariants or list(INVARIANTS.values())
-    with (
-        interruption.stoppable() as stopped,
-        progress("looking back: {} states, {} to expand") as show,
-    ):
-        interruption.check()
-        found = point_of_no_return(
-            setup.cluster, invariants, outcome.events, AHEAD_MAX, setup.rules, progress=show
-        )
-    if stopped:
-        return {}
-    point = PointOfNoReturn(**found._asdict(), sentence=found.sentence)
-    return {"point_of_no_return": point}
+    point = looked_back(setup.cluster, outcome.events, setup.rules, setup.invariants or ())
+    return {} if point is None else {"point_of_no_return": point}
 
 
 def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:

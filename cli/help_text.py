@@ -18,9 +18,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "files": (
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
-        *("witness", "picture", "cache", "sarif", "summary"),
+        *("witness", "picture", "cache", "sarif", "summary", "html"),
     ),
-    "output": ("help", "version", "show", "json", "annotations", "print_completion"),
+    "output": ("help", "version", "show", "all", "json", "annotations", "print_completion"),
 }
 """The options by group; those that have no group come after all groups."""
 

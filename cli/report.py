@@ -1,14 +1,23 @@
-"""`kvproof report`: print a trace for a person."""
+"""`kvproof report`: show a trace to a person, in the terminal or as a page."""
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from kvproof.cli.finish import finish
+from kvproof.cli import parser as options
+from kvproof.cli.finish import finish, fixed
+from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
-from kvproof.model.traces.trace import records
+from kvproof.model.errors import NotAllowed
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.writing import write_new
+from kvproof.model.traces.trace import Trace, records
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.ledger.page import page
 from kvproof.reports.output.lists import Report
+from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
@@ -19,6 +28,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
     )
+    parser.add_argument(
+        "--html",
+        type=options.new_file,
+        metavar="FILE",
+        help="write the block ledger, a page for a browser, to a new file",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,9 +41,26 @@ def run(args: argparse.Namespace) -> int:
     trace = read(args.trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
+    point = None if args.json and args.html is None else _point(trace)
+    files = []
+    if args.html is not None:
+        html = page(trace, args.trace, point)
+        files.append(fixed(args.html, lambda: write_new(args.html, html)))
     return finish(
         args,
         0,
         lambda code: Report(exit_code=code, trace=tuple(records(trace))),
-        lambda: show(sys.stdout, trace, Extra(args.trace, whole=args.all)),
+        lambda: show(sys.stdout, trace, Extra(args.trace, point=point, whole=args.all)),
+        files,
     )
+
+
+def _point(trace: Trace) -> PointOfNoReturn | None:
+    """The point of no return of a finding of the model. None for live vLLM, whose other runs are
+    not known."""
+    if trace.finding is None or trace.machine != "model":
+        return None
+    rules = rules_with(fault_named(name) for name in trace.faults)
+    with suppress(NotAllowed):
+        return looked_back(trace.cluster, trace.events, rules)
+    return None

@@ -16,11 +16,16 @@ from kvproof.model.step import Kept
 LEFT_OUT = ("vllm.config", "vllm.v1.kv_cache_interface", "vllm.v1.core.block_pool")
 """Modules whose objects the walk does not enter."""
 
+ENTERED = ("vllm.",)
+"""Modules whose objects the walk enters."""
+
 Entries = dict[str, Counter[Any]]
 """The entries of each container that has some, by its path from the scheduler."""
 
 
-def entries(root: Any) -> Entries:
+def entries(
+    root: Any, entered: tuple[str, ...] = ENTERED, left_out: tuple[str, ...] = LEFT_OUT
+) -> Entries:
     """All entries. Containers that lie in one container are taken together."""
     found: Entries = {}
     seen: dict[int, Any] = {}
@@ -35,7 +40,7 @@ def entries(root: Any) -> Entries:
                 found.setdefault(path, Counter()).update(map(_known_by, value))
             inner = value.values() if isinstance(value, Mapping) else value
             left += [(f"{path}[]", each) for each in inner]
-        elif type(value).__module__.startswith("vllm.") and _entered(value):
+        elif _entered(value, entered, left_out):
             left += [(f"{path}.{name}", each) for name, each in _attributes(value)]
     return found
 
@@ -45,8 +50,9 @@ def _bounded(container: Any) -> bool:
     return getattr(container, "maxlen", None) is not None or hasattr(container, "maxsize")
 
 
-def _entered(value: Any) -> bool:
-    return not type(value).__module__.startswith(LEFT_OUT)
+def _entered(value: Any, entered: tuple[str, ...], left_out: tuple[str, ...]) -> bool:
+    module = type(value).__module__
+    return module.startswith(entered) and not module.startswith(left_out)
 
 
 def _known_by(entry: Any) -> Any:
@@ -76,17 +82,18 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 class Leftovers:
     """What one scheduler keeps from one idle time to the next. `idle` and `stepped` look at it."""
 
-    def __init__(self, scheduler: Any, engine: str) -> None:
+    def __init__(self, scheduler: Any, engine: str, *modules: tuple[str, ...]) -> None:
         self.engine = engine
         self.scheduler = scheduler
-        self.at_start = entries(scheduler)
+        self.modules = modules
+        self.at_start = entries(scheduler, *modules)
         self.left: Entries = {}
         self.stayed: Entries = {}
 
     def idle(self) -> None:
         """The engine has no requests: note what it has more than at the start."""
         if not self.left:
-            now = entries(self.scheduler)
+            now = entries(self.scheduler, *self.modules)
             more = {where: own - self.at_start.get(where, Counter()) for where, own in now.items()}
             self.left = {where: own for where, own in more.items() if own}
 
@@ -95,7 +102,7 @@ class Leftovers:
         more than had stayed the last time."""
         if not self.left:
             return ()
-        now = entries(self.scheduler)
+        now = entries(self.scheduler, *self.modules)
         stayed = {where: own & now.get(where, Counter()) for where, own in self.left.items()}
         before, self.stayed, self.left = self.stayed, stayed, {}
         return tuple(

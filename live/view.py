@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_id
-from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import RequestStatus
 
 from kvproof.live import adapt
+from kvproof.live.queues import misqueued
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
 from kvproof.model.state import Block, Flight, Key, Request
@@ -90,32 +90,16 @@ def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
     )
 
 
-_QUEUES: dict[type, tuple[str, ...]] = {}
-
-
-def queues(scheduler: Any) -> list[Any]:
-    """The queues of waiting requests; a release has one or several."""
-    kind = type(scheduler)
-    if kind not in _QUEUES:
-        found = vars(scheduler).items()
-        _QUEUES[kind] = tuple(name for name, value in found if isinstance(value, RequestQueue))
-    return [getattr(scheduler, name) for name in _QUEUES[kind]]
-
-
-def misqueued(scheduler: Any, request: Any) -> bool:
-    """Whether the scheduler queues of a request do not match its status. A waiting request is in
-    exactly one of the waiting queues; a running or finished request is in none. `running` is read
-    separately."""
-    times = sum(1 for queue in queues(scheduler) for other in queue if other is request)
-    waits = request.status != RequestStatus.RUNNING
-    return times != (waits and not RequestStatus.is_finished(request.status))
-
-
 def status(scheduler: Any, request: Any) -> str:
-    """The status, by the model's name."""
-    name = request.request_id
+    """The status, by the model's name. It says so if the queues do not match it."""
     if misqueued(scheduler, request):
         return state.MISQUEUED
+    return status_alone(scheduler, request)
+
+
+def status_alone(scheduler: Any, request: Any) -> str:
+    """The status, by the model's name, whatever the queues have."""
+    name = request.request_id
     if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
         if name not in scheduler.finished_recving_kv_req_ids:
             return state.LOADING

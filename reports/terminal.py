@@ -65,7 +65,7 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
     printed = events(
         trace,
         whole=extra.whole,
-        no_return=point.event if point else None,
+        point_of_no_return=point.event if point else None,
         irrelevant=point.irrelevant if point else (),
     )
     yield from printed.lines

@@ -25,7 +25,7 @@ from tests.undriven import Undriven
 
 TESTDATA = Path(__file__).parent / "testdata"
 CAREFUL = "only commit the changes if you understand them"
-PROFILES = {"dev": (50, 20), "ci": (60, 40), "nightly": (2000, 60)}
+PROFILES = {"dev": (50, 20), "ci": (40, 40), "nightly": (2000, 60)}
 """Examples, and steps of a stateful example."""
 
 for name, (examples, steps) in PROFILES.items():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli import explore as explore_command
+from kvproof.cli import looking_back
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.explorer.packed import PackedSearch
 
@@ -145,7 +146,7 @@ def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
     def impatient(*_args: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(explore_command, "point_of_no_return", impatient)
+    monkeypatch.setattr(looking_back, "point_of_no_return", impatient)
     code, record = as_json("explore", *BROKEN)
     assert (code, record["verdict"]) == (130, "VIOLATED")
     assert Path(record["trace"]).exists()

@@ -105,4 +105,6 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
     assert not step.after.engine("E").dead
-    assert watched.judges[0].why_off == f"{mistake.__name__}: {mistake('a mistake')}"
+    [why] = watched.judges[0].why_off
+    assert why.startswith(f"{mistake.__name__}: {mistake('a mistake')}, in test_watch.py, line ")
+    assert why.endswith("; it watches this engine no more")

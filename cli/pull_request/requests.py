@@ -44,7 +44,7 @@ def look() -> Seen:
         lines = f"vLLM cannot be imported ({contract.failure})", *contract.traceback
         return Seen("\n".join(lines), ())
     missing = []
-    for feature in FEATURES:
+    for feature in (name for name, each in FEATURES.items() if each.drives):
         lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
         if lacking:
             first = lacking[0]

@@ -11,11 +11,12 @@ CORE = "core"
 
 class Feature(NamedTuple):
     """A feature, the features that it needs, and its id in the table of features if one feature of
-    that table needs it."""
+    that table needs it. A vLLM that lacks what does not drive can be driven as well."""
 
     what: str
     needs: tuple[str, ...] = ()
     id: str = ""
+    drives: bool = True
 
 
 FEATURES = {
@@ -48,6 +49,7 @@ FEATURES = {
     "pull": Feature("D reads from P over NIXL", ("P/D",)),
     "push": Feature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
     "turns": Feature("the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"),
+    "watching": Feature("a running engine is watched", drives=False),
     "functions": Feature("single functions, called on the cases of a rule", ("P/D", "windows")),
 }
 

@@ -1,39 +1,20 @@
 """What a watched engine is asked after each event, and what is done with the answers."""
 
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 
-from kvproof.invariants.invariant import EachEngine, broken
+from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.watch.history import History
+from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.noted import Noted
-from kvproof.model.events import Event, Schedule
+from kvproof.live.watch.parts.part import Part
+from kvproof.live.watch.parts.registry import PARTS
 from kvproof.model.finding import Finding
-from kvproof.model.state import Engine, State
-from kvproof.model.step import Effects, Step
 
-OF_BLOCKS = (
-    "pool_adds_up",
-    "references_are_exact",
-    "no_block_free_and_held",
-    "hash_map_is_sound",
-)
-OF_CONTENT = ("cached_block_holds_its_key", "cached_key_can_be_hit")
-OF_REQUESTS = (
-    "table_fits_its_tokens",
-    "counter_counts_only_cached",
-    "no_more_is_held_than_is_read",
-)
-ALLOCATIONS = "predicted_is_taken"
-OF_STEPS = (
-    ALLOCATIONS,
-    "request_reads_its_own_prefix",
-    "state_read_is_state_at_computed",
-    "null_block_is_nobody",
-)
-
-
-ALL = (*OF_BLOCKS, *OF_CONTENT, *OF_REQUESTS, *OF_STEPS, "engine_survives")
+Parts = dict[Part, list[Invariant]]
 
 
 class Violation(Exception):
@@ -41,63 +22,58 @@ class Violation(Exception):
 
 
 class Judge:
-    """Asks the invariants. `report` is called for each finding. `skipped` has the invariants that
-    mean nothing on this engine, with the reason."""
+    """Asks the invariants about parts of an engine.
+
+    `report` is called for each finding, `say` for each mistake of kvproof. `skipped` has the
+    invariants that mean nothing on this engine, with the reason, and `why_off` what is not judged
+    any more because of a mistake of kvproof."""
 
     passed_on = (Violation,)
 
-    def __init__(self, report: Callable[[Finding, History], None]) -> None:
+    def __init__(
+        self,
+        report: Callable[[Finding, History], None],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.report = report
+        self.say = say
         self.asked: Counter[str] = Counter()
+        self.unjudged: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
-        self.why_off = self.by_hand = ""
+        self.why_off: list[str] = []
+        self.by_hand = ""
 
-    def look(self, seen: Noted, what: str) -> None:
+    def parts(self, seen: Noted) -> Parts:
+        """The parts of an engine, each with its invariants. The judge does not keep them: it may be
+        kept longer than the engine."""
+        parts: Parts = {}
+        self.unjudged = seen.unjudged
+        for part in (each(seen) for each in PARTS):
+            skipped = part.skipped()
+            self.skipped |= {name: skipped[name] for name in part.judges if name in skipped}
+            names = [name for name in part.judges if name not in skipped]
+            if names:
+                parts[part] = [INVARIANTS[name] for name in names]
+        return parts
+
+    def look(self, seen: Noted, parts: Parts) -> None:
         """Judge what an event has touched."""
-        slices = seen.slices
-        if seen.blocks:
-            blocks = {block for block in seen.blocks if block >= 0}
-            self._ask(seen, OF_BLOCKS, [slices.of_blocks(blocks)])
-        if what == "schedule":
-            effects = Effects(reads=tuple(seen.reads), allocations=tuple(seen.allocations))
-            if effects != Effects():
-                self._steps(seen, effects)
-        contents = map(slices.of_content, sorted(seen.mapped_now))
-        wrong = self._ask(seen, OF_CONTENT, [each for each in contents if each is not None])
-        for finding in wrong:  # else all that reads the block would be found wrong, too
-            seen.contents.forget(finding.about.block or 0)
-        watched = (seen.requests.get(name) for name in seen.touched)
-        self._ask(
-            seen,
-            OF_REQUESTS,
-            [slices.of_request(each) for each in watched if each is not None and any(each.tables)],
-        )
+        for part, invariants in list(parts.items()):
+            try:
+                self._ask(part, invariants, seen)
+            except self.passed_on:
+                raise
+            except MISTAKES as error:
+                names = ", ".join(each.id for each in parts.pop(part))
+                self._mistake(error, f"it judges {names} no more")
 
-    def _ask(self, seen: Noted, names: Iterable[str], engines: list[Engine]) -> list[Finding]:
-        cluster, found = seen.cluster, []
-        for name in names:
-            if name in self.skipped:
-                continue
-            check = INVARIANTS[name].check
-            assert isinstance(check, EachEngine)
-            for engine in engines:
-                self.asked[name] += 1
-                found += [Finding(name, *each) for each in check.of(cluster, engine)]
-        for finding in found:
-            self.report(finding, seen.history)
-        return found
-
-    def _steps(self, seen: Noted, effects: Effects) -> None:
-        cluster = seen.cluster
-        resumed = sum(1 for each in seen.admitted if each.hit + each.external)
-        asked = dict.fromkeys(OF_STEPS, resumed) | {ALLOCATIONS: len(effects.allocations)}
-        nothing = State((Engine(cluster.engines[0].name, (), ()),))
-        event: Event = Schedule(cluster.engines[0].name, ())
-        step = Step(nothing, event, effects, nothing)
-        for name in OF_STEPS:
-            self.asked[name] += asked[name]
-            for finding in broken(cluster, step, [INVARIANTS[name]]):
-                self.report(finding, seen.history)
+    def _ask(self, part: Part, invariants: list[Invariant], seen: Noted) -> None:
+        for step, times in part.questions():
+            for invariant in invariants:
+                self.asked[invariant.id] += times
+                for finding in broken(seen.cluster, step, [invariant]):
+                    part.found(finding)
+                    self.report(finding, seen.history)
 
     def died(self, seen: Noted, what: str, error: Exception) -> None:
         """vLLM raised an exception."""
@@ -107,8 +83,16 @@ class Judge:
         self.report(finding, seen.history)
 
     def failed(self, error: BaseException) -> None:
-        """kvproof itself made a mistake, and watches no more."""
-        self.why_off = f"{type(error).__name__}: {error}"
+        """A hook of kvproof made a mistake, and kvproof watches no more."""
+        self._mistake(error, "it watches this engine no more")
+
+    def _mistake(self, error: BaseException, then: str) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}"
+        why = f"{type(error).__name__}: {error}, in {where}".replace("\n", " ")
+        self.why_off.append(f"{why}; {then}")
+        if self.say is not None:
+            self.say(f"kvproof made a mistake ({why}): {then}, and vLLM goes on.")
 
     def stopped(self, why: str) -> None:
         """The engine was changed by hand, and what it does from now on says nothing."""

@@ -1,5 +1,6 @@
 """What was noted of a watched engine: its requests and their tables, and what the event touches."""
 
+from collections import Counter
 from itertools import chain
 from typing import Any
 
@@ -7,20 +8,26 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
 from kvproof.live import adapt
 from kvproof.live.watch.contents import Contents
+from kvproof.live.watch.flights import Flights
+from kvproof.live.watch.happening import Happening
 from kvproof.live.watch.history import History
 from kvproof.live.watch.shape import Shape
 from kvproof.live.watch.slices import Slices, Watched
 from kvproof.live.watch.tokens import tokens_of
+from kvproof.model.state import Engine
 from kvproof.model.step import Allocation, Read
 
 
 class Noted:
     """`touched` are the requests, and `blocks` the blocks, that the event touches; `mapped_now` are
     blocks that it puts into the hash map; `admitted` the requests that it admits; `reads` what
-    these read and do not find. `current` is the request that vLLM is at work on."""
+    these read and do not find; `gone` the requests that it ends; `event` what else it does.
+    `current` is the request that vLLM is at work on. `unjudged` counts what was not judged because
+    it is not known."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
+        self.shape = shape
         self.cluster = shape.cluster
         self.cfg = shape.engine
         self.managers = shape.managers
@@ -35,13 +42,19 @@ class Noted:
         self.reads: list[Read] = []
         self.allocations: list[Allocation] = []
         self.current: Any = None
+        self.event = Happening()
+        self.flights = Flights(scheduler, shape.steps_most)
+        self.unjudged: Counter[str] = Counter()
+        self.gone: dict[str, Watched] = {}
+        self._slices: dict[str, Engine] = {}
         for live in scheduler.requests.values():
             self.meet(live)
             self.refresh(live.request_id)
 
     def clear(self) -> None:
         """An event is over."""
-        for each in (self.touched, self.blocks, self.mapped_now):
+        self.event = Happening()
+        for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._slices):
             each.clear()
         for some in (self.admitted, self.reads, self.allocations):
             some.clear()
@@ -53,6 +66,13 @@ class Noted:
     def touched_requests(self) -> list[Watched]:
         """The requests that the event touches."""
         return [self.requests[name] for name in self.touched if name in self.requests]
+
+    def request(self, watched: Watched) -> Engine:
+        """The part of the engine that is one request."""
+        name = watched.live.request_id
+        if name not in self._slices:
+            self._slices[name] = self.slices.of_request(watched)
+        return self._slices[name]
 
     def refresh_all(self) -> None:
         """Read what the event touches again."""
@@ -69,6 +89,8 @@ class Noted:
         holders = self.slices.holders
         for old, new in zip(watched.tables, held, strict=True):
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
+            if same < len(old):
+                self.event.tables.setdefault(name, watched.tables)
             for block in old[same:]:
                 if not block.is_null:
                     holders.remove(block.block_id, name)
@@ -77,7 +99,7 @@ class Noted:
                     holders.add(block.block_id, name)
         watched.tables = held
         if name not in self.scheduler.requests and not any(held):
-            del self.requests[name]
+            self.gone[name] = self.requests.pop(name)
 
     def name(self, key: Any) -> None:
         """Note which tokens a key stands for: those of the request whose blocks are cached."""
@@ -86,7 +108,7 @@ class Noted:
             return
         self.touched[self.current.request_id] = None
         index, value = get_group_id(key), get_block_hash(key)
-        unit, ahead = self.cfg.hash_block_size, self.cfg.hash_lookahead_tokens
+        unit, ahead = self.cfg.hash_unit, self.cfg.hash_lookahead_tokens
         for size in dict.fromkeys((self.cfg.groups[index].block_size, unit)):
             whole = adapt.hashes_for(self.current.block_hashes, unit, size)
             likely = min(watched.named.get((index, size), 0), len(whole))

@@ -3,22 +3,37 @@
 What kvproof may drive has limits, and so have the clusters of files: those of a running engine are
 not its business. So the options are set after the limits were checked."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import force_setattr
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.live.watch.groups import Unknown, group, held_differently
+from kvproof.model.config import Cluster, Engine, Group, Job
 
 
-class Unknown(Exception):
-    """An engine of a kind that the invariants do not know. The message says why in a line."""
+class Running(Cluster, frozen=True, dict=True):
+    """The cluster of a watched engine. Its jobs are the requests that the scheduler has."""
+
+    def job(self, name: str) -> Job:
+        """The job of a request: its priority, and whether it is a session."""
+        live = vars(self)["scheduler"].requests.get(name)
+        job = Job("request", ".")
+        force_setattr(job, "name", name)
+        force_setattr(job, "priority", getattr(live, "priority", 0))
+        force_setattr(job, "parts", (".",) if getattr(live, "resumable", False) else ())
+        return job
 
 
 class Shape(NamedTuple):
-    """The cluster of one watched engine, and the manager of each cache group."""
+    """The cluster of one watched engine, and the manager of each cache group. `steps_most` is the
+    most steps that may be in flight. `skipped` has the invariants that mean nothing on this engine,
+    with the reason."""
 
     cluster: Cluster
     managers: tuple[Any, ...]
+    steps_most: int
+    skipped: Mapping[str, str]
 
     @property
     def engine(self) -> Engine:
@@ -36,51 +51,53 @@ def shape(scheduler: Any, name: str) -> Shape:
     config = scheduler.vllm_config
     engine = Engine(name, (Group("full", 1),))
     options = {
-        "groups": tuple(map(_group, groups, managers)),
+        "groups": tuple(map(group, groups, managers)),
         "num_blocks": len(manager.block_pool.blocks),
         "chunk_tokens": scheduler.max_num_scheduled_tokens,
         "prefix_caching": bool(manager.enable_caching),
-        "retention": getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
+        "retention": _retention(scheduler),
         "store": scheduler.connector is not None,
         "policy": config.scheduler_config.policy,
         "max_requests": scheduler.max_num_running_reqs,
-        "steps_in_flight": 2 if _overlaps(config) else 1,
+        "steps_in_flight": 2 if _steps_most(config) > 1 else 1,
         "drafts": scheduler.num_spec_tokens,
         "match_unit": _match_unit(scheduler, managers),
         "hash_lookahead_tokens": getattr(config, "num_hash_lookahead_tokens", 0),
+        "watermark_blocks": getattr(manager, "watermark_blocks", 0),
     }
-    cluster = Cluster(name, (engine,))
-    for one, values in ((engine, options), (cluster, {"failures": 1})):
+    recomputes = getattr(scheduler, "recompute_kv_load_failures", True)
+    cluster = Running(name, (engine,))
+    failing = {"failures": 1, "load_failure": "recompute" if recomputes else "fail"}
+    for one, values in ((engine, options), (cluster, failing)):
         for field, value in values.items():
             force_setattr(one, field, value)
         vars(one).clear()  # what was computed of the options before
-    return Shape(cluster, managers)
+    vars(cluster)["scheduler"] = scheduler
+    _check_hits(engine, manager.coordinator)
+    return Shape(cluster, managers, _steps_most(config), held_differently(groups))
 
 
-def _group(group: Any, manager: Any) -> Group:
-    """One cache group. The manager's block size counts the ranks of context parallelism, too."""
-    spec = group.kv_cache_spec
-    kinds = {each.__name__ for each in type(spec).__mro__}
-    eagle = bool(getattr(group, "is_eagle_group", False) or getattr(manager, "use_eagle", False))
-    if "MambaSpec" in kinds:
-        mode = spec.mamba_cache_mode
-        if mode not in ("align", "none"):
-            raise Unknown(f"its Mamba layers have the cache mode {mode}")
-        return Group("mamba", manager.block_size, mode=mode)
-    if type(spec).__name__ == "SlidingWindowSpec":
-        return Group("window", manager.block_size, spec.sliding_window, eagle=eagle)
-    if type(spec).__name__ in ("FullAttentionSpec", "MLAAttentionSpec", "UniformTypeKVCacheSpecs"):
-        return Group("full", manager.block_size, eagle=eagle)
-    raise Unknown(f"it has a cache group of {type(spec).__name__}")
+def _steps_most(config: Any) -> int:
+    """How many steps may be dispatched before the output of the first has arrived."""
+    overlaps = config.scheduler_config.async_scheduling
+    return max(int(getattr(config, "max_concurrent_batches", 1)), 2 if overlaps else 1)
 
 
-def _overlaps(config: Any) -> bool:
-    """Whether a step may be scheduled before the output of the last one is there."""
-    several = getattr(config, "max_concurrent_batches", 1) > 1
-    return bool(several or config.scheduler_config.async_scheduling)
+def _retention(scheduler: Any) -> int | None:
+    """The retention interval, in tokens."""
+    name = "prefix_cache_retention_interval"
+    resolved = getattr(scheduler.kv_cache_config, name, None)
+    return getattr(scheduler.kv_cache_manager.coordinator, "retention_interval", resolved)
 
 
 def _match_unit(scheduler: Any, managers: tuple[Any, ...]) -> int:
     """Tokens between two hashes, if they are nearer than all block sizes."""
     unit = getattr(scheduler, "hash_block_size", None) or 0
     return unit if unit and unit < min(each.block_size for each in managers) else 0
+
+
+def _check_hits(engine: Engine, coordinator: Any) -> None:
+    """Raise Unknown where hits end at other places than the invariants expect."""
+    inside = bool(getattr(coordinator, "enable_partial_hash_hits", False))
+    if engine.prefix_caching and inside != engine.partial_block_hits:
+        raise Unknown(f"its prefix hits {'end' if inside else 'do not end'} inside a block")

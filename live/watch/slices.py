@@ -10,11 +10,11 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import get_group_id
 
-from kvproof.live import adapt, view
+from kvproof.live import adapt, queues, view
 from kvproof.live.watch.contents import Contents
 from kvproof.live.watch.several import Several
 from kvproof.live.watch.shape import Shape
-from kvproof.live.watch.tokens import Prefix, Tokens
+from kvproof.live.watch.tokens import Prefix, Tokens, tokens_of
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
@@ -26,7 +26,8 @@ class Watched:
     """A request of a watched engine. `tables` are its blocks by group when last seen, `hit` and
     `external` the tokens of its last admission. `named` is the number of its block hashes whose
     blocks are cached, by group and block size. `written` is the number of tokens whose KV is noted
-    as written."""
+    as written. `submitted` is the number of tokens of its prompt as it arrived. `queued` is the
+    status with which its queues were looked at last."""
 
     def __init__(self, live: Any, tokens: Tokens, groups: int) -> None:
         self.live = live
@@ -34,16 +35,21 @@ class Watched:
         self.tables: list[list[Any]] = [[] for _ in range(groups)]
         self.hit = self.external = self.written = 0
         self.named: dict[tuple[int, int], int] = {}
+        self.submitted = int(live.num_prompt_tokens)
+        self.queued = ""
 
     def know(self) -> None:
-        """Read the tokens that the request has got."""
+        """Read the tokens that the request has got. A prefill engine may cut off the last one."""
+        if len(self.live.all_token_ids) < len(self.tokens):
+            self.tokens = tokens_of(self.live)
         self.tokens.extend(self.live.all_token_ids[len(self.tokens) :])
 
 
 class Slices:
     """The parts of one engine. `mapped` has the keys under which the hash map has a block. A key
     stands for the first `ends` tokens of `named`. `holders` has the requests that hold a block, as
-    often as it is in their tables."""
+    often as it is in their tables. `unseen` counts the blocks that were read and whose content is
+    not known."""
 
     def __init__(self, scheduler: Any, shape: Shape, contents: Contents) -> None:
         self.scheduler = scheduler
@@ -56,6 +62,7 @@ class Slices:
         self.ends: dict[bytes, int] = {}
         self.holders: Several[str] = Several()
         self.deferred: list[int] = []
+        self.unseen = 0
         self.unit = math.lcm(*(group.block_size for group in self.cfg.groups))
 
     # Blocks.
@@ -135,29 +142,52 @@ class Slices:
         hit = max(watched.hit - cut, 0)
         request = Request(
             name,
-            view.status(self.scheduler, live),
+            self._status(watched),
             watched.tokens.text(cut, prompt),
-            max(prompt - cut, 0),
+            max(watched.submitted - cut, 0),
             live.max_tokens,
             output=watched.tokens.text(max(cut, prompt), len(watched.tokens)),
             computed=max(live.num_computed_tokens - cut, 0),
             tables=tuple(
                 tuple(block.block_id for block in table[cut // size :])
                 for table, size in zip(watched.tables, sizes, strict=True)
-            ),
+            )
+            if any(watched.tables)
+            else (),
             num_cached_blocks=tuple(
                 max(n - cut // s, 0) for n, s in zip(counters, sizes, strict=True)
             ),
             hit=hit,
             external=max(watched.hit + watched.external - cut, 0) - hit,
         )
-        running = (name,) if live in self.scheduler.running else ()
+        running = (name,) * self.scheduler.running.count(live)
         return Engine(self.cfg.name, (), (), requests=(request,), running=running)
+
+    def _status(self, watched: Watched) -> str:
+        """The status of a request. The queues are looked at when it has changed: they are long."""
+        found = view.status_alone(self.scheduler, watched.live)
+        if found != watched.queued:
+            watched.queued = found
+            found = view.status(self.scheduler, watched.live)
+        return found
+
+    @staticmethod
+    def group_of(key: Any) -> int:
+        """The cache group of a key."""
+        return int(get_group_id(key))
+
+    def queues(self) -> list[Any]:
+        """The queues of waiting requests."""
+        return queues.queues(self.scheduler)
+
+    def status(self, live: Any) -> str:
+        """The status of a request, whatever the queues have."""
+        return view.status_alone(self.scheduler, live)
 
     def _cut(self, watched: Watched) -> int:
         """Tokens at the beginning of a request that are left out: whole blocks of each group, none
         of which a window or a state still holds."""
-        cut = int(watched.live.num_computed_tokens)
+        cut = min(int(watched.live.num_computed_tokens), len(watched.tokens))
         for group, table in zip(self.cfg.groups, watched.tables, strict=True):
             entries = max(len(table) - 2, 0)
             if group.kind != "full":
@@ -183,6 +213,7 @@ class Slices:
                 block = table[column].block_id if column < len(table) else state.NULL
                 holds = self.contents.holds(block, index, tokens, start, stop)
                 if block != state.NULL and holds is not False:
+                    self.unseen += holds is None
                     continue
                 cut = column * size // self.unit * self.unit
                 content = self.contents.seen(block, cut)

@@ -8,11 +8,13 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from kvproof.invariants.registry import severity_of
+from kvproof.live.watch.fits import gap
+from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
-from kvproof.live.watch.judge import ALL, Judge, Violation
+from kvproof.live.watch.judge import Judge, Violation
 from kvproof.live.watch.observer import Observer
-from kvproof.live.watch.shape import Unknown
+from kvproof.live.watch.summary import Summary
 from kvproof.model.finding import Finding
 
 SHOWN_MAX = 3
@@ -36,6 +38,7 @@ class Watching:
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
+        self.gaps: dict[type, str] = {}
         self._process: int | None = None
         self.tested = False
 
@@ -58,8 +61,9 @@ class Watching:
         if self._process != os.getpid():  # the first one here: others are built in other processes
             self._process = os.getpid()
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
-        judge = Judge(self.report)
+        judge = Judge(self.report, self.say)
         try:
+            self._check(type(scheduler), scheduler)
             Observer(scheduler, judge, tested=self.tested)
         except Unknown as unknown:
             self._not_watched(str(unknown))
@@ -72,6 +76,13 @@ class Watching:
         """The process ends."""
         for line in self.summary():
             self.say(line)
+
+    def _check(self, kind: type, scheduler: Any) -> None:
+        """Raise Unknown where this vLLM lacks something that is needed to watch it."""
+        if kind not in self.gaps:
+            self.gaps[kind] = gap(scheduler)
+        if self.gaps[kind]:
+            raise Unknown(self.gaps[kind])
 
     def _not_watched(self, why: str) -> None:
         if not self.unknown[why]:
@@ -94,29 +105,23 @@ class Watching:
         taken, self.found = self.found, []
         return taken
 
+    def gathered(self) -> Summary:
+        """What was judged and found on all engines."""
+        found = Summary()
+        found.watched["engines"] = len(self.judges)
+        found.found.update(self.counts)
+        found.not_watched.update(self.unknown)
+        for judge in self.judges:
+            found.asked.update(judge.asked)
+            found.unjudged.update(judge.unjudged)
+            found.by_hand.update([judge.by_hand] if judge.by_hand else ())
+            found.mistakes.update(judge.why_off)
+            found.skipped.update(f"{name}, because {why}" for name, why in judge.skipped.items())
+        return found
+
     def summary(self) -> Iterator[str]:
         """What was judged, what was found, and what was not judged and why."""
-        asked: Counter[str] = Counter()
-        for judge in self.judges:
-            asked.update(judge.asked)
-        for why, times in Counter(judge.by_hand for judge in self.judges).items():
-            if why:
-                yield f"{times} engines were not watched any further: {why}"
-        for why in {judge.why_off for judge in self.judges if judge.why_off}:
-            yield f"UNKNOWN: kvproof made a mistake, and watched no more ({why})"
-        for why, times in self.unknown.items():
-            yield f"UNKNOWN: {times} engines were not watched: {why}"
-        for name, times in self.counts.most_common():
-            yield f"VIOLATED: {name}, {times} times"
-        for name, why in {pair for judge in self.judges for pair in judge.skipped.items()}:
-            yield f"not judged on every engine: {name}, because {why}"
-        judged = [name for name in ALL if asked[name]]
-        if not judged:
-            yield "UNKNOWN: nothing was judged"
-        else:
-            yield f"judged: {', '.join(f'{name} {asked[name]:,}' for name in judged)}"
-            if silent := [name for name in ALL if not asked[name]]:
-                yield f"had nothing to judge: {', '.join(silent)}"
+        yield from self.gathered().lines()
 
 
 def words(finding: Finding) -> str:

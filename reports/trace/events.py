@@ -29,13 +29,15 @@ def events(
     trace: Trace,
     *,
     whole: bool = False,
-    no_return: int | None = None,
+    point_of_no_return: int | None = None,
     irrelevant: Collection[int] = (),
 ) -> Printed:
-    """The events of a trace, all of them and all of each if it is to be `whole`. `no_return` is the
-    number of the event after which the violation could no longer be avoided, `irrelevant` are those
-    that do not matter to it."""
-    about = _About(trace, whole)
+    """The events of a trace, all of them and all of each if it is to be `whole`.
+
+    `point_of_no_return` is the number of the event after which the violation could no longer be
+    avoided, `irrelevant` are those that do not matter to it.
+    """
+    about = About(trace, whole)
     printed = Printed()
     folded: list[int] = []
     what = about.words
@@ -53,7 +55,7 @@ def events(
         else:
             _unfold(printed, folded, what)
             _event(printed, number, event, changed, last)
-        if number == no_return:
+        if number == point_of_no_return:
             _unfold(printed, folded, what)
             printed.lines.append(Line(NO_RETURN, "bold", 10))
     _unfold(printed, folded, what)
@@ -86,7 +88,7 @@ def _unfold(printed: Printed, folded: list[int], what: str) -> None:
         folded.clear()
 
 
-class _About:
+class About:
     """What the finding of a trace is about: a request with its blocks, or a block, on an engine.
     Where it names neither, everything is."""
 

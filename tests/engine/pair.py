@@ -77,5 +77,5 @@ def decode(
     actions = []
     for name, prompt in given.items():
         known = {"kv_transfer_params": loads[name]} if name in loads else None
-        actions.append(add(name, prompt, 30, extra_args=known))
+        actions.append(add(name, prompt, 50, extra_args=known))
     return d.take(*actions, *then, ["run"])

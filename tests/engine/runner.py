@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,15 @@ class Runner:
 
     def preempted(self) -> int:
         """How many requests were preempted so far."""
+        return self._metric("vllm:num_preemptions")
+
+    def loaded(self) -> int:
+        """How many tokens a connector has loaded so far."""
+        return self._metric("vllm:external_prefix_cache_hits")
+
+    def _metric(self, name: str) -> int:
         metrics = self.llm.llm_engine.get_metrics()
-        return sum(each.value for each in metrics if each.name == "vllm:num_preemptions")
+        return sum(each.value for each in metrics if each.name == name)
 
     def call(self, place: str, *args: Any) -> Any:
         """Call `module:function` with the LLM, None before there is one, and these arguments."""
@@ -110,6 +118,7 @@ class Runner:
             for action, *args in actions:
                 results.append(getattr(self, action)(*args))
         except Exception as raised:
+            traceback.print_exc()
             error = f"{type(raised).__name__}: {raised}"
         seconds = time.perf_counter() - began
         return {"outputs": self.outputs, "results": results, "error": error, "seconds": seconds}

@@ -1,14 +1,11 @@
-"""The same on CUDA."""
-
-from pathlib import Path
+"""The same on a GPU."""
 
 import pytest
 
-from tests.engine.comparisons import changes_nothing
-from tests.engine.process import OPTIONS
-from tests.engine.workloads import KINDS
+from tests.engine.comparisons import is_content, is_served, is_unchanged
+from tests.engine.conftest import Runs
 
-ON_CUDA = OPTIONS | {"dtype": "bfloat16", "gpu_memory_utilization": 0.2}
+DEVICE = "cuda"
 
 pytestmark = pytest.mark.gpu
 
@@ -20,6 +17,14 @@ def _cuda() -> None:
         pytest.skip("there is no CUDA device")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_sanitizer_changes_nothing(kind: str, tmp_path: Path) -> None:
-    changes_nothing(KINDS[kind], ON_CUDA, ["record", "raise"], tmp_path)
+def test_the_work_is_hard(runs: Runs) -> None:
+    for name, each in runs.of(None).served.items():
+        is_served(name, each)
+
+
+@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
+def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
+    served, process = runs.of(mode)
+    is_content(process)
+    for name, plain in runs.of(None).served.items():
+        is_unchanged(name, plain, served[name])

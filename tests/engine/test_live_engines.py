@@ -4,21 +4,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.comparisons import changes_nothing
-from tests.engine.process import OPTIONS
-from tests.engine.workloads import KINDS
+from tests.engine.comparisons import is_content, is_served, is_unchanged
+from tests.engine.conftest import Runs
+from tests.engine.process import OPTIONS, Process
+from tests.engine.workloads import KINDS, ORDINARY
+
+DEVICE = "cpu"
 
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
-MODES = {
-    "full": ("record", "warn", "raise"),
-    "window": ("raise",),
-    "mamba": ("raise",),
-    "drafts": ("raise",),
-    "store": ("raise",),
-}
+
+def test_the_work_is_hard(runs: Runs) -> None:
+    served, process = runs.of(None)
+    for name, each in served.items():
+        is_served(name, each)
+    assert "kvproof" not in process.log
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_sanitizer_changes_nothing(kind: str, tmp_path: Path) -> None:
-    changes_nothing(KINDS[kind], OPTIONS, MODES[kind], tmp_path)
+@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
+def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
+    served, process = runs.of(mode)
+    is_content(process)
+    for name, plain in runs.of(None).served.items():
+        is_unchanged(name, plain, served[name])
+
+
+def test_an_engine_core_in_a_process_of_its_own(tmp_path: Path, runs: Runs) -> None:
+    """As in a server: the process that serves has no scheduler."""
+    until_reset = ORDINARY[: ORDINARY.index(["preempted"]) + 1]
+    with Process(tmp_path, mode="raise", several=True) as process:
+        built = process.take(["engine", "full", OPTIONS | KINDS["full"].options])
+        assert built.error is None, built.error
+        answer = process.take(*until_reset)
+    assert answer.error is None, answer.error
+    is_content(process)
+    plain = runs.of(None).served["full async"].answer.outputs
+    assert {name: each.tokens for name, each in answer.outputs.items()} == {
+        name: plain[name].tokens for name in answer.outputs
+    }
+    assert set(answer.outputs) == {"a", "b", "c", "d"}

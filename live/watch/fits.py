@@ -1,0 +1,42 @@
+"""Whether a running engine has all that is needed to watch it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvproof.live.contract.entry import Entry
+from kvproof.live.contract.lookup import Missing, find
+from kvproof.live.contract.table_watch import ENTRIES
+
+Objects = Mapping[str, Callable[[], Any]]
+
+
+def gap(scheduler: Any) -> str:
+    """The first entry of the contract that this engine lacks, in a sentence. Empty if it has
+    all."""
+    objects: Objects = {
+        "Scheduler": lambda: scheduler,
+        "KVCacheManager": lambda: scheduler.kv_cache_manager,
+        "KVCacheCoordinator": lambda: scheduler.kv_cache_manager.coordinator,
+        "SingleTypeKVCacheManager": lambda: (
+            scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+        ),
+        "BlockPool": lambda: scheduler.kv_cache_manager.block_pool,
+        "BlockHashToBlockMap": lambda: (
+            scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block
+        ),
+        "KVCacheBlock": lambda: scheduler.kv_cache_manager.block_pool.blocks[0],
+    }
+    for entry in ENTRIES:
+        if not _has(entry, objects):
+            return f"this vLLM has no {entry.name}, needed to watch it: {entry.used_for}"
+    return ""
+
+
+def _has(entry: Entry, objects: Objects) -> bool:
+    for place in entry.places:
+        try:
+            find(place, lambda label: objects[label]())
+        except (Missing, AttributeError, LookupError):
+            continue
+        return True
+    return False

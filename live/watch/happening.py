@@ -1,0 +1,58 @@
+"""What one event does, as vLLM's calls say it."""
+
+from typing import Any, NamedTuple
+
+from kvproof.model.events import Choice
+
+
+class Looked(NamedTuple):
+    """A request is admitted after a look-up of the cache, before the change `since` of a key."""
+
+    watched: Any
+    hit: int
+    external: int
+    since: int
+
+
+class Happening:
+    """The event that runs now.
+
+    `what` is the name of its method, with `args`, `named` and `result`. `running` were the running
+    requests, `free` the number of free blocks and `cached` that of cache entries before it.
+    `choices` are what a step does to requests, but not the tokens of a running request that takes
+    no block. `taken` are the blocks that a request takes. `needy` is a request that did not fit,
+    and got no blocks later. `tables` are the earlier block tables of requests that have lost a
+    block. `keys` are the keys that change in the hash map, each with the block that it had before;
+    at the change `lost` the first entry is lost. `looked` are the admissions, and `offers` are
+    the transfer parameters of requests that end, with their computed tokens. `spoiled` are requests
+    of the step whose load has failed, with the length of their answer before. `reports` are the KV
+    events that are taken from the pool, None if nobody takes any. `writes` are those of requests
+    into blocks that are cached or shared."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.what = ""
+        self.args: tuple[Any, ...] = ()
+        self.named: dict[str, Any] = {}
+        self.result: Any = None
+        self.running: list[Any] = []
+        self.free = 0
+        self.cached = 0
+        self.choices: list[Choice] = []
+        self.taken: dict[str, list[int]] = {}
+        self.needy = ""
+        self.tables: dict[str, list[list[Any]]] = {}
+        self.keys: list[tuple[Any, int | None]] = []
+        self.lost: int | None = None
+        self.looked: list[Looked] = []
+        self.writes: list[Any] = []
+        self.reports: list[Any] | None = None
+        self.offers: list[tuple[str, int, Any]] = []
+        self.spoiled: list[tuple[Any, int]] = []
+
+    def had(self, since: int) -> dict[Any, int | None]:
+        """The block that each key had before the change `since`, of the keys that change later."""
+        had: dict[Any, int | None] = {}
+        for key, block in self.keys[since:]:
+            had.setdefault(key, block)
+        return had

@@ -1,0 +1,18 @@
+"""The blocks that a step takes."""
+
+from collections.abc import Iterator
+
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.model.step import Effects
+
+
+class Allocations(Part):
+    """All allocations of a step, with what was predicted for them."""
+
+    judges = ("predicted_is_taken",)
+
+    def questions(self) -> Iterator[Question]:
+        """All at once."""
+        allocations = tuple(self.seen.allocations) if self.seen.event.what == "schedule" else ()
+        if allocations:
+            yield self.question(effects=Effects(allocations=allocations), times=len(allocations))

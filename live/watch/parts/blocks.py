@@ -1,0 +1,38 @@
+"""Blocks whose reference count or key has changed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvproof.live.watch.parts.part import Part, Question
+
+
+class Blocks(Part):
+    """The blocks that an event touches, with all requests that hold them and all their keys."""
+
+    judges = (
+        "pool_adds_up",
+        "references_are_exact",
+        "no_block_free_and_held",
+        "hash_map_is_sound",
+        "null_block_is_nobody",
+    )
+
+    def skipped(self) -> Mapping[str, str]:
+        """A connector may hold blocks by itself."""
+        if not holds_blocks(self.scheduler.connector):
+            return {}
+        return {"references_are_exact": "the connector holds references to blocks, too"}
+
+    def questions(self) -> Iterator[Question]:
+        """All touched blocks at once."""
+        blocks = {block for block in self.seen.blocks if block >= 0}
+        if blocks:
+            yield self.question(self.slices.of_blocks(blocks))
+
+
+def holds_blocks(connector: Any) -> bool:
+    """Whether a connector gets the block pool, to hold blocks of it by itself."""
+    mine = getattr(type(connector), "bind_gpu_block_pool", None)
+    bases = type(connector).__mro__[1:]
+    base = next((b for b in bases if b.__name__ == "KVConnectorBase_V1"), None)
+    return mine is not getattr(base, "bind_gpu_block_pool", None)

@@ -1,0 +1,22 @@
+"""What a prefill engine offers to a decode engine."""
+
+from collections.abc import Iterator
+
+from kvproof.live import nixl
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.model.phases import Phase
+from kvproof.model.state import Transfer
+
+
+class Offers(Part):
+    """The transfer parameters of a request that ends."""
+
+    judges = ("offer_has_tokens",)
+
+    def questions(self) -> Iterator[Question]:
+        """One offer after the other."""
+        for name, computed, params in self.seen.event.offers:
+            if params.get("do_remote_prefill") or params.get("do_remote_decode"):
+                tokens = params.get("remote_num_tokens", computed)
+                lists = nixl.as_lists(params.get("remote_block_ids") or ())
+                yield self.question(transfers=(Transfer(name, Phase.OFFERED, tokens, lists),))

@@ -1,0 +1,72 @@
+"""The order in which requests of different priority are served."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.model.events import FinishLoad, Preempt, Schedule
+from kvproof.model.state import NULL, RUNNING, WAITING, Engine, Request
+
+SOME = ((NULL,),)
+"""Block tables of which it is only known that they have blocks."""
+
+
+class Priority(Part):
+    """The admissions and preemptions of a step, with the requests that ran and the first of those
+    that wait on."""
+
+    judges = ("priority_is_kept",)
+
+    def skipped(self) -> Mapping[str, str]:
+        """What else decides who is first, that the invariant does not know."""
+        scheduler = self.scheduler
+        why = "" if self.cfg.by_priority else "it serves requests in the order of their arrival"
+        if not hasattr(scheduler, "deferred_waiting"):
+            why = why or "this vLLM does not keep the requests that a step passed over"
+        return dict.fromkeys(self.judges, why) if why else {}
+
+    def questions(self) -> Iterator[Question]:
+        """All choices of a step at once."""
+        event = self.seen.event
+        if event.what != "schedule" or not event.choices:
+            return
+        running = [each.request_id for each in event.running]
+        named = {choice.request for choice in event.choices}
+        some = {each.request_id: each for each in event.running}
+        known = {**self.scheduler.requests}
+        some |= {name: known[name] for name in named if name in known}
+        loaded = {each.request for each in event.choices if isinstance(each, FinishLoad)}
+        for held in (True, False):
+            waits = (r for r in self._waiting() if bool(r.num_computed_tokens) == held)
+            first = min(waits, key=_rank, default=None)
+            if first is not None:
+                some[first.request_id] = first
+        before = tuple(
+            self._before(each, each.request_id in running, each.request_id in loaded)
+            for each in sorted(some.values(), key=lambda each: (each.arrival_time, each.request_id))
+        )
+        engine = Engine(self.cfg.name, (), (), requests=before, running=tuple(running))
+        yield self.question(before=engine, event=Schedule(self.cfg.name, tuple(event.choices)))
+
+    def _waiting(self) -> Iterator[Any]:
+        """The requests that wait on and that the step has not passed over for a reason of theirs.
+        Those that it preempted did not wait before."""
+        preempted = {c.request for c in self.seen.event.choices if isinstance(c, Preempt)}
+        skipped = self.scheduler.deferred_waiting
+        for queue in self.slices.queues():
+            for live in queue:
+                if live not in skipped and live.request_id not in preempted:
+                    yield live
+
+    def _before(self, live: Any, ran: bool, loaded: bool) -> Request:
+        """A request before the step. It had blocks if it ran, or was loaded, or is no fresh
+        admission."""
+        name = live.request_id
+        fresh = any(looked.watched.live is live for looked in self.seen.event.looked)
+        held = ran or loaded or (bool(live.num_computed_tokens) and not fresh)
+        status = RUNNING if ran else WAITING
+        return Request(name, status, "", 0, 0, tables=SOME if held else ())
+
+
+def _rank(live: Any) -> tuple[int, float, str]:
+    return live.priority, live.arrival_time, live.request_id

@@ -1,0 +1,22 @@
+"""The queues of the scheduler."""
+
+from collections.abc import Iterator
+
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.model.state import Engine
+
+
+class Queues(Part):
+    """Each request that an event touches, with its places in the queues."""
+
+    judges = ("every_request_in_one_queue", "truncated_at_most_once")
+
+    def questions(self) -> Iterator[Question]:
+        """One request after the other, and what is in the running queue without a request."""
+        for watched in self.seen.touched_requests():
+            yield self.question(self.seen.request(watched))
+        known = self.scheduler.requests
+        running = (each.request_id for each in self.scheduler.running)
+        unknown = tuple(name for name in running if name not in known)
+        if unknown:
+            yield self.question(Engine(self.cfg.name, (), (), running=unknown))

@@ -1,0 +1,29 @@
+"""What a request reads that is admitted with a hit or a load."""
+
+from collections.abc import Iterator
+
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.model.step import Effects
+
+UNSEEN = "blocks that a request reads, whose content was never seen written"
+
+
+class Reads(Part):
+    """What each admitted request reads and does not find, which is nothing for most."""
+
+    judges = (
+        "request_reads_its_own_prefix",
+        "state_read_is_state_at_computed",
+        "null_block_is_nobody",
+    )
+
+    def questions(self) -> Iterator[Question]:
+        """One admitted request after the other."""
+        for watched in self.seen.admitted if self.seen.event.what == "schedule" else ():
+            if watched.hit + watched.external:
+                name = watched.live.request_id
+                reads = tuple(read for read in self.seen.reads if read.request == name)
+                yield self.question(effects=Effects(reads=reads))
+        unseen, self.slices.unseen = self.slices.unseen, 0
+        if unseen:
+            self.seen.unjudged[UNSEEN] += unseen

@@ -1,0 +1,117 @@
+"""What a step schedules, and whom it passes over."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.numbered import Counted
+from kvproof.model.state import Engine, Request
+from kvproof.model.step import Effects
+
+
+class Watermark(Part):
+    """The admissions of a step, and the number of blocks that it leaves free."""
+
+    judges = ("watermark_is_kept",)
+
+    def skipped(self) -> Mapping[str, str]:
+        """Most engines have no watermark."""
+        return {} if self.cfg.watermark_blocks else {"watermark_is_kept": "it has no watermark"}
+
+    def questions(self) -> Iterator[Question]:
+        """All admissions of a step at once."""
+        event = self.seen.event
+        if event.what != "schedule":
+            return
+        running = tuple(each.request_id for each in event.running)
+        chose = tuple(each for each in event.choices if isinstance(each, Admit | Compute))
+        if any(each.request not in running for each in chose):
+            free: Any = Counted(self.slices.pool.get_num_free_blocks())
+            yield self.question(
+                Engine(self.cfg.name, (), free),
+                before=Engine(self.cfg.name, (), (), running=running),
+                event=Schedule(self.cfg.name, chose),
+                effects=Effects(allocations=tuple(self.seen.allocations)),
+            )
+
+
+class Progress(Part):
+    """A step that schedules nothing, with all requests."""
+
+    judges = ("step_makes_progress",)
+
+    def skipped(self) -> Mapping[str, str]:
+        """What else a step may wait for, that the invariant does not know."""
+        scheduler = self.scheduler
+        others = (
+            (scheduler.connector, "a request may wait for the connector"),
+            (getattr(scheduler, "ec_connector", None), "a request may wait for an encoder"),
+            (getattr(scheduler, "use_pp", False), "a request may wait for its turn in a pipeline"),
+        )
+        why = next((why for other, why in others if other), "")
+        return dict.fromkeys(self.judges, why) if why else {}
+
+    def questions(self) -> Iterator[Question]:
+        """A step that schedules nothing."""
+        event, flights = self.seen.event, self.seen.flights
+        if event.what != "schedule" or event.result.num_scheduled_tokens or event.choices:
+            return
+        requests = self.scheduler.requests.values()
+        held_up = held_up_from_outside(self.scheduler, event.args, event.named)
+        held_up |= any(each.has_encoder_inputs for each in requests)
+        if not requests or not flights.known or held_up:
+            return
+        some = tuple(
+            Request(each.request_id, self.slices.status(each), "", 0, 0) for each in requests
+        )
+        pool = self.slices.pool
+        blocks: Any = Counted(len(pool.blocks))
+        free: Any = Counted(event.free)
+        steps = tuple(() for _ in flights.steps)
+        before = Engine(self.cfg.name, blocks, free, requests=some, steps=steps)
+        yield self.question(before, before=before, event=Schedule(self.cfg.name, ()))
+
+
+def held_up_from_outside(scheduler: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    """Whether the engine is paused, or a step may not begin with prompts."""
+    pause = getattr(scheduler, "_pause_state", None)
+    paused = pause is not None and pause.name != "UNPAUSED"
+    return paused or any(args) or any(named.values())
+
+
+class Places(Part):
+    """The places in the worker's batch, as the scheduler's outputs say it: those of the requests
+    that a step does not schedule, or all if they are too many."""
+
+    judges = ("worker_forgets_who_left",)
+
+    def __init__(self, seen: Any) -> None:
+        super().__init__(seen)
+        self.places: set[str] = set()
+
+    def questions(self) -> Iterator[Question]:
+        """After each step."""
+        event = self.seen.event
+        if event.what != "schedule":
+            return
+        output = event.result
+        self.places.difference_update(output.finished_req_ids, output.preempted_req_ids or ())
+        self.places.update(output.num_scheduled_tokens)
+        names = self.places.difference(output.num_scheduled_tokens)
+        if len(self.places) > self.cfg.max_requests:
+            names = self.places
+        some = [self._request(name) for name in sorted(names)]
+        yield self.question(
+            Engine(self.cfg.name, (), (), requests=tuple(each for each in some if each)),
+            effects=Effects(places=tuple(sorted(names))),
+            times=len(self.places),
+        )
+
+    def _request(self, name: str) -> Request | None:
+        live = self.scheduler.requests.get(name)
+        if live is None:
+            return None
+        held = (each.req_to_blocks.get(name) for each in self.seen.managers)
+        last = tuple((table[-1].block_id,) for table in held if table)
+        return Request(name, self.slices.status(live), "", 0, 0, tables=last)

@@ -1,0 +1,97 @@
+"""What steps write into blocks."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.slices import Watched
+from kvproof.model.numbered import Some
+from kvproof.model.state import NULL, Block, Content, Engine, Key, Request
+
+if TYPE_CHECKING:
+    from kvproof.live.watch.noted import Noted
+
+
+class Write(NamedTuple):
+    """A request writes into a block of a group, which `holders` hold. `before` is its content
+    before, without the first `cut` tokens, and `key` its key then."""
+
+    watched: Watched
+    group: int
+    block: int
+    holders: tuple[str, ...]
+    cut: int
+    before: Content | None
+    key: Key | None
+
+
+class Writes(Part):
+    """The blocks that requests write into and that are cached, shared or the null block, with all
+    requests that hold them. Other writes cannot be wrong."""
+
+    judges = ("writer_is_alone",)
+
+    def questions(self) -> Iterator[Question]:
+        """One write after the other."""
+        event = self.seen.event
+        for write in event.writes:
+            after = self.slices.contents.seen(write.block, write.cut)
+            if write.block == NULL:
+                end = write.watched.live.num_computed_tokens
+                text = write.watched.tokens.text(write.cut, end)
+                after = Content(write.group, (text,))
+            if write.before is None and write.key is not None:
+                continue  # it may have held the same
+            yield self.question(
+                self._engine(write, after, _key(self.seen, write.block, write.cut)),
+                before=self._engine(write, write.before, write.key),
+            )
+
+    def _engine(self, write: Write, content: Content | None, key: Key | None) -> Engine:
+        blocks: Any = Some({write.block: Block(len(write.holders), key)})
+        table = ((write.block,),)
+        return Engine(
+            self.cfg.name,
+            blocks,
+            (),
+            memory=(*((None,) * write.block), content),
+            requests=tuple(
+                Request(name, "", "", 0, 0, tables=table) for name in dict.fromkeys(write.holders)
+            ),
+        )
+
+
+def note_writes(seen: "Noted", some: Iterable[Watched]) -> None:
+    """Note what these requests are about to write."""
+    for watched in some:
+        start = max(watched.written, watched.hit + watched.external)
+        end = watched.live.num_computed_tokens
+        for index, group in enumerate(seen.cfg.groups):
+            size, table = group.block_size, watched.tables[index]
+            columns = range(start // size, min(-(-end // size), len(table)))
+            if not group.attention:
+                columns = range(max((end - 1) // size, 0), min((end - 1) // size + 1, len(table)))
+                if seen.cfg.drafts:
+                    continue
+            for column in columns if end > start else ():
+                _note(seen, watched, index, table[column].block_id, column * size)
+
+
+def _note(seen: "Noted", watched: Watched, group: int, block: int, first: int) -> None:
+    slices, event = seen.slices, seen.event
+    holders = slices.holders.of(block)
+    cached = bool(slices.mapped.of(block)) and block not in seen.mapped_now
+    if block != NULL and len(holders) == 1 and not cached:
+        return  # it is the request's alone
+    cut = first // slices.unit * slices.unit
+    before = None if block == NULL else slices.contents.seen(block, cut)
+    key = _key(seen, block, cut) if cached else None
+    event.writes.append(Write(watched, group, block, holders, cut, before, key))
+
+
+def _key(seen: "Noted", block: int, cut: int) -> Key | None:
+    slices = seen.slices
+    for key in slices.mapped.of(block):
+        if key in slices.named:
+            return slices.group_of(key), slices.named[key].text(cut, slices.ends[key])
+    return None

@@ -1,0 +1,1 @@
+"""A trace as one self-contained HTML page: the block ledger."""
