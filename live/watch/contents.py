@@ -38,6 +38,7 @@ class Contents:
     def __init__(self, cfg: Engine) -> None:
         self.cfg = cfg
         self._several: dict[int, Filled] = {}
+        self._fresh: set[int] = set()
         self._tokens: dict[int, Tokens] = {}
         self._group: dict[int, int] = {}
         self._start: dict[int, int] = {}
@@ -61,8 +62,14 @@ class Contents:
         else:
             self._several[block] = filled
 
+    def take(self, block: int) -> None:
+        """A block is taken: it holds nothing of its new request."""
+        self.forget(block)
+        self._fresh.add(block)
+
     def forget(self, block: int) -> None:
         """Nothing is known of a block any more."""
+        self._fresh.discard(block)
         self._tokens.pop(block, None)
         self._several.pop(block, None)
 
@@ -98,10 +105,12 @@ class Contents:
             self._put(target, old)
 
     def holds(self, block: int, group: int, tokens: Tokens, start: int, end: int) -> bool | None:
-        """Whether a block holds the KV of these tokens of a request. None where it is unknown."""
+        """Whether a block holds the KV of these tokens of a request. None where it is unknown. A
+        state may be written where no step ends, by drafts."""
         found = self.of(block)
         if found is None:
-            return None
+            empty = block in self._fresh and self.cfg.groups[group].attention
+            return False if empty else None
         if found.group != group:
             return False
         at = start

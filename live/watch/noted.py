@@ -75,7 +75,10 @@ class Noted:
         return self._slices[name]
 
     def refresh_all(self) -> None:
-        """Read what the event touches again."""
+        """Read what the event touches again. A request that has ended holds nothing any more."""
+        known = self.scheduler.requests
+        if len(known) != len(self.requests):
+            self.touched.update((name, None) for name in self.requests if name not in known)
         for name in self.touched:
             self.refresh(name)
 
@@ -85,7 +88,8 @@ class Noted:
         if watched is None:
             return
         watched.know()
-        held = [list(each.req_to_blocks.get(name, ())) for each in self.managers]
+        known = name in self.scheduler.requests
+        held = [list(each.req_to_blocks.get(name, ()) if known else ()) for each in self.managers]
         holders = self.slices.holders
         for old, new in zip(watched.tables, held, strict=True):
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
@@ -94,11 +98,15 @@ class Noted:
             for block in old[same:]:
                 if not block.is_null:
                     holders.remove(block.block_id, name)
+                    self.blocks.add(block.block_id)
             for block in new[same:]:
                 if not block.is_null:
                     holders.add(block.block_id, name)
+                    self.blocks.add(block.block_id)
         watched.tables = held
-        if name not in self.scheduler.requests and not any(held):
+        if not any(held):
+            watched.hit = watched.external = 0
+        if not known:
             self.gone[name] = self.requests.pop(name)
 
     def name(self, key: Any) -> None:

@@ -21,5 +21,4 @@ class Requests(Part):
     def questions(self) -> Iterator[Question]:
         """One request after the other."""
         for watched in self.seen.touched_requests():
-            if any(watched.tables):
-                yield self.question(self.seen.request(watched))
+            yield self.question(self.seen.request(watched))
