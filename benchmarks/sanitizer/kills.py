@@ -2,23 +2,19 @@
 
     PYTHONPATH=. python benchmarks/sanitizer/kills.py [--times 20] [--seed 0]
 
-Signals reach the process of an engine at random moments, in turn where the engine runs in the
-process of `LLM` and where it has one of its own. The processes must end as without kvproof. And a
-function of kvproof raises at a random call: all answers must be the same, the mistake is printed
-and the verdict is UNKNOWN. Exit code: 0 all held, 1 one did not, 2 bad usage.
+Signals reach the process of an engine at random moments, and it must end as it does without. And
+a function of kvproof raises at a random call: all answers must be the same, the mistake is
+printed, and the verdict is UNKNOWN. Exit code: 0 all held, 1 one did not, 2 bad usage.
 """
 
 import argparse
-import os
 import random
 import re
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.engine.injuries import printed_once
 from tests.engine.ordinary import BLOCKS, POOL
@@ -28,67 +24,39 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENGINE = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
 WORK = ["call", "tests.engine.ordinary:work"]
 INJURIES = "tests.engine.injuries"
-LONG = [*WORK, 0, 600]
-"""More requests than are served before the kill."""
-
 LATEST_S = 4.0
 """The latest moment of a kill after the first request, in seconds."""
 
-END_S = 60.0
+END_S = 300.0
 
 
-class End(NamedTuple):
-    """How the processes ended: the exit code of the one that started the engine, the kind of the
-    exception that it got, if any, and the log."""
-
-    code: int | None
-    error: str
-    log: str
-
-
-def killed(models: Path, sent: signal.Signals, after_s: float, mode: str | None, own: bool) -> End:
-    """An engine whose process gets a signal during its work. It is a process of its `own`, or that
-    of `LLM`."""
-    error = ""
-    process = Process(models, mode=mode, several=own, limit_s=END_S)
-    with process:
-        built = process.take(ENGINE, ["call", "tests.engine.kills:pid"])
-        assert built.error is None, built.error
-        timer = threading.Timer(after_s, os.kill, (built.results[-1], sent))
-        timer.start()
-        try:
-            answer = process.take(LONG)
-            error = (answer.error or "none").partition(":")[0]
-        except AssertionError as ended:
-            error = str(ended).splitlines()[0]
-        timer.join()
-    return End(process.returncode, error, process.log)
-
-
-def kvproof_lines(log: str) -> list[str]:
-    """What the sanitizer printed."""
-    return re.findall(r"kvproof: (.*)", log)
+def killed(process: Process, sent: signal.Signals, after_s: float) -> int:
+    """The exit code of an engine's process that gets a signal so long after its first request."""
+    answer = process.take(ENGINE, ["call", "tests.engine.kills:killed", int(sent), after_s])
+    assert answer.error is None, answer.error
+    code: int = answer.results[-1]
+    return code
 
 
 def signals(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[str, list[str]]]:
-    """Kills by signals: what was done, and what does not hold."""
-    unwatched: dict[tuple[signal.Signals, bool], End] = {}
-    for number in range(times):
-        sent, own = SIGNALS[number % 3], bool(number // 3 % 2)
-        after_s = chooses.uniform(0.1, LATEST_S)
-        if (sent, own) not in unwatched:
-            unwatched[sent, own] = killed(models, sent, after_s, None, own)
-        plain = unwatched[sent, own]
-        end = killed(models, sent, after_s, "record", own)
-        wrong = []
-        if (end.code, end.error) != (plain.code, plain.error):
-            wrong.append(f"ends with {end[:2]}, not {plain[:2]} as without kvproof")
-        lines = kvproof_lines(end.log)
-        wrong += [line for line in lines if "mistake" in line or "VIOLATED" in line]
-        if sent is not signal.SIGKILL and (own or sent is signal.SIGINT):
-            wrong += ["no summary"] * (not any("judged: " in line for line in lines))
-        where = "engine's process" if own else "LLM's process"
-        yield f"{sent.name} after {after_s:.1f} s in the {where}, exit code {end.code}", wrong
+    """Kills by signals: what was done, and what does not hold. The engines have processes of their
+    own, and are built beside one `LLM`, one after the other."""
+    with Process(models, several=True, limit_s=END_S) as plain:
+        expected = {sent: killed(plain, sent, 1.0) for sent in SIGNALS}
+    orderly = 0
+    with Process(models, mode="record", several=True, limit_s=END_S) as watched:
+        for number in range(times):
+            sent, after_s = SIGNALS[number % len(SIGNALS)], chooses.uniform(0.05, LATEST_S)
+            orderly += sent is not signal.SIGKILL
+            code, right = killed(watched, sent, after_s), expected[sent]
+            wrong = [] if code == right else [f"it is {right} without kvproof"]
+            yield f"{sent.name} after {after_s:.2f} s, exit code {code}", wrong
+    lines = re.findall(r"kvproof: (.*)", watched.log)
+    wrong = [line for line in lines if "mistake" in line or "VIOLATED" in line]
+    summaries = sum("judged: " in line for line in lines)
+    if summaries != orderly:
+        wrong.append(f"{summaries} summaries of {orderly} processes that could print one")
+    yield f"the log of these {times}", wrong
 
 
 def injuries(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[str, list[str]]]:
@@ -111,7 +79,7 @@ def injuries(models: Path, times: int, chooses: random.Random) -> Iterator[tuple
             wrong.append("other answers than without kvproof")
         if not printed_once(process.log, place):
             wrong.append("the mistake is not printed once, and UNKNOWN at the end")
-        wrong += [line for line in kvproof_lines(process.log) if "VIOLATED" in line]
+        wrong += re.findall(r"kvproof: (.*VIOLATED.*)", process.log)
         wrong += [f"exit code {process.returncode}"] if process.returncode else []
         yield f"{place.partition(':')[2]} raises at call {call}", wrong
 

@@ -12,10 +12,10 @@ from tests.engine.process import OPTIONS, Process
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 FOUND = (
+    "aborted_keeps_its_blocks",
     "evicted_key_stays",
-    "hit_begins_at_the_second_block",
-    "preempted_keeps_its_blocks",
-    "shared_block_is_freed",
+    "hit_is_one_block_too_long",
+    "preempted_keeps_its_counter",
 )
 INJURIES = (
     ("kvproof.live.watch.noted:Noted.refresh", 30),
