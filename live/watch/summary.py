@@ -19,10 +19,10 @@ COUNTERS = (
 
 
 class Summary:
-    """Numbers by name: the engines that are `watched`; how often an invariant was asked (`asked`) and does not hold (`found`); what
-    was not judged because it is not known (`unjudged`); engines that were changed by hand, that
-    are not watched, or in which kvproof made a mistake, by the reason. `skipped` has invariants
-    that mean nothing on an engine, as "name, because reason"."""
+    """Numbers by name: the engines that are `watched`; how often an invariant was asked (`asked`)
+    and does not hold (`found`); what was not judged because it is not known (`unjudged`); engines
+    that were changed by hand, that are not watched, or in which kvproof made a mistake, by the
+    reason. `skipped` has invariants that mean nothing on an engine, as "name, because reason"."""
 
     def __init__(self) -> None:
         self.watched: Counter[str] = Counter()
