@@ -24,39 +24,46 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENGINE = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
 WORK = ["call", "tests.engine.ordinary:work"]
 INJURIES = "tests.engine.injuries"
+KILLS = "tests.engine.kills"
 LATEST_S = 4.0
 """The latest moment of a kill after the first request, in seconds."""
 
 END_S = 300.0
 
 
-def killed(process: Process, sent: signal.Signals, after_s: float) -> int:
-    """The exit code of an engine's process that gets a signal so long after its first request."""
-    answer = process.take(ENGINE, ["call", "tests.engine.kills:killed", int(sent), after_s])
-    assert answer.error is None, answer.error
-    code: int = answer.results[-1]
-    return code
+def in_fork(process: Process, sent: signal.Signals, after_s: float) -> Answer:
+    """A kill of a process with an engine, as it is when `LLM` has no other process."""
+    options = [str(process.models), ENGINE[-1], int(sent), after_s]
+    return process.take(["call", f"{KILLS}:in_fork", *options])
+
+
+def in_engine_core(process: Process, sent: signal.Signals, after_s: float) -> Answer:
+    """A kill of the engine core of vLLM."""
+    return process.take(ENGINE, ["call", f"{KILLS}:in_engine_core", int(sent), after_s])
 
 
 def signals(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[str, list[str]]]:
-    """Kills by signals: what was done, and what does not hold. The engines have processes of their
-    own, and are built beside one `LLM`, one after the other."""
-    with Process(models, several=True, limit_s=END_S) as plain:
-        expected = {sent: killed(plain, sent, 1.0) for sent in SIGNALS}
-    orderly = 0
-    with Process(models, mode="record", several=True, limit_s=END_S) as watched:
-        for number in range(times):
-            sent, after_s = SIGNALS[number % len(SIGNALS)], chooses.uniform(0.05, LATEST_S)
-            orderly += sent is not signal.SIGKILL
-            code, right = killed(watched, sent, after_s), expected[sent]
-            wrong = [] if code == right else [f"it is {right} without kvproof"]
-            yield f"{sent.name} after {after_s:.2f} s, exit code {code}", wrong
-    lines = re.findall(r"kvproof: (.*)", watched.log)
-    wrong = [line for line in lines if "mistake" in line or "VIOLATED" in line]
-    summaries = sum("judged: " in line for line in lines)
-    if summaries != orderly:
-        wrong.append(f"{summaries} summaries of {orderly} processes that could print one")
-    yield f"the log of these {times}", wrong
+    """Kills by signals, the last of each in the engine core of vLLM: what was done, and what does
+    not hold."""
+    cores = len(SIGNALS)
+    for kill, count, own in ((in_fork, times - cores, False), (in_engine_core, cores, True)):
+        with Process(models, several=own, limit_s=END_S) as plain:
+            expected = {sent: kill(plain, sent, 1.0).results[-1] for sent in SIGNALS}
+        with Process(models, mode="record", several=own, limit_s=END_S) as watched:
+            for number in range(count):
+                sent, after_s = SIGNALS[number % len(SIGNALS)], chooses.uniform(0.05, LATEST_S)
+                answer = kill(watched, sent, after_s)
+                wrong = [answer.error] if answer.error is not None else []
+                if not wrong and answer.results[-1] != expected[sent]:
+                    wrong.append(f"exit code {answer.results[-1]}, without it {expected[sent]}")
+                yield f"{kill.__name__}: {sent.name} after {after_s:.2f} s", wrong
+        lines = re.findall(r"kvproof: (.*)", watched.log)
+        wrong = [line for line in lines if "mistake" in line or "VIOLATED" in line]
+        summaries = sum("judged: " in line for line in lines)
+        orderly = sum(SIGNALS[n % len(SIGNALS)] is not signal.SIGKILL for n in range(count))
+        if summaries != orderly:
+            wrong.append(f"{summaries} summaries of {orderly} processes that could print one")
+        yield f"{kill.__name__}: the log of these {count}", wrong
 
 
 def injuries(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[str, list[str]]]:

@@ -21,7 +21,12 @@ UTILS = f"{CORE}.kv_cache_utils"
 COUNTS = ("references_are_exact", "pool_adds_up", "no_block_free_and_held")
 READS = ("request_reads_its_own_prefix",)
 CONTENT = ("cached_block_holds_its_key", *READS)
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2}
+DRAFTS = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_min": 1,
+    "prompt_lookup_max": 2,
+}
 
 
 class Mistake(NamedTuple):
