@@ -3,7 +3,7 @@
     PYTHONPATH=. python benchmarks/sanitizer/planted.py [--only MISTAKE ...] [--write]
 
 Each mistake changes one line of a function of vLLM. An engine with tiny random weights then serves
-an ordinary workload twice: with `KVPROOF=raise`, and without kvproof. `--write` writes the table to
+an ordinary workload twice: with `KVPROOF=raise`, and without kvproof. `--write` keeps the table in
 reports/planted_mistakes.md. Exit code: 0 all ran, 2 bad usage.
 """
 
@@ -63,6 +63,12 @@ def counts(done: list[Row]) -> Iterator[str]:
     )
 
 
+def report(done: list[Row]) -> str:
+    """The table, and how many were found."""
+    table = "".join(f"{line(row)}\n" for row in done)
+    return f"{HEAD}{table}\n" + "\n".join(counts(done)) + "\n"
+
+
 def main() -> None:
     """Run, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -75,10 +81,9 @@ def main() -> None:
         for row in rows(Path(models), args.only):
             done.append(row)
             print(line(row), flush=True)
+            if args.write:
+                REPORT.write_text(report(done), encoding="utf-8")
     print("", *counts(done), sep="\n")
-    if args.write:
-        text = HEAD + "".join(f"{line(row)}\n" for row in done) + "\n" + "\n".join(counts(done))
-        REPORT.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
