@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.model.records.record import read
+
 RUN = """
 from vllm.plugins import load_general_plugins
 load_general_plugins()
@@ -31,8 +33,11 @@ def test_answers():
 SEARCH = ("hypothesis", "z3", "networkx")
 
 
-def run(code: str, mode: str | None, *options: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    code: str, mode: str | None, *options: str, folder: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
     environment = {k: v for k, v in os.environ.items() if k != "KVPROOF"}
+    environment["KVPROOF_DIR"] = str(folder)
     if mode is not None:
         environment["KVPROOF"] = mode
     return subprocess.run(
@@ -82,12 +87,15 @@ def test_a_server_keeps_its_environment_and_its_log() -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("mode", ["record", "warn", "raise"])
-def test_a_mistake_is_told_as_the_mode_says(mode: str) -> None:
-    ran = run(RUN.format(mistake=True) + "test_answers()", mode)
+def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
+    ran = run(RUN.format(mistake=True) + "test_answers()", mode, folder=tmp_path / "records")
     assert (ran.returncode != 0) == (mode == "raise"), ran.stderr
     told = "VIOLATED references_are_exact (wrong tokens): "
     assert (told in ran.stderr) == (mode != "record"), ran.stderr
     assert "kvproof: VIOLATED: references_are_exact" in ran.stderr, ran.stderr
+    for path in (tmp_path / "records").iterdir():
+        assert f"kvproof: record: {path}\n" in ran.stderr
+        assert read(path).findings
 
 
 @pytest.mark.live

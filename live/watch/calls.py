@@ -34,7 +34,7 @@ class Calls:
         self.free = self.slices.pool.free_block_queue
         self._predicted: tuple[int, int] | None = None
         self._taken: list[int] = []
-        self._changes = self._changes_seen = self._since = 0
+        self._changes = self._changes_seen = self._before = self._since = 0
         self._fresh = self._runs = False
 
     def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
@@ -62,7 +62,7 @@ class Calls:
         )
         if self._taken:
             self._taken = []
-        self._since = len(self.noted.event.keys)
+        self._since, self._before = len(self.noted.event.keys), self._changes
 
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         event, request, predicted = self.noted.event, self.noted.current, self._predicted
@@ -72,6 +72,8 @@ class Calls:
             self.noted.touched[name] = None
         if allocated is None:
             event.needy = name
+            if self._changes != self._before:
+                self.noted.history.note("released", name)
             return
         if event.needy == name:
             event.needy = ""

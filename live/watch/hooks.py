@@ -33,6 +33,14 @@ class Hooked(functools.partial[Any]):
     def __reduce__(self) -> Any:
         return getattr, (self.owner, self.name)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether it is still called: its owner has it, or a wrapper around it."""
+        found = vars(self.owner).get(self.name)
+        while found is not None and found is not self:
+            found = vars(found).get("__wrapped__") if hasattr(found, "__dict__") else None
+        return found is self
+
 
 class Hooks:
     """The hooks of one engine. Before each event `begins` is called, and after it `ended`, with the
@@ -135,7 +143,7 @@ class Hooks:
         if not event:
             self.stop(f"{name} was called outside of an event")
         for each in self.added:
-            if vars(each.owner).get(each.name) is not each:
+            if not each.in_place:
                 self.stop(f"{each.name} was replaced")
         self.guarded(self.begins)
 

@@ -35,7 +35,7 @@ class Noted:
         self.managers = shape.managers
         self.contents = Contents(self.cfg, self.cfg.num_blocks)
         self.slices = Slices(scheduler, shape, self.contents)
-        self.history = History()
+        self.history = History(from_start=_is_new(scheduler))
         self.requests: dict[str, Watched] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
@@ -103,7 +103,8 @@ class Noted:
         watched.counters = [each.num_cached_block.get(name, 0) for each in self.managers]
         held = [list(each.req_to_blocks.get(name, ())) for each in self.managers]
         holders = self.slices.holders
-        for old, new in zip(watched.tables, held, strict=True):
+        for group, (old, new) in enumerate(zip(watched.tables, held, strict=True)):
+            self.history.table(name, group, old, new)
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
             if same < len(old):
                 self.event.tables.setdefault(name, watched.tables)
@@ -154,3 +155,11 @@ class Noted:
                         watched.named[index] = at + 1
                     return (at + 1) * size
         return 0
+
+
+def _is_new(scheduler: Any) -> bool:
+    """Whether nothing has happened to an engine: it has no request, and each block is free (but the
+    null block) and was never cached."""
+    pool = scheduler.kv_cache_manager.block_pool
+    unused = pool.get_num_free_blocks() == len(pool.blocks) - 1
+    return unused and not scheduler.requests and not len(pool.cached_block_hash_to_block)
