@@ -106,7 +106,7 @@ def _connector(scheduler: Any) -> lines.Connector | None:
 
 def _happened(noted: Noted, event: NotedEvent) -> Happened:
     findings = tuple(note[1] for note in list(event.notes) if note[0] == "finding")
-    return Happened(_event(event, noted.cfg.hash_unit), findings)
+    return Happened(_event(event, noted.cfg.hash_block_size), findings)
 
 
 def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:

@@ -22,9 +22,9 @@ COUNTERS = (
 class Summary:
     """Numbers by name: the engines that are watched; how often an invariant was asked, and does
     not hold; what was not judged because it is not known; engines that were changed by hand, that
-    are not watched, or in which kvproof made a mistake, by the reason, or whose bytes
-    are not judged where they should be. `skipped` has invariants
-    that mean nothing on an engine, as "name, because reason"."""
+    are not watched, in which kvproof made a mistake, or whose bytes are not judged where they
+    should be, by the reason. `skipped` has invariants that mean nothing on an engine, as "name,
+    because reason"."""
 
     def __init__(self) -> None:
         self.watched: Counter[str] = Counter()

@@ -86,6 +86,7 @@ class Watching:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+            self.observers.add(observer)
             self.dumps.add(observer.noted, judge)
 
     def _end(self) -> None:
