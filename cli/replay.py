@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             with running(trace.cluster, chosen.make) as machine:
                 replayed = replay(machine, trace)
                 if isinstance(found, Record):
-                    replayed = _of_record(replayed, machine, found)
+                    replayed = _of_record(machine, replayed, found)
         except AdapterDrift as drift:
             replayed = Replayed(undriven(drift))
         replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _of_record(replayed: Replayed, machine: Machine, record: Record) -> Replayed:
+def _of_record(machine: Machine, replayed: Replayed, record: Record) -> Replayed:
     """Where a machine differs from a record without a finding, this may be a mistake of either, or
     the record may lack what made the difference."""
     if not replayed.compared:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from kvproof.invariants.invariant import broken
+from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.because import because
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.events import Lists, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.phases import Phase
-from kvproof.model.records.lines import Admitted, Offer, Remote
+from kvproof.model.records.lines import Admitted, BlockSums, Offer, Remote
 from kvproof.model.records.record import Record
 from kvproof.model.records.tables import followed
 from kvproof.model.records.unlimited import pair
@@ -34,7 +36,7 @@ Trim: TypeAlias = Callable[[Engine, Engine, Lists, Lists], Pairs]
 LISTS = ("paired_lists_are_equal", "paired_offsets_are_equal")
 TOKENS = ("prefill_and_decode_agree", "offered_tokens_are_loaded")
 KEPT = "nothing_reused_under_transfer"
-ASKED = (*LISTS, *TOKENS, KEPT)
+ASKED = (*LISTS, *TOKENS, KEPT, TRANSFERRED)
 """The invariants that need both records."""
 
 
@@ -93,8 +95,54 @@ def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = ""
         if taken.remote.request in first or _lease_over(prefill, source, taken):
             names = [name for name in names if name != KEPT]
         first.add(taken.remote.request)
-        _judge(cluster, source, taken, trim, names, judged)
+        _judge(cluster, source, taken, trim, [n for n in names if n != TRANSFERRED], judged)
+        _compare(cluster, prefill, decode, taken, judged)
+    judged.skipped.setdefault(
+        TRANSFERRED, "the records have no sums of it; KVPROOF_BYTES=1 adds them"
+    )
     return judged
+
+
+def _compare(
+    cluster: Cluster, prefill: Record, decode: Record, taken: Taken, judged: Judged
+) -> None:
+    """Compare the bytes of the blocks that D has loaded with those that P has sent."""
+    given = {each.group: each for each in sums(prefill, taken.remote.request, sent=True)}
+    for ours in sums(decode, taken.name, sent=False):
+        theirs = given.get(ours.group)
+        if theirs is None:
+            continue
+        if theirs.form != ours.form:
+            judged.skipped[TRANSFERRED] = f"P has {theirs.form}, and D has {ours.form}"
+            continue
+        size = cluster.decode.groups[ours.group].block_size
+        for column, sum_of in enumerate(ours.sums, ours.at):
+            there = theirs.sums[column - theirs.at : column - theirs.at + 1]
+            whole = (column + 1) * size <= min(ours.tokens, theirs.tokens)
+            if not sum_of or not any(there) or not (whole or copies_blocks(decode)):
+                continue
+            judged.asked[TRANSFERRED] += 1
+            if there != (sum_of,):
+                judged.findings.append(_unequal(cluster, taken, ours.group, column))
+
+
+def sums(record: Record, name: str, *, sent: bool) -> Iterator[BlockSums]:
+    """The sums of the blocks of a request that were sent, or loaded."""
+    for event, _ in record.events:
+        yield from (each for each in event.block_sums if (each.request, each.sent) == (name, sent))
+
+
+def copies_blocks(record: Record) -> bool:
+    """Whether the connector copies whole blocks, also where their last tokens are nobody's."""
+    connector = record.header.connector
+    return connector is not None and "Nixl" in connector.name
+
+
+def _unequal(cluster: Cluster, taken: Taken, group: int, column: int) -> Finding:
+    p, d = cluster.prefill.name, cluster.decode.name
+    must = f"{taken.name} loads the tokens of column {column} of group {group} from {p}"
+    found = f"the block of {d} does not have the bytes of the block of {p}"
+    return Finding(TRANSFERRED, *because(must, found, engine=d, request=taken.name, group=group))
 
 
 def _unpaired(cluster: Cluster) -> str:

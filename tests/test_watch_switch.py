@@ -103,7 +103,8 @@ def test_without_a_mistake_it_says_what_it_judged() -> None:
     search = f"import sys; print([m for m in {SEARCH} if m in sys.modules])"
     ran = run(RUN.format(mistake=False) + f"test_answers()\n{search}", "raise")
     assert ran.returncode == 0, ran.stderr
-    assert "kvproof: judged: pool_adds_up" in ran.stderr
+    assert "kvproof: judged: " in ran.stderr
+    assert "pool_adds_up" in ran.stderr
     assert "VIOLATED" not in ran.stderr
 
 
@@ -158,7 +159,9 @@ def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
         timeout=300,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    [judged] = [line for line in ran.stdout.splitlines() if line.startswith("judged: ")]
-    alone = 5  # what one test asks this invariant
-    assert f"all_blocks_return {2 * alone}" in judged, ran.stdout
+    lines = ran.stdout.splitlines()
+    [judged] = [line for line in lines if line.startswith("judged: ")]
+    assert "pool_adds_up" in judged
+    [engines] = [line.split()[1] for line in lines if line.startswith("watched: ")]
+    assert int(engines) > 6, ran.stdout  # as many are built where one process runs both tests
     assert "UNKNOWN" not in ran.stdout

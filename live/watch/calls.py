@@ -164,7 +164,7 @@ class Calls:
         blocks = yield None
         self._changed(blocks)
         for block in blocks:
-            self.contents.forget(block.block_id)
+            self.contents.take(block.block_id)
             self._taken.append(block.block_id)
 
     def gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **named: Any) -> Noting:

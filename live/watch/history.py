@@ -70,6 +70,11 @@ class History:
         if self.events:
             self.events[-1].notes.append(("finding", finding))
 
+    def sums(self, moved: Sequence[Any]) -> None:
+        """The sums of blocks that go from one engine to another are known."""
+        if self.events:
+            self.events[-1].notes.append(("block_sums", *moved))
+
     # What is noted of arguments and results of vLLM.
 
     def arrives(self, request: Any) -> None:

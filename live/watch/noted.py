@@ -88,7 +88,10 @@ class Noted:
         return self.slices.of_requests(tuple(requests))
 
     def refresh_all(self) -> None:
-        """Read what the event touches again."""
+        """Read what the event touches again. A request that has ended holds nothing any more."""
+        known = self.scheduler.requests
+        if len(known) != len(self.requests):
+            self.touched.update((name, None) for name in self.requests if name not in known)
         self.name_inserted()
         for name in self.touched:
             self.refresh(name)
@@ -101,7 +104,8 @@ class Noted:
         watched.know()
         watched.computed = watched.live.num_computed_tokens
         watched.counters = [each.num_cached_block.get(name, 0) for each in self.managers]
-        held = [list(each.req_to_blocks.get(name, ())) for each in self.managers]
+        known = name in self.scheduler.requests
+        held = [list(each.req_to_blocks.get(name, ()) if known else ()) for each in self.managers]
         holders = self.slices.holders
         for group, (old, new) in enumerate(zip(watched.tables, held, strict=True)):
             self.history.table(name, group, old, new)
@@ -110,11 +114,16 @@ class Noted:
                 self.event.tables.setdefault(name, watched.tables)
                 left = [block.block_id for block in old if not block.is_null]
                 holders.remove(left, name)
+                self.blocks.update(left)
                 for number in left:
                     self.contents.leave(number)
-            holders.add((block.block_id for block in new[same:] if not block.is_null), name)
+            got = [block.block_id for block in new[same:] if not block.is_null]
+            holders.add(got, name)
+            self.blocks.update(got)
         watched.tables = held
-        if name not in self.scheduler.requests and not any(held):
+        if not any(held):
+            watched.hit = watched.external = 0
+        if not known:
             self.gone[name] = self.requests.pop(name)
 
     def name_inserted(self) -> None:

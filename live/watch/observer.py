@@ -37,6 +37,8 @@ class Observer:
     In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
     exception. Then its engine is not judged any further."""
 
+    CALLS: type[Calls] = Calls
+
     def __init__(
         self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
     ) -> None:
@@ -50,7 +52,7 @@ class Observer:
         self.worker = Worker(self.slices, self.contents)
         self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
-        self.calls = Calls(self.noted, self.worker)
+        self.calls = self.CALLS(self.noted, self.worker)
         self.parts = judge.parts(self.noted)
         self.rounds = Rounds(self.cfg.num_blocks)
         self._attach()

@@ -106,7 +106,7 @@ def _connector(scheduler: Any) -> lines.Connector | None:
 
 def _happened(noted: Noted, event: NotedEvent) -> Happened:
     findings = tuple(note[1] for note in list(event.notes) if note[0] == "finding")
-    return Happened(_event(event, noted.cfg.hash_unit), findings)
+    return Happened(_event(event, noted.cfg.hash_block_size), findings)
 
 
 def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:
@@ -177,6 +177,10 @@ def _change(name: str, group: int, at: int, blocks: list[int]) -> lines.TableCha
     return lines.TableChange(request=name, group=group, at=at, blocks=tuple(blocks))
 
 
+def _sums(*values: Any) -> lines.BlockSums:
+    return lines.BlockSums(**dict(zip(lines.BlockSums.__struct_fields__, values, strict=True)))
+
+
 _MADE: dict[str, Callable[..., Any]] = {
     "admitted": lambda name, hit, more: lines.Admitted(request=name, hit=hit, external=more),
     "preempted": lambda name, needy: lines.Preempted(request=name, needy=needy),
@@ -185,6 +189,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "loads": lambda name, blocks: lines.Load(request=name, blocks=_lists(blocks)),
     "offers": _offer,
     "tables": _change,
+    "block_sums": _sums,
 }
 """How the fields that are lists are made of the values of a note."""
 

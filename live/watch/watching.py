@@ -47,6 +47,13 @@ class Watching:
         self._process: int | None = None
         self._asked = False
         self.tested = False
+        self.observer = Observer
+
+    def watch_bytes(self) -> None:
+        """Judge the bytes of blocks, too."""
+        from kvproof.live.watch.bytes.observer import ByteObserver
+
+        self.observer = ByteObserver
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -71,7 +78,7 @@ class Watching:
         judge = Judge(self.report, self.say)
         try:
             self._check(type(scheduler), scheduler)
-            observer = Observer(scheduler, judge, tested=self.tested)
+            observer = self.observer(scheduler, judge, tested=self.tested)
             self.observers.add(observer)
         except Unknown as unknown:
             self._not_watched(str(unknown))
@@ -79,6 +86,7 @@ class Watching:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+            self.observers.add(observer)
             self.dumps.add(observer.noted, judge)
 
     def _end(self) -> None:
@@ -135,6 +143,7 @@ class Watching:
             found.unjudged.update(judge.unjudged)
             found.by_hand.update([judge.by_hand] if judge.by_hand else ())
             found.mistakes.update(judge.why_off)
+            found.no_bytes.update([judge.no_bytes] if judge.no_bytes else ())
             found.skipped.update(f"{name}, because {why}" for name, why in judge.skipped.items())
         return found
 

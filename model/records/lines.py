@@ -169,6 +169,20 @@ class Offer(Brief, frozen=True, kw_only=True):
     tokens: Count
 
 
+class BlockSums(Brief, frozen=True, kw_only=True):
+    """Checksums of the bytes of a request's blocks in one group, from column `at` of its table on;
+    empty for the null block. The blocks hold `tokens` tokens of the request, counted from its
+    first. They were `sent`, or loaded. Sums of different `form` cannot be compared."""
+
+    request: str
+    sent: bool
+    group: Count
+    at: Count
+    tokens: Count
+    form: str
+    sums: tuple[str, ...]
+
+
 class RecordedEvent(Brief, frozen=True, kw_only=True):
     """One event. `step` counts the events of the engine from 1, `at_s` is its time.
 
@@ -178,8 +192,8 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     `released` requests did not fit and freed what they no longer need.
     `loaded` requests go on after a load, and `received`, `failed` and `sent` are the reports of the
     connector's worker. `ended` has a reason for each request. A reset was `done` or not, and
-    `running` says whether it preempts what runs. `evicted` are block ids. `raised` is the exception
-    that ended the event.
+    `running` says whether it preempts what runs. `evicted` are block ids. `block_sums`
+    were known after the event. `raised` is the exception that ended the event.
     """
 
     step: Size
@@ -203,6 +217,7 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     running: bool = False
     done: bool = False
     evicted: tuple[Count, ...] = ()
+    block_sums: tuple[BlockSums, ...] = ()
     raised: str = ""
 
 

@@ -87,14 +87,14 @@ RARE: dict[str, frozenset[str]] = {
     "engine_survives": frozenset(),  # it is judged when an exception is raised
     "step_makes_progress": frozenset(),  # when a step schedules nothing
     "settled_frees": frozenset(),  # when a worker may still write to blocks that are freed
-    "nothing_reused_under_transfer": frozenset(),  # when a load goes on beside the steps
-    "offer_has_tokens": frozenset(),  # as above
+    "nothing_reused_under_transfer": frozenset(),  # when D loads from P
+    "offer_has_tokens": frozenset(),  # when P offers to D
     "no_token_of_a_failed_load": frozenset({"store"}),
     "repeated_prompt_hits": ORDINARY_KINDS,
     "new_blocks_are_zeroed": frozenset({"mamba"}),
     "zeroed_blocks_are_new": frozenset({"mamba"}),
     "priority_is_kept": frozenset({"window"}),
-    "watermark_is_kept": frozenset({"window"}),
+    "watermark_is_kept": frozenset({"store"}),
 }
 """The kinds of engines on which an invariant must have something to judge, where it is not all."""
 
@@ -112,14 +112,11 @@ class Kind:
 
 KINDS = {
     "full": Kind("full", {"num_gpu_blocks_override": 13}),
-    "window": Kind(
-        "window",
-        {"num_gpu_blocks_override": 19, "scheduling_policy": "priority", "watermark": 0.06},
-    ),
+    "window": Kind("window", {"num_gpu_blocks_override": 19, "scheduling_policy": "priority"}),
     "mamba": Kind("mamba", {"num_gpu_blocks_override": 24, "mamba_cache_mode": "align"}),
     "store": Kind(
         "full",
-        {"num_gpu_blocks_override": 13, "kv_transfer_config": STORE},
+        {"num_gpu_blocks_override": 13, "watermark": 0.1, "kv_transfer_config": STORE},
         overlapping=False,
         work=tuple(LOADING),  # this connector loses the prompts that take several steps
     ),

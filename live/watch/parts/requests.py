@@ -23,6 +23,6 @@ class Requests(Part):
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""
-        held = [each for each in self.seen.touched_requests() if any(each.tables)]
-        if held:
-            yield self.question(self.seen.some_requests(held), times=len(held))
+        some = list(self.seen.touched_requests())
+        if some:
+            yield self.question(self.seen.some_requests(some), times=len(some))

@@ -84,7 +84,8 @@ class Progress(Part):
     def _too_long(self, live: Any) -> bool:
         """Whether the tokens of a request need more blocks of full attention than there are."""
         sizes = [group.block_size for group in self.cfg.groups if group.kind == "full"]
-        return sum(-(-live.num_tokens // size) for size in sizes) >= self.cfg.num_blocks
+        needed = sum(-(-int(live.num_tokens) // size) for size in sizes)
+        return needed >= self.cfg.num_blocks
 
 
 def held_up_from_outside(scheduler: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
