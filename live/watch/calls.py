@@ -15,6 +15,8 @@ from kvproof.model.config import Engine
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
 from kvproof.model.step import Allocation
 
+RUNNING = RequestStatus.RUNNING
+
 Noting = Generator[Arguments | None, Any, None]
 
 
@@ -29,9 +31,11 @@ class Calls:
         self.slices = noted.slices
         self.contents = noted.contents
         self.map: Any = None
-        self._predictions: list[tuple[int, int]] = []
+        self.free = self.slices.pool.free_block_queue
+        self._predicted: tuple[int, int] | None = None
         self._taken: list[int] = []
-        self._changes = 0
+        self._changes = self._changes_seen = self._before = self._since = 0
+        self._fresh = self._runs = False
 
     def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
         self.noted.current = request
@@ -43,51 +47,79 @@ class Calls:
         event.choices.append(Preempt(request.request_id, event.needy))
         yield from self.concerns(request)
 
-    def predicts(self, *_: Any, apply_admission_cap: bool = False, **__: Any) -> Noting:
-        blocks = yield None
-        if not apply_admission_cap:
-            self._predictions.append((blocks, self.slices.pool.get_num_free_blocks()))
+    def nothing(self, _: Any, __: Any) -> None:
+        """Before a call of which only the result counts."""
 
-    def allocates(
-        self,
-        request: Any,
-        num_new_tokens: int = 0,
-        *_: Any,
-        num_new_computed_tokens: int = 0,
-        num_external_computed_tokens: int = 0,
-        **__: Any,
-    ) -> Noting:
-        name = request.request_id
-        fresh = not any(each.req_to_blocks.get(name) for each in self.noted.managers)
-        self.noted.current, before = request, self._changes
-        event, runs = self.noted.event, request.status == RequestStatus.RUNNING
-        self._predictions.clear()
-        self._taken, since = [], len(event.keys)
-        allocated = yield None
-        if self._changes != before or fresh:
+    def predicted(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
+        if not kwargs.get("apply_admission_cap"):
+            self._predicted = blocks, self.free.num_free_blocks
+
+    def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        request = self.noted.current = args[0] if args else kwargs["request"]
+        self._runs = request.status is RUNNING
+        self._fresh = not self._runs and not any(
+            each.req_to_blocks.get(request.request_id) for each in self.noted.managers
+        )
+        if self._taken:
+            self._taken = []
+        self._since, self._before = len(self.noted.event.keys), self._changes
+
+    def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        event, request, predicted = self.noted.event, self.noted.current, self._predicted
+        name, self._predicted = request.request_id, None
+        if self._changes != self._changes_seen or self._fresh:
+            self._changes_seen = self._changes
             self.noted.touched[name] = None
         if allocated is None:
             event.needy = name
+            if self._changes != self._before:
+                self.noted.history.note("released", name)
             return
         if event.needy == name:
             event.needy = ""
-        if fresh:
-            event.choices.append(Admit(name, num_new_computed_tokens, num_external_computed_tokens))
-        if num_new_tokens and (self._taken or not runs):
-            event.choices.append(Compute(name, num_new_tokens))
+        if self._fresh:
+            self._admitted(request, kwargs)
+        new = args[1] if len(args) > 1 else kwargs.get("num_new_tokens", 0)
+        if new and (self._taken or not self._runs):
+            event.choices.append(Compute(name, new))
         if self._taken:
             event.taken.setdefault(name, []).extend(self._taken)
-        if fresh and name in self.noted.requests:
+        if predicted is not None:
+            taken = predicted[1] - self.free.num_free_blocks
+            if taken or predicted[0]:  # most running requests need no block in a step
+                allocation = Allocation(self.cfg.name, name, predicted[0], taken)
+                self.noted.allocations.append(allocation)
+
+    def _admitted(self, request: Any, kwargs: dict[str, Any]) -> None:
+        name, event = request.request_id, self.noted.event
+        hit = kwargs.get("num_new_computed_tokens", 0)
+        external = kwargs.get("num_external_computed_tokens", 0)
+        event.choices.append(Admit(name, hit, external))
+        if name in self.noted.requests:
             watched = self.noted.requests[name]
-            watched.hit = num_new_computed_tokens + request.num_computed_tokens
-            watched.external = num_external_computed_tokens
-            watched.written = watched.hit
+            watched.hit = watched.written = hit + request.num_computed_tokens
+            watched.external = external
             self.noted.admitted.append(watched)
-            event.looked.append(Looked(watched, watched.hit, watched.external, since))
-        if self._predictions:
-            predicted, free = self._predictions[-1]
-            taken = free - self.slices.pool.get_num_free_blocks()
-            self.noted.allocations.append(Allocation(self.cfg.name, name, predicted, taken))
+            event.looked.append(Looked(watched, watched.hit, external, self._since))
+
+    def will_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.noted.current = args[0] if args else kwargs["request"]
+
+    def has_cached(self, *_: Any) -> None:
+        """Where steps overlap, each step asks this for each request, and most have nothing new."""
+        noted, request = self.noted, self.noted.current
+        name = request.request_id
+        watched = noted.requests.get(name)
+        if watched is None:
+            return
+        placeholders = request.num_output_placeholders
+        if (
+            placeholders != watched.placeholders
+            or request.num_computed_tokens < watched.computed
+            or watched.counters != [e.num_cached_block.get(name, 0) for e in noted.managers]
+        ):
+            watched.placeholders = placeholders
+            noted.touched[name] = None
 
     def loaded(self, request: Any, *_: Any, **__: Any) -> Noting:
         """A load beside the steps is over. Its blocks are cached or freed now."""
@@ -152,32 +184,33 @@ class Calls:
         self._changes += 1
         self.noted.blocks.update(block.block_id for block in blocks)
 
-    def maps(self, key: Any, block: Any, *_: Any, **__: Any) -> Noting:
-        number = block.block_id
-        self._keep_key(key)
-        if key not in self.slices.mapped.of(number):
-            self.slices.mapped.add(number, key)
-        self.noted.blocks.add(number)
-        self.noted.mapped_now.add(number)
-        self.noted.name(key)
-        yield None
-
-    def _keep_key(self, key: Any) -> None:
+    def will_map(self, args: tuple[Any, ...], _: Any) -> None:
         """Note which block a key has that is to change."""
+        key = args[0]
         block = self.map.get_one_block(key)
         self.noted.event.keys.append((key, None if block is None else block.block_id))
 
-    def unmaps(self, key: Any, block_id: int, *_: Any, **__: Any) -> Noting:
-        self._keep_key(key)
-        removed = yield None
+    def has_mapped(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
+        key, block = args
+        number, noted = block.block_id, self.noted
+        self.slices.mapped.put(number, key)
+        noted.blocks.add(number)
+        noted.mapped_now.add(number)
+        noted.inserted[key, number] = noted.current
+        if noted.current is not None:
+            noted.touched[noted.current.request_id] = None
+
+    def has_unmapped(self, removed: Any, args: tuple[Any, ...], _: Any) -> None:
+        key, number = args
         if removed is not None:
-            event = self.noted.event
+            event, noted = self.noted.event, self.noted
             event.lost = len(event.keys) - 1 if event.lost is None else event.lost
-            self.slices.mapped.remove(block_id, key)
-            if not self.slices.mapped.of(block_id):
-                self.slices.named.pop(key, None)
-                self.slices.ends.pop(key, None)
-            self.noted.blocks.add(block_id)
+            self.slices.mapped.remove((number,), key)
+            if key in self.slices.ends and self.map.get_one_block(key) is None:
+                del self.slices.ends[key]
+            for some in (noted.inserted, noted.named):
+                some.pop((key, number), None)
+            noted.blocks.add(number)
 
 
 def filled(watched: Watched, cfg: Engine) -> set[int]:

@@ -1,6 +1,7 @@
 """What was noted of a watched engine: its requests and their tables, and what the event touches."""
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -12,18 +13,19 @@ from kvproof.live.watch.flights import Flights
 from kvproof.live.watch.happening import Happening
 from kvproof.live.watch.history import History
 from kvproof.live.watch.shape import Shape
-from kvproof.live.watch.slices import Slices, Watched
+from kvproof.live.watch.slices import Named, Slices, Watched
 from kvproof.live.watch.tokens import tokens_of
-from kvproof.model.state import Engine
+from kvproof.model.state import Engine, Request
 from kvproof.model.step import Allocation, Read
 
 
 class Noted:
-    """`touched` are the requests, and `blocks` the blocks, that the event touches; `mapped_now` are
-    blocks that it puts into the hash map; `admitted` the requests that it admits; `reads` what
-    these read and do not find; `gone` the requests that it ends; `event` what else it does.
-    `current` is the request that vLLM is at work on. `unjudged` counts what was not judged because
-    it is not known."""
+    """`touched` are the requests, and `blocks` the blocks, that the event touches; `inserted` are
+    the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
+    `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
+    `admitted` the requests that it admits; `reads` what these read and do not find; `gone` the
+    requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
+    on. `unjudged` counts what was not judged because it is not known."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
@@ -31,13 +33,16 @@ class Noted:
         self.cluster = shape.cluster
         self.cfg = shape.engine
         self.managers = shape.managers
-        self.contents = Contents(self.cfg)
+        self.contents = Contents(self.cfg, self.cfg.num_blocks)
         self.slices = Slices(scheduler, shape, self.contents)
-        self.history = History()
+        self.history = History(from_start=_is_new(scheduler))
         self.requests: dict[str, Watched] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
         self.mapped_now: set[int] = set()
+        self.inserted: dict[tuple[Any, int], Any] = {}
+        self.named: dict[tuple[Any, int], Named] = {}
+        self.nameless = 0
         self.admitted: list[Watched] = []
         self.reads: list[Read] = []
         self.allocations: list[Allocation] = []
@@ -46,7 +51,7 @@ class Noted:
         self.flights = Flights(scheduler, shape.steps_most)
         self.unjudged: Counter[str] = Counter()
         self.gone: dict[str, Watched] = {}
-        self._slices: dict[str, Engine] = {}
+        self._parts: dict[str, Request] = {}
         for live in scheduler.requests.values():
             self.meet(live)
             self.refresh(live.request_id)
@@ -54,9 +59,10 @@ class Noted:
     def clear(self) -> None:
         """An event is over."""
         self.event = Happening()
-        for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._slices):
+        self.nameless = 0
+        for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
             each.clear()
-        for some in (self.admitted, self.reads, self.allocations):
+        for some in (self.inserted, self.named, self.admitted, self.reads, self.allocations):
             some.clear()
 
     def meet(self, live: Any) -> None:
@@ -69,60 +75,100 @@ class Noted:
 
     def request(self, watched: Watched) -> Engine:
         """The part of the engine that is one request."""
-        name = watched.live.request_id
-        if name not in self._slices:
-            self._slices[name] = self.slices.of_request(watched)
-        return self._slices[name]
+        return self.some_requests([watched])
+
+    def some_requests(self, some: Iterable[Watched]) -> Engine:
+        """The part of the engine that is some requests."""
+        requests = []
+        for watched in some:
+            name = watched.live.request_id
+            if name not in self._parts:
+                self._parts[name] = self.slices.request(watched)
+            requests.append(self._parts[name])
+        return self.slices.of_requests(tuple(requests))
 
     def refresh_all(self) -> None:
         """Read what the event touches again. A request that has ended holds nothing any more."""
         known = self.scheduler.requests
         if len(known) != len(self.requests):
             self.touched.update((name, None) for name in self.requests if name not in known)
+        self.name_inserted()
         for name in self.touched:
             self.refresh(name)
 
     def refresh(self, name: str) -> None:
-        """Read the tokens and the block tables of a request again."""
+        """Read the tokens, the counters and the block tables of a request again."""
         watched = self.requests.get(name)
         if watched is None:
             return
         watched.know()
+        watched.computed = watched.live.num_computed_tokens
+        watched.counters = [each.num_cached_block.get(name, 0) for each in self.managers]
         known = name in self.scheduler.requests
         held = [list(each.req_to_blocks.get(name, ()) if known else ()) for each in self.managers]
         holders = self.slices.holders
-        for old, new in zip(watched.tables, held, strict=True):
+        for group, (old, new) in enumerate(zip(watched.tables, held, strict=True)):
+            self.history.table(name, group, old, new)
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
             if same < len(old):
                 self.event.tables.setdefault(name, watched.tables)
-            for block in old[same:]:
-                if not block.is_null:
-                    holders.remove(block.block_id, name)
-                    self.blocks.add(block.block_id)
-            for block in new[same:]:
-                if not block.is_null:
-                    holders.add(block.block_id, name)
-                    self.blocks.add(block.block_id)
+                left = [block.block_id for block in old if not block.is_null]
+                holders.remove(left, name)
+                self.blocks.update(left)
+                for number in left:
+                    self.contents.leave(number)
+            got = [block.block_id for block in new[same:] if not block.is_null]
+            holders.add(got, name)
+            self.blocks.update(got)
         watched.tables = held
         if not any(held):
             watched.hit = watched.external = 0
         if not known:
             self.gone[name] = self.requests.pop(name)
 
-    def name(self, key: Any) -> None:
-        """Note which tokens a key stands for: those of the request whose blocks are cached."""
-        watched = None if self.current is None else self.requests.get(self.current.request_id)
-        if watched is None:
-            return
-        self.touched[self.current.request_id] = None
-        index, value = get_group_id(key), get_block_hash(key)
-        unit, ahead = self.cfg.hash_unit, self.cfg.hash_lookahead_tokens
-        for size in dict.fromkeys((self.cfg.groups[index].block_size, unit)):
-            whole = adapt.hashes_for(self.current.block_hashes, unit, size)
-            likely = min(watched.named.get((index, size), 0), len(whole))
-            for position in chain(range(likely, len(whole)), range(likely)):
-                if whole[position] == value:
-                    watched.named[index, size] = position + 1
-                    self.slices.named[key] = watched.tokens
-                    self.slices.ends[key] = (position + 1) * size + ahead
-                    return
+    def name_inserted(self) -> None:
+        """Find out what the keys stand for that came into the hash map: the tokens of the request
+        whose blocks are cached, mostly up to the end of its next block."""
+        groups, unit = self.cfg.groups, self.cfg.hash_block_size
+        ahead = self.cfg.hash_lookahead_tokens
+        for (key, number), live in self.inserted.items():
+            watched = None if live is None else self.requests.get(live.request_id)
+            end, index, value = 0, get_group_id(key), get_block_hash(key)
+            if watched is not None:
+                size = groups[index].block_size
+                hashes = adapt.hashes_for(live.block_hashes, unit, size)
+                at = watched.named.get(index, 0)
+                if at < len(hashes) and hashes[at] == value:
+                    watched.named[index] = at + 1
+                    end = (at + 1) * size
+                else:
+                    end = self._end(watched, index, value)
+            if watched is None or not end:
+                self.nameless += 1
+                continue
+            if end % size:
+                self.slices.ends[key] = end + ahead
+            self.named[key, number] = Named(number, index, watched, end + ahead)
+        self.inserted.clear()
+
+    def _end(self, watched: Watched, index: int, value: Any) -> int:
+        """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
+        hashes. 0 if the request has no such hash."""
+        unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
+        for size in dict.fromkeys((own, unit)):
+            hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
+            likely = min(watched.named.get(index, 0), len(hashes)) if size == own else 0
+            for at in chain(range(likely, len(hashes)), range(likely)):
+                if hashes[at] == value:
+                    if size == own:
+                        watched.named[index] = at + 1
+                    return (at + 1) * size
+        return 0
+
+
+def _is_new(scheduler: Any) -> bool:
+    """Whether nothing has happened to an engine: it has no request, and each block is free (but the
+    null block) and was never cached."""
+    pool = scheduler.kv_cache_manager.block_pool
+    unused = pool.get_num_free_blocks() == len(pool.blocks) - 1
+    return unused and not scheduler.requests and not len(pool.cached_block_hash_to_block)

@@ -6,11 +6,12 @@ Nothing of vLLM is changed: its methods are called as they are, and their result
 from typing import Any
 
 from kvproof.live import adapt
+from kvproof.live.watch.audit import IDLE_BLOCKS, Rounds
 from kvproof.live.watch.between import Between
 from kvproof.live.watch.calls import Calls, Noting
 from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.happening import Happening
-from kvproof.live.watch.hooks import Hook, Hooks
+from kvproof.live.watch.hooks import After, Before, Hook, Hooks
 from kvproof.live.watch.judge import Judge
 from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.parts.writes import note_writes
@@ -36,6 +37,8 @@ class Observer:
     In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
     exception. Then its engine is not judged any further."""
 
+    CALLS: type[Calls] = Calls
+
     def __init__(
         self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
     ) -> None:
@@ -45,11 +48,13 @@ class Observer:
         self.cfg = self.noted.cfg
         self.slices = self.noted.slices
         self.contents = self.noted.contents
+        self.history = self.noted.history
         self.worker = Worker(self.slices, self.contents)
         self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
-        self.calls = Calls(self.noted, self.worker)
+        self.calls = self.CALLS(self.noted, self.worker)
         self.parts = judge.parts(self.noted)
+        self.rounds = Rounds(self.cfg.num_blocks)
         self._attach()
 
     def _attach(self) -> None:
@@ -71,32 +76,40 @@ class Observer:
             (scheduler, "_update_waiting_for_remote_kv", self.calls.loaded),
             (scheduler, "_handle_invalid_blocks", self.calls.invalid),
             (scheduler, "_connector_finished", self.calls.ends),
-            (manager, "allocate_slots", self.calls.allocates),
-            (manager, "cache_blocks", self.calls.concerns),
             (manager, "free", self.calls.concerns),
             (manager, "pop_blocks_for_free", self.calls.concerns),
-            (manager.coordinator, "get_num_blocks_to_allocate", self.calls.predicts),
             (pool, "get_new_blocks", self.calls.takes),
             (pool, "free_blocks", self.calls.gives_back),
             (pool, "touch", self.calls.touches),
         ]
+        calls, coordinator = self.calls, manager.coordinator
+        short: list[tuple[Any, str, Before, After]] = [
+            (manager, "allocate_slots", calls.will_allocate, calls.has_allocated),
+            (manager, "cache_blocks", calls.will_cache, calls.has_cached),
+            (coordinator, "get_num_blocks_to_allocate", calls.nothing, calls.predicted),
+        ]
+        needed = [(owner, name) for owner, name, _ in (*events, *parts)]
+        needed += [(owner, name) for owner, name, *_ in short]
+        for owner, name in needed:
+            if not hasattr(owner, name) and name not in NOT_EVERYWHERE:
+                raise Unknown(f"it has no {type(owner).__name__}.{name}")
         for owner, name, hook in (*events, *parts):
             if hasattr(owner, name):
                 self.hooks.add(owner, name, hook, event=(owner, name, hook) in events)
-            elif name not in NOT_EVERYWHERE:
-                raise Unknown(f"it has no {type(owner).__name__}.{name}")
+        for owner, name, before, after in short:
+            self.hooks.add_short(owner, name, before, after)
         self._watch_map()
 
     def _watch_map(self) -> None:
         """Watch the hash map. A reset of the cache makes another one, which is empty."""
         self.hooks.forget(self.calls.map)
         self.calls.map = self.slices.pool.cached_block_hash_to_block
-        self.hooks.add(self.calls.map, "insert", self.calls.maps)
-        self.hooks.add(self.calls.map, "pop", self.calls.unmaps)
+        calls = self.calls
+        self.hooks.add_short(calls.map, "insert", calls.will_map, calls.has_mapped)
+        self.hooks.add_short(calls.map, "pop", calls.will_map, calls.has_unmapped)
         self.noted.event.lost = 0
         self.noted.blocks.update(self.slices.mapped)
         self.slices.mapped.clear()
-        self.slices.named.clear()
         self.slices.ends.clear()
 
     # Events.
@@ -109,24 +122,44 @@ class Observer:
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
         self.noted.event.what = what
-        self.noted.history.end(what)
         self.between.note()
         if error is not None:
+            self.history.end(self.noted.event, error)
             self.noted.event = Happening()
             self._raised(what, error)
             return
+        self._judge(what)
+
+    def _judge(self, what: str) -> None:
         if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
             self._watch_map()
-        self.noted.refresh_all()
+        if what != "schedule":  # then it was done before the step was carried out
+            self.noted.refresh_all()
+        self.history.end(self.noted.event)
         self.slices.deferred = [
             block.block_id
             for _, blocks in adapt.deferred_frees(self.scheduler)[1]
             for block in blocks
         ]
+        idle = not self.scheduler.requests and not self.noted.flights.steps
+        if what == "schedule" or idle:
+            self.noted.blocks.update(self.rounds.next(idle=idle))
         try:
             self.judge.look(self.noted, self.parts)
         finally:
             self.noted.clear()
+
+    def audit(self) -> None:
+        """Judge all blocks and all requests, unless an event is going on."""
+        if not self.hooks.depth:
+            self.hooks.guarded(self._audit)
+
+    def _audit(self) -> None:
+        self.slices.read_map()
+        self.noted.touched.update(dict.fromkeys(self.noted.requests))
+        for begin in range(0, self.cfg.num_blocks, IDLE_BLOCKS):
+            self.noted.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
+            self._judge("audit")
 
     def _raised(self, what: str, error: Exception) -> None:
         """An event has raised an exception, which ends an engine if it is a step. One that a test
@@ -137,15 +170,14 @@ class Observer:
                 self.judge.died(self.noted, what, error)
 
     def _anything(self, *args: Any, **named: Any) -> Noting:
-        self.noted.history.note = args[0] if args else None
-        event = self._begin(args, named)
+        event = self._event(args, named)
         result = yield None
         if not self.hooks.depth:
             event.result = result
             for each in result if isinstance(result, list) else ():
                 self.noted.touched[getattr(each, "request_id", "")] = None
 
-    def _begin(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
+    def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
         """The event that runs now. It begins with the outermost call."""
         event = self.noted.event
         if not event.begun:
@@ -157,25 +189,28 @@ class Observer:
         return event
 
     def _arrives(self, request: Any, *_: Any, **__: Any) -> Noting:
-        self.noted.history.note = {request.request_id: f"{request.num_prompt_tokens} tokens"}
         if request.num_computed_tokens:
             self.hooks.stop("a request arrived with computed tokens")
+        submitted = request.num_prompt_tokens  # a connector may cut off the last one
         yield None
         if self.scheduler.requests.get(request.request_id) is request:
             self.noted.meet(request)
+            self.noted.requests[request.request_id].submitted = submitted
+            self.history.arrives(request)
         self.noted.touched[request.request_id] = None
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
         """The next part of a session replaces what was answered last."""
+        self.noted.name_inserted()
         yield None
         if session.request_id in self.noted.requests:
             watched = self.noted.requests[session.request_id]
             watched.tokens, watched.submitted = tokens_of(session), session.num_prompt_tokens
 
     def _schedules(self, *args: Any, **named: Any) -> Noting:
-        event = self._begin(args, named)
+        event = self._event(args, named)
         output = event.result = yield None
-        self.noted.history.note = output.num_scheduled_tokens
+        self.history.scheduled(output)
         noted = self.noted
         noted.flights.dispatched(output)
         noted.refresh_all()
@@ -183,9 +218,13 @@ class Observer:
         noted.reads += self.worker.execute(output, noted.admitted, noted.touched_requests())
 
     def _completes(self, *args: Any, **named: Any) -> Noting:
-        event = self._begin(args, named)
-        self.noted.flights.arrived(args[0] if args else named["scheduler_output"])
+        event = self._event(args, named)
+        scheduled = args[0] if args else named["scheduler_output"]
+        output = args[1] if len(args) > 1 else named["model_runner_output"]
+        self.noted.flights.arrived(scheduled)
+        self.history.accepts(scheduled, output)
         event.result = yield None
+        self.history.completed(scheduled, output, event.result)
         for watched in self.noted.touched_requests():
             watched.know()
             if any(watched.tables):

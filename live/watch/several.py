@@ -1,47 +1,57 @@
 """A few values for each block."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 
 
 class Several(Generic[Value]):
-    """The values of each block that has some. Most have one, which is kept as it is: a list each
+    """The values of each block. Most blocks have none or one, which is kept as it is: a list each
     would be one more object for Python's garbage collector to look at."""
 
-    def __init__(self) -> None:
-        self._of: dict[int, Any] = {}  # a value that is no tuple, or several values
+    def __init__(self, blocks: int) -> None:
+        self._of: list[Any] = [None] * (blocks + 1)  # the last is for the id -1
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._of)
+        return (number for number, found in enumerate(self._of) if found is not None)
 
     def of(self, block: int) -> tuple[Value, ...]:
         """The values of a block, in the order in which they came."""
-        found = self._of.get(block)
+        found = self._of[block]
         if found is None:
             return ()
         return found if isinstance(found, tuple) else (found,)
 
-    def add(self, block: int, value: Value) -> None:
-        """One more value of a block."""
-        self._set(block, (*self.of(block), value))
+    def put(self, block: int, value: Value) -> None:
+        """This value of a block, once."""
+        if self._of[block] is None:
+            self._of[block] = value
+        elif value not in self.of(block):
+            self.add((block,), value)
 
-    def remove(self, block: int, value: Value) -> None:
-        """One of these values less, if the block has it."""
-        left = list(self.of(block))
-        if value in left:
-            left.remove(value)
-            self._set(block, tuple(left))
+    def add(self, blocks: Iterable[int], value: Value) -> None:
+        """One more value of each of these blocks."""
+        of = self._of
+        for block in blocks:
+            found = of[block]
+            if found is None:
+                of[block] = value
+            else:
+                of[block] = (*self.of(block), value)
 
-    def _set(self, block: int, values: tuple[Value, ...]) -> None:
-        if not values:
-            self._of.pop(block, None)
-        elif len(values) == 1:
-            self._of[block] = values[0]
-        else:
-            self._of[block] = values
+    def remove(self, blocks: Iterable[int], value: Value) -> None:
+        """One of these values less for each of these blocks that has it."""
+        of = self._of
+        for block in blocks:
+            found = of[block]
+            if found == value:
+                of[block] = None
+            elif isinstance(found, tuple) and value in found:
+                left = list(found)
+                left.remove(value)
+                of[block] = tuple(left) if len(left) > 1 else left[0]
 
     def clear(self) -> None:
         """No block has any."""
-        self._of.clear()
+        self._of = [None] * len(self._of)

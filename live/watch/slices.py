@@ -5,8 +5,8 @@ with the pool. A part is closed: with a block come all requests that hold it and
 """
 
 import math
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from vllm.v1.core.kv_cache_utils import get_group_id
 
@@ -23,18 +23,20 @@ from kvproof.model.step import Read
 
 
 class Watched:
-    """A request of a watched engine. `tables` are its blocks by group when last seen, `hit` and
-    `external` the tokens of its last admission. `named` is the number of its block hashes whose
-    blocks are cached, by group and block size. `written` is the number of tokens whose KV is noted
-    as written. `submitted` is the number of tokens of its prompt as it arrived. `queued` is the
-    status with which its queues were looked at last."""
+    """A request of a watched engine. `tables` are its blocks by group, `counters` the numbers of
+    its cached blocks, `computed` its computed tokens and `placeholders` those of tokens in flight,
+    all when last seen; `hit` and `external` are the tokens of its last admission. `named` is the
+    number of its block hashes whose blocks are cached, by group. `written` is the number of tokens
+    whose KV is noted as written. `submitted` is the number of tokens of its prompt as it arrived.
+    `queued` is the status with which its queues were looked at last."""
 
     def __init__(self, live: Any, tokens: Tokens, groups: int) -> None:
         self.live = live
         self.tokens = tokens
         self.tables: list[list[Any]] = [[] for _ in range(groups)]
-        self.hit = self.external = self.written = 0
-        self.named: dict[tuple[int, int], int] = {}
+        self.counters = [0] * groups
+        self.hit = self.external = self.written = self.computed = self.placeholders = 0
+        self.named: dict[int, int] = {}
         self.submitted = int(live.num_prompt_tokens)
         self.queued = ""
 
@@ -45,11 +47,21 @@ class Watched:
         self.tokens.extend(self.live.all_token_ids[len(self.tokens) :])
 
 
+class Named(NamedTuple):
+    """A block that came into the hash map. Its key stands for the first `end` tokens of a
+    request."""
+
+    block: int
+    group: int
+    watched: Watched
+    end: int
+
+
 class Slices:
-    """The parts of one engine. `mapped` has the keys under which the hash map has a block. A key
-    stands for the first `ends` tokens of `named`. `holders` has the requests that hold a block, as
-    often as it is in their tables. `unseen` counts the blocks that were read and whose content is
-    not known."""
+    """The parts of one engine. `mapped` has the keys under which a block came into the hash map,
+    and `ends` the number of tokens of the keys that end inside a block. `holders` has the requests
+    that hold a block, as often as it is in their tables. `unseen` counts the blocks that were read
+    and whose content is not known."""
 
     def __init__(self, scheduler: Any, shape: Shape, contents: Contents) -> None:
         self.scheduler = scheduler
@@ -57,31 +69,35 @@ class Slices:
         self.cfg = shape.engine
         self.contents = contents
         self.pool = scheduler.kv_cache_manager.block_pool
-        self.mapped: Several[bytes] = Several()
-        self.named: dict[bytes, Tokens] = {}
+        self.mapped: Several[bytes] = Several(len(self.pool.blocks))
         self.ends: dict[bytes, int] = {}
-        self.holders: Several[str] = Several()
+        self.holders: Several[str] = Several(len(self.pool.blocks))
         self.deferred: list[int] = []
         self.unseen = 0
-        self.unit = math.lcm(*(group.block_size for group in self.cfg.groups))
+        self.sizes = [group.block_size for group in self.cfg.groups]
+        self.unit = math.lcm(*self.sizes)
 
     # Blocks.
 
     def of_blocks(self, ids: Collection[int]) -> Engine:
         """These blocks: their counts, keys and places, without their content. A request that holds
         some of them is there with these alone."""
-        pool_blocks, null = self.pool.blocks, self.pool.null_block
+        pool_blocks, null, mapped = self.pool.blocks, self.pool.null_block, self.mapped
+        entries = self.pool.cached_block_hash_to_block._cache
         known: Some[Block] = Some()
         cached: dict[Key, list[int]] = {}
         further = adapt.further_hashes(self.pool, self.cfg.partial_block_hits)
         for number in sorted(ids):
             block = pool_blocks[number]
-            raw = [block.block_hash, *further.get(number, ())]
-            keys = [self._raw(each) for each in raw if each is not None]
+            key, also = block.block_hash, further.get(number, ()) if further else ()
+            main = None if key is None else _key(key)
             refs = 0 if block is null else block.ref_cnt
-            known[number] = Block(refs, keys[0] if keys else None, tuple(keys[1:]))
-            for each in self.mapped.of(number):
-                cached.setdefault(self._raw(each), []).append(number)
+            known[number] = Block(refs, main, tuple(map(_key, also)))
+            for each in mapped.of(number):
+                found = entries.get(each)
+                if found is block or _leads(found, number):
+                    name = main if each is key and main is not None else _key(each)
+                    cached.setdefault(name, []).append(number)
         return Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]
@@ -91,8 +107,11 @@ class Slices:
             deferred=((1, tuple(b for b in self.deferred if b in known)),),
         )
 
-    def _raw(self, key: Any) -> Key:
-        return get_group_id(key), bytes(key).hex()[:12]
+    def read_map(self) -> None:
+        """Note the keys that came into the hash map by no method of it."""
+        for key, found in self.pool.cached_block_hash_to_block._cache.items():
+            for number in found if isinstance(found, dict) else (found.block_id,):
+                self.mapped.put(number, key)
 
     def _holding(self, known: Collection[int]) -> Iterator[Request]:
         held: dict[str, list[int]] = {}
@@ -102,66 +121,84 @@ class Slices:
         for name, blocks in held.items():
             yield Request(name, state.RUNNING, "", 0, 0, tables=(tuple(blocks),))
 
-    def of_content(self, number: int) -> Engine | None:
-        """One cached block with its content and the prefixes that its keys name. None where it is
-        not known what the block holds or its key names."""
-        keys = [each for each in self.mapped.of(number) if each in self.named]
-        if not keys or self.contents.of(number) is None:
-            return None
-        cut = min(self._start(get_group_id(key), self.ends[key]) for key in keys)
-        cached = []
-        for key in keys:
-            tokens, end = self.named[key], self.ends[key]
-            cached.append(((get_group_id(key), tokens.text(cut, end)), (number,)))
-        memory = Some({number: self.contents.seen(number, cut)})
-        known = Some({number: Block(1)})
-        return Engine(
+    def of_content(self, named: Iterable[Named]) -> tuple[Engine, int, int]:
+        """Cached blocks with their content and the prefixes that their keys name, how many were
+        looked at, and of how many the content is not known. These are left out, and so is a whole
+        block that holds the very hashes of its key: texts would take long, and nothing is wrong
+        with it."""
+        known: Some[Block] = Some()
+        memory: Some[state.Content | None] = Some()
+        cached, looked, unseen = [], 0, 0
+        for block, group, watched, end in named:
+            size, attention = self.sizes[group], self.cfg.groups[group].attention
+            last = end - self.cfg.hash_lookahead_tokens
+            start = (last - 1) // size * size
+            tokens = watched.tokens
+            holds = self.contents.holds(block, group, tokens, start if attention else 0, last)
+            if holds is None:
+                unseen += 1
+                continue
+            looked += 1
+            if holds and last % size == 0:
+                continue
+            cut = start // self.unit * self.unit
+            known[block] = Block(1)
+            cached.append(((group, tokens.text(cut, end)), (block,)))
+            memory[block] = self.contents.seen(block, tokens, cut)
+        engine = Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]
             (),
             cached=tuple(cached),
             memory=memory,  # type: ignore[arg-type]
         )
+        return engine, looked, unseen
 
-    def _start(self, group: int, end: int) -> int:
-        """The position of the first token of the block that ends the prefix of `end` tokens, or of
-        an earlier one."""
-        size = self.cfg.groups[group].block_size
-        start: int = (end - 1) // size * size // self.unit * self.unit
-        return start
+    def key_text(self, key: Any, cut: int, first: int) -> Key:
+        """A key of a cached block whose first token has the position `first`, without the first
+        `cut` tokens. Of its text only the length is known, and what the key is."""
+        group = get_group_id(key)
+        whole = first + self.sizes[group] + self.cfg.hash_lookahead_tokens
+        value = int.from_bytes(bytes(key)[:8])
+        return group, Tokens.unknown(value, self.ends.get(key, whole), cut)
 
     # Requests.
 
-    def of_request(self, watched: Watched) -> Engine:
-        """One request, without the tokens at its beginning whose blocks it has settled."""
-        live, name = watched.live, watched.live.request_id
+    def of_requests(self, requests: tuple[Request, ...]) -> Engine:
+        """Some requests, with their places in the running queue."""
+        names = {each.id for each in requests}
+        queue = (each.request_id for each in self.scheduler.running)
+        running = tuple(name for name in queue if name in names)
+        return Engine(self.cfg.name, (), (), requests=requests, running=running)
+
+    def request(self, watched: Watched) -> Request:
+        """A request, without the tokens at its beginning whose blocks it has settled."""
+        live, tokens, sizes = watched.live, watched.tokens, self.sizes
         cut = self._cut(watched)
         prompt = live.num_prompt_tokens
-        counters = (each.num_cached_block.get(name, 0) for each in self.shape.managers)
-        sizes = [group.block_size for group in self.cfg.groups]
         hit = max(watched.hit - cut, 0)
-        request = Request(
-            name,
+        return Request(
+            live.request_id,
             self._status(watched),
-            watched.tokens.text(cut, prompt),
+            tokens.text(cut, prompt) if cut < prompt else Prefix("", cut),
             max(watched.submitted - cut, 0),
             live.max_tokens,
-            output=watched.tokens.text(max(cut, prompt), len(watched.tokens)),
+            output=state.SAMPLED * (len(tokens) - max(cut, prompt)),
             computed=max(live.num_computed_tokens - cut, 0),
             tables=tuple(
-                tuple(block.block_id for block in table[cut // size :])
-                for table, size in zip(watched.tables, sizes, strict=True)
+                [
+                    tuple([block.block_id for block in table[cut // size :]])
+                    for table, size in zip(watched.tables, sizes, strict=True)
+                ]
             )
             if any(watched.tables)
             else (),
             num_cached_blocks=tuple(
-                max(n - cut // s, 0) for n, s in zip(counters, sizes, strict=True)
+                [max(n - cut // s, 0) for n, s in zip(watched.counters, sizes, strict=True)]
             ),
             hit=hit,
             external=max(watched.hit + watched.external - cut, 0) - hit,
         )
-        running = (name,) * self.scheduler.running.count(live)
-        return Engine(self.cfg.name, (), (), requests=(request,), running=running)
 
     def _status(self, watched: Watched) -> str:
         """The status of a request. The queues are looked at when it has changed: they are long."""
@@ -216,7 +253,7 @@ class Slices:
                     self.unseen += holds is None
                     continue
                 cut = column * size // self.unit * self.unit
-                content = self.contents.seen(block, cut)
+                content = self.contents.seen(block, tokens, cut)
                 at = start
                 while (
                     group.attention
@@ -230,6 +267,18 @@ class Slices:
                     found = content.slots[slot]
                 expected = tokens.text(cut, at + 1 if group.attention else end)
                 yield Read(self.cfg.name, name, index, block, slot, expected, found or Prefix(""))
+
+
+def _key(key: Any) -> Key:
+    """A key of the hash map in the terms of the invariants."""
+    return get_group_id(key), key[:6].hex()
+
+
+def _leads(found: Any, number: int) -> bool:
+    """Whether an entry of the hash map, a block or several by their ids, leads to this block."""
+    if isinstance(found, dict):
+        return number in found
+    return found is not None and bool(found.block_id == number)
 
 
 def _is_free(block: Any) -> bool:

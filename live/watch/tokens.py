@@ -1,17 +1,27 @@
 """The tokens of a watched request as hashes, one for each of its prefixes.
 
-Hash `i` stands for the first `i + 1` tokens, so two requests share a prefix if they have the same
-hash at its end. The invariants see texts with one character for each hash. Equal characters at one
-position mean equal prefixes there, so a text may begin anywhere (`Prefix.start`): what an invariant
-finds out about the rest of a prompt is as true as about the whole.
+Hash `i` stands for the first `i + 1` tokens: it is the sum of their values, each mixed with its
+position. So two requests share a prefix if they have the same hash at its end, and a long prompt is
+one sum over a column. The invariants see texts with one character for each hash. Equal characters
+at one position mean equal prefixes there, so a text may begin anywhere (`Prefix.start`): what an
+invariant finds out about the rest of a prompt is as true as about the whole.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
+import torch
+
 MASK = (1 << 64) - 1
-FACTOR = 0x9E3779B97F4A7C15
+OF_TOKEN, OF_PLACE = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""Odd numbers of 64 bits, to mix the bits of a token and of its position (as splitmix64 does)."""
+
+COLUMN_MIN = 48
+"""The number of tokens from which on a column is faster than a loop."""
+
 CHARACTER_BITS = 20
 FIRST_CHARACTER = 0x10000
 
@@ -48,7 +58,7 @@ class Tokens:
     """The tokens of one request, which only grow. `seed` stands for what all their KV depends on
     besides, as a LoRA."""
 
-    def __init__(self, seed: Any, ids: Iterable[int]) -> None:
+    def __init__(self, seed: Any, ids: Sequence[int]) -> None:
         self.hashes = array("Q")
         self._seed = hash(seed) & MASK
         self.extend(ids)
@@ -56,27 +66,59 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def extend(self, ids: Iterable[int]) -> None:
+    def extend(self, ids: Sequence[int]) -> None:
         """Add tokens."""
-        last = self.hashes[-1] if self.hashes else self._seed
-        append = self.hashes.append
-        for token in ids:
-            last = (last ^ (token + 1)) * FACTOR & MASK
-            last ^= last >> 29
-            append(last)
+        start = len(self.hashes)
+        last = self.hashes[-1] if start else self._seed
+        if len(ids) < COLUMN_MIN:
+            append = self.hashes.append
+            for place, token in enumerate(ids, start):
+                mixed = token * OF_TOKEN + place * OF_PLACE & MASK
+                mixed = (mixed ^ mixed >> 30) * FIRST & MASK
+                mixed = (mixed ^ mixed >> 27) * SECOND & MASK
+                last = last + (mixed ^ mixed >> 31) & MASK
+                append(last)
+        else:
+            values = np.frombuffer(array("q", ids), np.uint64) * np.uint64(OF_TOKEN)
+            values += np.arange(start, start + len(ids), dtype=np.uint64) * np.uint64(OF_PLACE)
+            values = (values ^ values >> np.uint64(30)) * np.uint64(FIRST)
+            values = (values ^ values >> np.uint64(27)) * np.uint64(SECOND)
+            hashes = np.cumsum(values ^ values >> np.uint64(31)) + np.uint64(last)
+            self.hashes.frombytes(hashes.tobytes())
 
     def shares(self, other: "Tokens", tokens: int) -> bool:
         """Whether both begin with the same `tokens` tokens."""
-        if self is other or not tokens:
-            return True
         ends = min(len(self), len(other)) >= tokens
-        return ends and self.hashes[tokens - 1] == other.hashes[tokens - 1]
+        return not tokens or (ends and self.hashes[tokens - 1] == other.hashes[tokens - 1])
 
     def text(self, start: int, end: int) -> Prefix:
         """The prefix of `end` tokens, without its first `start`. What is not known is left out."""
-        shift = 64 - CHARACTER_BITS
-        chars = (chr(FIRST_CHARACTER + (each >> shift)) for each in self.hashes[start:end])
-        return Prefix("".join(chars), start)
+        found = self.hashes[start:end]
+        return Prefix(_characters(found) if found else "", start)
+
+    def prefix(self, value: int, end: int, start: int) -> Prefix:
+        """The prefix of `end` tokens with this hash, without its first `start`. If these tokens
+        have another, only its last character is known."""
+        if end <= len(self.hashes) and self.hashes[end - 1] == value:
+            return self.text(start, end)
+        return self.unknown(value, end, start)
+
+    @staticmethod
+    def unknown(value: int, end: int, start: int) -> Prefix:
+        """A prefix of `end` tokens with this hash, of which nothing else is known."""
+        return Prefix(UNKNOWN * (end - start - 1) + _characters(array("Q", (value,))), start)
+
+
+UNKNOWN = "?"
+
+
+def _characters(hashes: "array[int]") -> str:
+    """A character for each hash. The sums are mixed again: two prompts that differ in one token
+    differ in all their characters after it by chance, and not by the same amount."""
+    values = np.frombuffer(hashes, np.uint64)
+    values = (values ^ values >> np.uint64(32)) * np.uint64(FIRST)
+    codes = (values >> np.uint64(64 - CHARACTER_BITS)).astype("<u4") + np.uint32(FIRST_CHARACTER)
+    return codes.tobytes().decode("utf-32-le")
 
 
 def tokens_of(live: Any) -> Tokens:
@@ -86,10 +128,10 @@ def tokens_of(live: Any) -> Tokens:
     embeds = getattr(live, "prompt_embeds", None)
     if embeds is not None:
         known = getattr(live, "prompt_is_token_ids", None) or [False] * len(embeds)
-        rows = zip(embeds, known, strict=False)
-        for position, (row, is_token) in enumerate(rows):
+        rows = embeds.detach().cpu().contiguous().view(torch.uint8).numpy()
+        for position, (row, is_token) in enumerate(zip(rows, known, strict=False)):
             if not is_token:
-                ids[position] = hash(tuple(row.tolist()))
+                ids[position] = hash(row.tobytes())
     for feature in getattr(live, "mm_features", None) or ():
         place = feature.mm_position
         for position in range(place.offset, min(place.offset + place.length, len(ids))):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvproof.live import adapt
-from kvproof.live.watch.contents import Contents, Part
+from kvproof.live.watch.contents import Contents
 from kvproof.live.watch.slices import Slices, Watched
 from kvproof.model.step import Read
 
@@ -17,6 +17,7 @@ class Worker:
         self.slices = slices
         self.cfg = slices.cfg
         self.contents = contents
+        self.states = not self.cfg.drafts and not all(g.attention for g in self.cfg.groups)
 
     def execute(
         self, output: Any, admitted: Iterable[Watched], touched: Iterable[Watched]
@@ -38,7 +39,10 @@ class Worker:
         for watched, begin in begins.items():
             reads += self.slices.reads(watched, begin, attention=False)
         for watched in touched:
-            if watched.live.request_id in scheduled:
+            name = watched.live.request_id
+            if name in scheduled:
+                if self.states:
+                    self._passed(watched, watched.live.num_computed_tokens - scheduled[name])
                 self.write_up(watched)
         for watched, begin in begins.items():
             reads += self.slices.reads(watched, begin, attention=True)
@@ -47,21 +51,29 @@ class Worker:
     def load(self, watched: Watched, end: int) -> None:
         """A connector has filled the blocks after the local hit, up to `end` tokens."""
         self._write(watched, watched.hit, end)
-        watched.written = end
 
     def write_up(self, watched: Watched) -> None:
         """Note what a request has written since the last time."""
         end = watched.live.num_computed_tokens
-        if end < watched.written:  # drafts were rejected
+        if end < watched.written:  # drafts were rejected, or a load has failed
             for group, table in zip(self.cfg.groups, watched.tables, strict=True):
                 for block in table[end // group.block_size :] if group.attention else ():
                     self.contents.undo(block.block_id, end)
+            watched.written = end
         elif end > watched.written:
             self._write(watched, watched.written, end)
-        watched.written = end
+
+    def _passed(self, watched: Watched, begin: int) -> None:
+        """Note the state from which a step goes on. The steps before it took no block, so they are
+        not noted: the last of them has left its state in the block of its last token."""
+        if begin > watched.written:
+            self._write(watched, watched.written, begin)
 
     def _write(self, watched: Watched, start: int, end: int) -> None:
+        """Note the tokens from `start` on. The KV of a token that is not known yet is noted when it
+        is known: nobody can read it before."""
         contents, tokens = self.contents, watched.tokens
+        known = watched.written = min(end, len(tokens))
         for index, group in enumerate(self.cfg.groups):
             size, table = group.block_size, watched.tables[index]
             if not group.attention:
@@ -69,8 +81,13 @@ class Worker:
                 if column < len(table) and not self.cfg.drafts:
                     contents.state(table[column].block_id, index, tokens, end)
                 continue
-            for column in range(start // size, min(-(-end // size), len(table))):
-                if not table[column].is_null:
-                    first = column * size
-                    part = Part(tokens, max(start, first), min(end, first + size))
-                    contents.write(table[column].block_id, index, first, part)
+            for column in range(start // size, min(-(-known // size), len(table))):
+                block, first = table[column], column * size
+                if not block.is_null:
+                    contents.write(
+                        block.block_id,
+                        index,
+                        tokens,
+                        start if start > first else first,
+                        known if known < first + size else first + size,
+                    )

@@ -9,18 +9,18 @@ UNSEEN = "cache entries whose content was never seen written"
 
 
 class CachedBlocks(Part):
-    """Each block that an event caches, with its content and the prefixes that its keys name."""
+    """The blocks that an event caches, with their content and the prefixes that their keys name."""
 
     judges = ("cached_block_holds_its_key", "cached_key_can_be_hit")
 
     def questions(self) -> Iterator[Question]:
-        """One block after the other."""
-        for block in sorted(self.seen.mapped_now):
-            engine = self.slices.of_content(block)
-            if engine is not None:
-                yield self.question(engine)
-            elif self.slices.mapped.of(block):
-                self.seen.unjudged[UNSEEN] += 1
+        """All blocks at once."""
+        engine, looked, unseen = self.slices.of_content(self.seen.named.values())
+        unseen += self.seen.nameless
+        if unseen:
+            self.seen.unjudged[UNSEEN] += unseen
+        if looked:
+            yield self.question(engine, times=looked)
 
     def found(self, finding: Finding) -> None:
         """All that reads the block would be found wrong, too."""

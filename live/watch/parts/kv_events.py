@@ -124,12 +124,8 @@ class Carried(Listening):
 
     def _learn(self) -> None:
         """Note whose tokens the keys name that were put into the hash map."""
-        some = (*self.seen.touched_requests(), *self.seen.gone.values())
-        owners = {id(watched.tokens): watched for watched in some}
-        for key, _ in self.seen.event.keys:
-            tokens = self.slices.named.get(key)
-            if tokens is not None and id(tokens) in owners:
-                self.fresh[name_of(key)] = owners[id(tokens)], self.slices.ends[key]
+        for (key, _), named in self.seen.named.items():
+            self.fresh[name_of(key)] = named.watched, named.end
 
     def _stored(self, report: Any) -> Iterator[Question]:
         group = report.group_idx

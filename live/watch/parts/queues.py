@@ -7,14 +7,15 @@ from kvproof.model.state import Engine
 
 
 class Queues(Part):
-    """Each request that an event touches, with its places in the queues."""
+    """The requests that an event touches, with their places in the queues."""
 
     judges = ("every_request_in_one_queue", "truncated_at_most_once")
 
     def questions(self) -> Iterator[Question]:
-        """One request after the other, and what is in the running queue without a request."""
-        for watched in self.seen.touched_requests():
-            yield self.question(self.seen.request(watched))
+        """All requests at once, and what is in the running queue without a request."""
+        touched = self.seen.touched_requests()
+        if touched:
+            yield self.question(self.seen.some_requests(touched), times=len(touched))
         known = self.scheduler.requests
         running = (each.request_id for each in self.scheduler.running)
         unknown = tuple(name for name in running if name not in known)

@@ -6,7 +6,8 @@ from kvproof.live.watch.parts.part import Part, Question
 
 
 class Requests(Part):
-    """Each request that an event touches, without the tokens at its beginning that are settled."""
+    """The requests that an event touches, without the tokens at their beginning that are
+    settled."""
 
     judges = (
         "table_fits_its_tokens",
@@ -15,10 +16,13 @@ class Requests(Part):
     )
 
     def skipped(self) -> Mapping[str, str]:
-        """What the shape of the engine has more than the invariants know."""
-        return self.seen.shape.skipped
+        """What the shape of the engine has more than the invariants know, or less."""
+        kept = all(group.kind == "full" for group in self.cfg.groups)
+        less = {"no_more_is_held_than_is_read": "it has only full attention"} if kept else {}
+        return {**self.seen.shape.skipped, **less}
 
     def questions(self) -> Iterator[Question]:
-        """One request after the other."""
-        for watched in self.seen.touched_requests():
-            yield self.question(self.seen.request(watched))
+        """All requests at once."""
+        some = list(self.seen.touched_requests())
+        if some:
+            yield self.question(self.seen.some_requests(some), times=len(some))

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 class Write(NamedTuple):
     """A request writes into a block of a group, which `holders` hold. `before` is its content
-    before, without the first `cut` tokens, and `key` its key then."""
+    before, without the first `cut` tokens, and `key` its key then. Its first token has the position
+    `first`."""
 
     watched: Watched
     group: int
     block: int
     holders: tuple[str, ...]
     cut: int
+    first: int
     before: Content | None
     key: Key | None
 
@@ -35,15 +37,16 @@ class Writes(Part):
         """One write after the other."""
         event = self.seen.event
         for write in event.writes:
-            after = self.slices.contents.seen(write.block, write.cut)
+            after = self.slices.contents.seen(write.block, write.watched.tokens, write.cut)
             if write.block == NULL:
                 end = write.watched.live.num_computed_tokens
                 text = write.watched.tokens.text(write.cut, end)
                 after = Content(write.group, (text,))
             if write.before is None and write.key is not None:
                 continue  # it may have held the same
+            key = _key(self.seen, write.block, write.cut, write.first)
             yield self.question(
-                self._engine(write, after, _key(self.seen, write.block, write.cut)),
+                self._engine(write, after, key),
                 before=self._engine(write, write.before, write.key),
             )
 
@@ -84,14 +87,11 @@ def _note(seen: "Noted", watched: Watched, group: int, block: int, first: int) -
     if block != NULL and len(holders) == 1 and not cached:
         return  # it is the request's alone
     cut = first // slices.unit * slices.unit
-    before = None if block == NULL else slices.contents.seen(block, cut)
-    key = _key(seen, block, cut) if cached else None
-    event.writes.append(Write(watched, group, block, holders, cut, before, key))
+    before = None if block == NULL else slices.contents.seen(block, watched.tokens, cut)
+    key = _key(seen, block, cut, first) if cached else None
+    event.writes.append(Write(watched, group, block, holders, cut, first, before, key))
 
 
-def _key(seen: "Noted", block: int, cut: int) -> Key | None:
-    slices = seen.slices
-    for key in slices.mapped.of(block):
-        if key in slices.named:
-            return slices.group_of(key), slices.named[key].text(cut, slices.ends[key])
-    return None
+def _key(seen: "Noted", block: int, cut: int, first: int) -> Key | None:
+    keys = seen.slices.mapped.of(block)
+    return seen.slices.key_text(keys[0], cut, first) if keys else None

@@ -1,0 +1,204 @@
+"""What a watcher keeps is bounded by the pool, and each block is judged though no event touches
+it."""
+
+import gc
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.model.config import Job
+from kvproof.model.events import Abort, Complete, Schedule, Submit
+from kvproof.model.presets import CLUSTERS
+
+pytestmark = pytest.mark.live
+
+
+class Watched:
+    """A live machine of one engine under an observer, and the findings by invariant."""
+
+    def __init__(self, preset: str, jobs: int) -> None:
+        from kvproof.live.machine import LiveMachine
+        from kvproof.live.watch.judge import Judge
+        from kvproof.live.watch.observer import Observer
+
+        prompts = random.Random(0)
+        self.jobs = [
+            Job(f"r{number}", "".join(prompts.choices("abcdefgh", k=7)), 2)
+            for number in range(jobs)
+        ]
+        cluster = replace(CLUSTERS[preset], aborts=True)
+        self.machine = LiveMachine(cluster.carrying(*self.jobs))
+        [(self.name, node)] = self.machine.nodes.items()
+        self.scheduler = node.scheduler
+        self.found: Counter[str] = Counter()
+        self.judge = Judge(lambda finding, _: self.found.update([finding.invariant]))
+        self.observer = Observer(self.scheduler, self.judge, self.name)
+
+    @property
+    def pool(self) -> Any:
+        return self.scheduler.kv_cache_manager.block_pool
+
+    def step(self) -> None:
+        self.machine.take(Schedule(self.name))
+        if self.machine.state.engines[0].step:
+            self.machine.take(Complete(self.name))
+
+    def run(self, job: Job) -> None:
+        """A request from its arrival to its end."""
+        self.machine.take(Submit(self.name, job.name))
+        while self.scheduler.requests:
+            self.step()
+
+    def end(self) -> None:
+        assert not self.judge.why_off, self.judge.why_off
+        assert not self.judge.by_hand, self.judge.by_hand
+
+
+def kept(watched: Watched) -> dict[str, int]:
+    """How much the watcher keeps."""
+    from kvproof.live.watch.slices import Watched as Request
+    from kvproof.live.watch.tokens import Tokens
+
+    gc.collect()
+    contents, slices = watched.observer.contents, watched.observer.slices
+    return {
+        "requests": sum(type(each) is Request for each in gc.get_objects()),
+        "tokens": sum(type(each) is Tokens for each in gc.get_objects()),
+        "slots": len(contents.slots),
+        "later": len(contents.later),
+        "holders": sum(1 for _ in slices.holders),
+        "keys": sum(len(slices.mapped.of(block)) for block in slices.mapped),
+    }
+
+
+@pytest.mark.parametrize("preset", ["full", "hybrid-evicting"])
+def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
+    from kvproof.live.watch.parts.served import KEPT
+
+    watched = Watched(preset, 50)
+    before = kept(watched)
+    for number, job in enumerate(watched.jobs):
+        if number % 5:
+            watched.run(job)
+        else:
+            watched.machine.take(Submit(watched.name, job.name))
+            watched.step()
+            watched.machine.take(Abort(watched.name, job.name))
+    after = kept(watched)
+    assert after["requests"] == after["holders"] == after["later"] == 0
+    assert after["tokens"] <= KEPT
+    assert after["slots"] == before["slots"]
+    assert 0 < after["keys"] <= len(watched.pool.blocks)
+    assert watched.judge.asked["all_blocks_return"] >= 40
+    assert not watched.found
+    watched.end()
+
+
+def test_each_block_is_judged_in_turn() -> None:
+    from kvproof.live.watch.audit import SLICE_BLOCKS, Rounds
+
+    rounds = Rounds(100)
+    seen = Counter(block for _ in range(100) for block in rounds.next(idle=False))
+    assert seen == dict.fromkeys(range(100), SLICE_BLOCKS)
+    assert sorted(rounds.next(idle=True)) == list(range(100))
+    assert not rounds.next(idle=True)
+
+
+def test_what_no_event_touches_is_judged_too() -> None:
+    watched = Watched("full", 2)
+    watched.run(watched.jobs[0])
+    assert not watched.found
+    last = watched.pool.free_block_queue.fake_free_list_tail.prev_free_block
+    last.reset_hash()
+    watched.machine.take(Submit(watched.name, watched.jobs[1].name))
+    watched.machine.take(Schedule(watched.name))
+    assert set(watched.found) == {"hash_map_is_sound"}
+    watched.end()
+
+
+def test_an_audit_is_of_all_blocks_at_once() -> None:
+    watched = Watched("full", 1)
+    watched.run(watched.jobs[0])
+    entries = watched.pool.cached_block_hash_to_block._cache
+    key, block = next(iter(entries.items()))
+    watched.observer.audit()
+    assert not watched.found
+    del entries[key]
+    watched.observer.audit()
+    assert set(watched.found) == {"hash_map_is_sound"}
+    watched.found.clear()
+    entries[key] = block
+    entries[bytes(len(key))] = block
+    watched.observer.audit()
+    assert set(watched.found) == {"hash_map_is_sound"}
+    watched.end()
+
+
+def test_an_idle_engine_has_all_blocks_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.block_pool import BlockPool
+
+    gives_back = BlockPool.free_blocks
+
+    def loses_one(self: Any, blocks: Any) -> None:
+        gives_back(self, list(blocks)[1:])
+
+    watched = Watched("full", 1)
+    assert not watched.found
+    monkeypatch.setattr(BlockPool, "free_blocks", loses_one)
+    watched = Watched("full", 1)
+    watched.run(watched.jobs[0])
+    assert "all_blocks_return" in watched.found
+    watched.end()
+
+
+def tokens(ids: list[int], seed: object = None) -> Any:
+    from kvproof.live.watch.tokens import Tokens
+
+    return Tokens(seed, ids)
+
+
+def test_equal_prefixes_and_no_others_have_equal_hashes() -> None:
+    draws = random.Random(0)
+    prompt = [draws.randrange(4) for _ in range(300)]
+    whole, slow = tokens(prompt), tokens([])
+    for token in prompt:
+        slow.extend([token])
+    assert whole.hashes == slow.hashes
+    assert len(set(whole.hashes)) == 300
+    assert whole.text(16, 40) == slow.text(0, 300)[16:40]
+    for position in range(300):
+        other = list(prompt)
+        other[position] += 1
+        changed = tokens(other)
+        assert changed.hashes[:position] == whole.hashes[:position]
+        assert not set(changed.hashes[position:]) & set(whole.hashes)
+        assert changed.text(position, position + 2) != whole.text(position, position + 2)
+    assert not set(tokens(prompt, "lora").hashes) & set(whole.hashes)
+    assert tokens([1, 2]).hashes[1] != tokens([2, 1]).hashes[1]
+
+
+def test_the_content_of_embeddings_counts() -> None:
+    import torch
+
+    from kvproof.live.watch.tokens import tokens_of
+
+    def request(*rows: list[float], known: list[bool] | None = None) -> Any:
+        return SimpleNamespace(
+            all_token_ids=[0] * len(rows),
+            prompt_embeds=torch.tensor(rows, dtype=torch.bfloat16),
+            prompt_is_token_ids=known,
+            lora_request=None,
+            cache_salt=None,
+        )
+
+    one = tokens_of(request([1.0, 2.0], [3.0, 4.0]))
+    assert one.hashes == tokens_of(request([1.0, 2.0], [3.0, 4.0])).hashes
+    other = tokens_of(request([1.0, 2.0], [3.0, 5.0]))
+    assert one.hashes[0] == other.hashes[0]
+    assert one.hashes[1] != other.hashes[1]
+    token = tokens_of(request([1.0, 2.0], [3.0, 5.0], known=[False, True]))
+    assert token.hashes == tokens_of(request([1.0, 2.0], [9.0, 9.0], known=[False, True])).hashes
