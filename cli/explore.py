@@ -123,7 +123,7 @@ def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     user interrupts this search."""
     if outcome.finding is None:
         return {}
-    point = looked_back(setup.cluster, outcome.events, setup.rules, setup.invariants or ())
+    point = looked_back(setup.cluster, outcome.events, setup.invariants or (), setup.rules)
     return {} if point is None else {"point_of_no_return": point}
 
 

@@ -18,7 +18,7 @@ is unknown."""
 
 
 def looked_back(
-    cluster: Cluster, events: Sequence[Event], rules: Rules, invariants: Sequence[Invariant] = ()
+    cluster: Cluster, events: Sequence[Event], invariants: Sequence[Invariant], rules: Rules
 ) -> PointOfNoReturn | None:
     """The event from which the violation was certain. None if the user interrupts this search (the
     violation is kept)."""

@@ -82,5 +82,5 @@ def _point(trace: Trace) -> PointOfNoReturn | None:
         return None
     rules = rules_with(fault_named(name) for name in trace.faults)
     with suppress(NotAllowed):
-        return looked_back(trace.cluster, trace.events, rules)
+        return looked_back(trace.cluster, trace.events, (), rules)
     return None

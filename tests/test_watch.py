@@ -37,7 +37,6 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "wide-window-state": ("hit_is_the_longest",),
     "priority": ("priority_is_kept",),
     "watermark": ("watermark_is_kept",),
-    "oversized": ("step_makes_progress",),
     "partial": ("state_read_is_state_at_computed", "writer_is_alone"),
     "events-hybrid": ("events_carry_their_tokens", "events_replay_to_the_cache"),
 }

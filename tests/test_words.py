@@ -101,11 +101,10 @@ def of(folder: str) -> list[Path]:
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """What a person reads in a file, with line numbers."""
-    source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        yield from _in_python(source)
-    elif path.suffix in (".md", ".sh", ".yml", ".txt"):
-        yield from enumerate(source.splitlines(), 1)
+        yield from _in_python(path.read_text(encoding="utf-8"))
+    elif path.suffix in (".md", ".sh", ".yml", ".txt", ".html", ".js"):
+        yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
 
 
 def _in_python(source: str) -> Iterator[tuple[int, str]]:

@@ -108,6 +108,8 @@ RECORDS = entries(
     (f"{OUTPUT}:NewRequestData.req_id", "a step"),
     (f"{OUTPUT}:CachedRequestData.req_ids", "a step"),
     (f"{OUTPUTS}:ModelRunnerOutput.kv_connector_output", "the reports of a connector"),
+    (f"{OUTPUTS}:ModelRunnerOutput.req_id_to_index", "the requests of a step's output"),
+    (f"{OUTPUTS}:ModelRunnerOutput.sampled_token_ids", "how many tokens a step has sampled"),
 )
 
 ENTRIES = (*STATE, *EVENTS, *RECORDS)

@@ -154,7 +154,7 @@ class Calls:
             self.contents.undo(number, 0)
         for name in scheduled:
             watched = self.noted.requests.get(name)
-            if watched is not None and blocks & filled(watched, self.cfg):
+            if watched is not None and blocks & filled(self.cfg, watched):
                 length = watched.live.num_output_tokens
                 self.noted.event.spoiled.append((watched, length))
         yield None
@@ -212,7 +212,7 @@ class Calls:
             noted.blocks.add(number)
 
 
-def filled(watched: Watched, cfg: Engine) -> set[int]:
+def filled(cfg: Engine, watched: Watched) -> set[int]:
     """The blocks of a request that its connector fills."""
     begin, end = watched.hit, watched.hit + watched.external
     return {

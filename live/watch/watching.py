@@ -77,7 +77,7 @@ class Watching:
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report, self.say)
         try:
-            self._check(type(scheduler), scheduler)
+            self._check(scheduler, type(scheduler))
             observer = self.observer(scheduler, judge, tested=self.tested)
             self.observers.add(observer)
         except Unknown as unknown:
@@ -95,7 +95,7 @@ class Watching:
         for line in (*lines, *self.dumps.at_exit()):
             self.say(line)
 
-    def _check(self, kind: type, scheduler: Any) -> None:
+    def _check(self, scheduler: Any, kind: type) -> None:
         """Raise Unknown where this vLLM lacks something that is needed to watch it."""
         if kind not in self.gaps:
             self.gaps[kind] = gap(scheduler)

@@ -6,12 +6,12 @@ makes the state after any event of them, and shows a lane for each request and e
 
 import json
 from collections.abc import Collection
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.files.reading import read_text
 from kvproof.model.reference.apply import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
@@ -26,6 +26,9 @@ PARTS = {"style": "ledger.css", "program": "ledger.js"}
 """The files of the page, by the place in the template that each of them takes."""
 
 
+FOLDER = Path(__file__).parent
+
+
 def page(trace: Trace, path: Path | None = None, point: PointOfNoReturn | None = None) -> str:
     """The page of a trace. `path` is its file, which is named in the command that replays it."""
     html = _file("ledger.html")
@@ -36,7 +39,7 @@ def page(trace: Trace, path: Path | None = None, point: PointOfNoReturn | None =
 
 
 def _file(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return read_text(FOLDER / name, "part of the page", 1)
 
 
 def _data(trace: Trace, path: Path | None, point: PointOfNoReturn | None) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def events(
             folded.append(number)
         else:
             _unfold(printed, folded, what)
-            _event(printed, number, event, changed, last)
+            _event(event, printed, number, changed, last)
         if number == point_of_no_return:
             _unfold(printed, folded, what)
             printed.lines.append(Line(NO_RETURN, "bold", 10))
@@ -63,7 +63,7 @@ def events(
 
 
 def _event(
-    printed: Printed, number: int, event: Event, changed: list[Entry] | None, last: bool
+    event: Event, printed: Printed, number: int, changed: list[Entry] | None, last: bool
 ) -> None:
     mark = f"{'>' if last else ' '}{number:3}  "
     printed.lines.append(Line(mark + describe(event), "bold red" if last else "", len(mark) + 4))
