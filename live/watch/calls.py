@@ -32,7 +32,8 @@ class Calls:
         self.contents = noted.contents
         self.map: Any = None
         self.free = self.slices.pool.free_block_queue
-        self._predicted: tuple[int, int] | None = None
+        self._predicted: int | None = None
+        self._free = 0
         self._taken: list[int] = []
         self._changes = self._changes_seen = self._before = self._since = 0
         self._fresh = self._runs = False
@@ -47,28 +48,29 @@ class Calls:
         event.choices.append(Preempt(request.request_id, event.needy))
         yield from self.concerns(request)
 
-    def nothing(self, _: Any, __: Any) -> None:
-        """Before a call of which only the result counts."""
-
     def predicted(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
         if not kwargs.get("apply_admission_cap"):
-            self._predicted = blocks, self.free.num_free_blocks
+            self._predicted, self._free = blocks, self.free.num_free_blocks
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         request = self.noted.current = args[0] if args else kwargs["request"]
-        self._runs = request.status is RUNNING
-        self._fresh = not self._runs and not any(
-            each.req_to_blocks.get(request.request_id) for each in self.noted.managers
-        )
         if self._taken:
             self._taken = []
-        self._since, self._before = len(self.noted.event.keys), self._changes
+        self._before = self._changes
+        self._runs, self._fresh = request.status is RUNNING, False
+        if not self._runs:
+            self._since, name = len(self.noted.event.keys), request.request_id
+            self._fresh = not any(each.req_to_blocks.get(name) for each in self.noted.managers)
 
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        event, request, predicted = self.noted.event, self.noted.current, self._predicted
-        name, self._predicted = request.request_id, None
-        if self._changes != self._changes_seen or self._fresh:
-            self._changes_seen = self._changes
+        predicted, taken = self._predicted, self._free - self.free.num_free_blocks
+        self._predicted = None
+        unchanged = self._changes == self._changes_seen and not self._fresh
+        if unchanged and predicted == 0 == taken and allocated is not None and self._runs:
+            return  # most running requests need no block in a step
+        event, request = self.noted.event, self.noted.current
+        name, self._changes_seen = request.request_id, self._changes
+        if not unchanged:
             self.noted.touched[name] = None
         if allocated is None:
             event.needy = name
@@ -79,16 +81,13 @@ class Calls:
             event.needy = ""
         if self._fresh:
             self._admitted(request, kwargs)
-        new = args[1] if len(args) > 1 else kwargs.get("num_new_tokens", 0)
-        if new and (self._taken or not self._runs):
-            event.choices.append(Compute(name, new))
+        if self._taken or not self._runs:
+            new = args[1] if len(args) > 1 else kwargs.get("num_new_tokens", 0)
+            event.choices += [Compute(name, new)] if new else []
         if self._taken:
             event.taken.setdefault(name, []).extend(self._taken)
         if predicted is not None:
-            taken = predicted[1] - self.free.num_free_blocks
-            if taken or predicted[0]:  # most running requests need no block in a step
-                allocation = Allocation(self.cfg.name, name, predicted[0], taken)
-                self.noted.allocations.append(allocation)
+            self.noted.allocations.append(Allocation(self.cfg.name, name, predicted, taken))
 
     def _admitted(self, request: Any, kwargs: dict[str, Any]) -> None:
         name, event = request.request_id, self.noted.event

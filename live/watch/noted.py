@@ -73,19 +73,16 @@ class Noted:
         """The requests that the event touches."""
         return [self.requests[name] for name in self.touched if name in self.requests]
 
-    def request(self, watched: Watched) -> Engine:
-        """The part of the engine that is one request."""
-        return self.some_requests([watched])
+    def request(self, watched: Watched) -> Request:
+        """A request as the invariants see it."""
+        name = watched.live.request_id
+        if name not in self._parts:
+            self._parts[name] = self.slices.request(watched)
+        return self._parts[name]
 
     def some_requests(self, some: Iterable[Watched]) -> Engine:
         """The part of the engine that is some requests."""
-        requests = []
-        for watched in some:
-            name = watched.live.request_id
-            if name not in self._parts:
-                self._parts[name] = self.slices.request(watched)
-            requests.append(self._parts[name])
-        return self.slices.of_requests(tuple(requests))
+        return self.slices.of_requests(tuple(map(self.request, some)))
 
     def refresh_all(self) -> None:
         """Read what the event touches again. A request that has ended holds nothing any more."""

@@ -85,10 +85,10 @@ class Observer:
             (pool, "touch", self.calls.touches),
         ]
         calls, coordinator = self.calls, manager.coordinator
-        short: list[tuple[Any, str, Before, After]] = [
+        short: list[tuple[Any, str, Before | None, After]] = [
             (manager, "allocate_slots", calls.will_allocate, calls.has_allocated),
             (manager, "cache_blocks", calls.will_cache, calls.has_cached),
-            (coordinator, "get_num_blocks_to_allocate", calls.nothing, calls.predicted),
+            (coordinator, "get_num_blocks_to_allocate", None, calls.predicted),
         ]
         needed = [(owner, name) for owner, name, _ in (*events, *parts)]
         needed += [(owner, name) for owner, name, *_ in short]

@@ -23,6 +23,11 @@ class Several(Generic[Value]):
             return ()
         return found if isinstance(found, tuple) else (found,)
 
+    def has_one(self, block: int) -> bool:
+        """Whether a block has exactly one value."""
+        found = self._of[block]
+        return found is not None and not isinstance(found, tuple)
+
     def put(self, block: int, value: Value) -> None:
         """This value of a block, once."""
         if self._of[block] is None:

@@ -167,8 +167,8 @@ class Slices:
     def of_requests(self, requests: tuple[Request, ...]) -> Engine:
         """Some requests, with their places in the running queue."""
         names = {each.id for each in requests}
-        queue = (each.request_id for each in self.scheduler.running)
-        running = tuple(name for name in queue if name in names)
+        queue = [each.request_id for each in self.scheduler.running]
+        running = tuple([name for name in queue if name in names])
         return Engine(self.cfg.name, (), (), requests=requests, running=running)
 
     def request(self, watched: Watched) -> Request:
@@ -180,7 +180,7 @@ class Slices:
         return Request(
             live.request_id,
             self._status(watched),
-            tokens.text(cut, prompt) if cut < prompt else Prefix("", cut),
+            tokens.text(cut, prompt) if cut < prompt else "",
             max(watched.submitted - cut, 0),
             live.max_tokens,
             output=state.SAMPLED * (len(tokens) - max(cut, prompt)),

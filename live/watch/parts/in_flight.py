@@ -29,7 +29,7 @@ class Flying(Part):
 
 
 class Placeholders(Flying):
-    """Each request that an event touches, with its placeholders and its steps in flight."""
+    """The requests that an event touches, with their placeholders and their steps in flight."""
 
     judges = ("placeholders_are_samples_in_flight",)
 
@@ -45,18 +45,29 @@ class Placeholders(Flying):
         return dict.fromkeys(self.judges, why) if why else {}
 
     def questions(self) -> Iterator[Question]:
-        """One request after the other."""
+        """All requests at once."""
+        requests, steps, pending, step = [], [], [], []
         for watched in self.touched():
             live, name = watched.live, watched.live.request_id
             flights = [flight for flight, _ in self.seen.flights.of(live)]
-            engine = self.seen.request(watched)
+            requests.append(self.seen.request(watched))
             if self.cfg.overlaps:
-                engine = engine._replace(steps=tuple((each,) for each in flights))
+                steps += [(each,) for each in flights]
             elif flights:
-                engine = engine._replace(step=((name, flights[0].tokens),))
-            if not live.is_finished() and live.num_output_placeholders:
-                engine = engine._replace(pending=((name, live.num_output_placeholders),))
-            yield self.question(engine)
+                step.append((name, flights[0].tokens))
+            if live.num_output_placeholders and not live.is_finished():
+                pending.append((name, live.num_output_placeholders))
+        if requests:
+            engine = Engine(
+                self.cfg.name,
+                (),
+                (),
+                requests=tuple(requests),
+                step=tuple(step) or None,
+                steps=tuple(steps),
+                pending=tuple(pending),
+            )
+            yield self.question(engine, times=len(requests))
 
 
 class Settled(Flying):

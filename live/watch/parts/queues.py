@@ -17,7 +17,7 @@ class Queues(Part):
         if touched:
             yield self.question(self.seen.some_requests(touched), times=len(touched))
         known = self.scheduler.requests
-        running = (each.request_id for each in self.scheduler.running)
-        unknown = tuple(name for name in running if name not in known)
+        running = [each.request_id for each in self.scheduler.running]
+        unknown = tuple([name for name in running if name not in known])
         if unknown:
             yield self.question(Engine(self.cfg.name, (), (), running=unknown))

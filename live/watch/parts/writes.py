@@ -82,10 +82,10 @@ def note_writes(seen: "Noted", some: Iterable[Watched]) -> None:
 
 def _note(seen: "Noted", watched: Watched, group: int, block: int, first: int) -> None:
     slices, event = seen.slices, seen.event
-    holders = slices.holders.of(block)
-    cached = bool(slices.mapped.of(block)) and block not in seen.mapped_now
-    if block != NULL and len(holders) == 1 and not cached:
+    cached = block not in seen.mapped_now and bool(slices.mapped.of(block))
+    if block != NULL and not cached and slices.holders.has_one(block):
         return  # it is the request's alone
+    holders = slices.holders.of(block)
     cut = first // slices.unit * slices.unit
     before = None if block == NULL else slices.contents.seen(block, watched.tokens, cut)
     key = _key(seen, block, cut, first) if cached else None
