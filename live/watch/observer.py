@@ -55,7 +55,9 @@ class Observer:
         self.calls = self.CALLS(self.noted, self.worker)
         self.parts = judge.parts(self.noted)
         self.rounds = Rounds(self.cfg.num_blocks)
+        self.hooks.off = True  # a part of the hooks would judge a part of what happens
         self._attach()
+        self.hooks.off = False
 
     def _attach(self) -> None:
         scheduler, manager = self.scheduler, self.scheduler.kv_cache_manager

@@ -65,7 +65,10 @@ class Watching:
         @functools.wraps(built)
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
             built(self, *args, **kwargs)
-            watching.attach(self)
+            try:
+                watching.attach(self)
+            except MISTAKES as error:
+                watching.does_not_fit(error)
 
         Scheduler.__init__ = init
         self.dumps.listen()
@@ -79,21 +82,28 @@ class Watching:
         try:
             self._check(scheduler, type(scheduler))
             observer = self.observer(scheduler, judge, tested=self.tested)
-            self.observers.add(observer)
         except Unknown as unknown:
             self._not_watched(str(unknown))
-        except MISTAKES as error:
-            self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
             self.observers.add(observer)
             self.dumps.add(observer.noted, judge)
 
+    def does_not_fit(self, error: BaseException) -> None:
+        """A mistake of kvproof, where it should watch a scheduler."""
+        self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
+
     def _end(self) -> None:
         """The process ends. The summary is printed where nobody has asked for it."""
-        lines = () if self._asked else self.summary()
-        for line in (*lines, *self.dumps.at_exit()):
-            self.say(line)
+        try:
+            for line in () if self._asked else self.summary():
+                self.say(line)
+            for line in self.dumps.at_exit():
+                self.say(line)
+        except MISTAKES as error:
+            self.say(
+                f"UNKNOWN: kvproof made a mistake at the end ({type(error).__name__}: {error})"
+            )
 
     def _check(self, scheduler: Any, kind: type) -> None:
         """Raise Unknown where this vLLM lacks something that is needed to watch it."""
