@@ -2,6 +2,7 @@
 #
 #   make stateful   Hypothesis drives the model, and live vLLM where it is installed
 #   make test       installs live vLLM too; lint, types and every test
+#   make findings   the findings on real engines that make test leaves out
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
 #   make fuzz       2,000 odd inputs for the program (tests/fuzz)
 #   make lint       ruff, mypy, and what may import what (make types: mypy alone)
@@ -17,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REP
 SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
 
 .NOTPARALLEL:
-.PHONY: stateful test live lint types fuzz clean
+.PHONY: stateful test findings live lint types fuzz clean
 
 stateful: .venv/base-installed
 	@rm -f $(REPORT)
@@ -27,7 +28,10 @@ stateful: .venv/base-installed
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
 	@rm -f $(REPORT)
-	@$(PYTEST) -n $(WORKERS) --dist worksteal; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
+	@$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
+
+findings: .venv/live-installed
+	@$(PYTEST) -m "engine and slow"
 
 live: .venv/live-installed
 	@echo "live: vLLM is installed in .venv"

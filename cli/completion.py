@@ -46,7 +46,10 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
     names = _names()
     files = {
-        "files": ("trace", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
+        "files": (
+            *("trace", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
+            *("prefill", "decode"),
+        ),
         "folders": ("traces", "cache", "certificates", "vllm", "repo"),
     }
     presets = " ".join(names["config"])

@@ -35,7 +35,7 @@ START = (
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "search for violations": ("explore", "sample", "prove", "gate"),
-    "look at a trace": ("report", "replay"),
+    "look at a trace or a record": ("report", "replay", "join"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
     "list what there is": ("configs", "invariants", "faults"),
     "compare": ("matrix", "remedies"),
@@ -70,6 +70,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof report findings/copied_before_filled/trace.jsonl",
         "kvproof report findings/copied_before_filled/trace.jsonl --json",
     ),
+    "join": ("kvproof join P.jsonl D.jsonl", "kvproof join P.jsonl D.jsonl --json"),
     "releases": (
         "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
         "kvproof releases --trace findings/copied_before_filled/trace.jsonl",

@@ -21,12 +21,14 @@ COMMANDS: Mapping[str, str] = {
     "explore": "visit every reachable state of a cluster, and check all invariants in each state",
     "sample": "run random episodes of the model or of real vLLM, and shrink a violation",
     "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
-    "replay": "repeat the events of a trace, and report whether its finding appears again",
+    "replay": "repeat the events of a trace or a record, and report whether its finding appears "
+    "again",
     "invariants": "list the invariants and the guards: severity and origin of each",
     "faults": "list the faults, the origin of each, and the invariants that find it",
     "configs": "list the preset clusters, what each is for, and its groups; or print one as JSON",
     "matrix": "run each fault, and list which engines find it",
-    "report": "print a trace: what each event changed, and why the last one is wrong",
+    "report": "print a trace or a record: what each event changed, and what is wrong",
+    "join": "put the records of a prefill and a decode engine together, and judge both",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
     "of each",
     "remedies": "compare the remedies that were proposed for the open problems",

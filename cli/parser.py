@@ -138,7 +138,7 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
 
 def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") -> None:
     """The option for the machine; with None, the machine of the trace is the default."""
-    named = default or "the machine of the trace"
+    named = default or "the machine of the trace, the model for a record"
     parser.add_argument(
         "--machine",
         choices=("model", "live"),

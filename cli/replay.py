@@ -1,4 +1,4 @@
-"""`kvproof replay`: repeat the events of a trace, and compare."""
+"""`kvproof replay`: repeat the events of a trace or a record, and compare."""
 
 import argparse
 from dataclasses import replace
@@ -12,12 +12,15 @@ from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.machine import Machine
+from kvproof.model.records.as_trace import NotFollowed, as_trace
+from kvproof.model.records.record import Record, read_either
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.search import Difference
 from kvproof.reports.output.search import Replayed as ReplayedOutput
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
+from kvproof.strategies.conformance.record_end import end_differs
 from kvproof.strategies.conformance.replay import Replayed, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -27,7 +30,7 @@ DIFFERS = "DIFFERS"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a record")
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
     options.add_fail_on(parser)
@@ -35,7 +38,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, and print whether the run is the same."""
-    trace = read(args.trace)
+    found = read_either(args.trace)
+    try:
+        trace = as_trace(found) if isinstance(found, Record) else found
+    except NotFollowed as error:
+        return _not_followed(args, str(error))
+    if isinstance(found, Record) and args.machine is None:
+        args.machine = "model"
     rules = rules_with(fault_named(name) for name in trace.faults)
     args.machine = args.machine or trace.machine
     borrow(args.vllm, args.cache, live=args.machine == "live")
@@ -45,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             with running(trace.cluster, chosen.make) as machine:
                 replayed = replay(machine, trace)
+                if isinstance(found, Record):
+                    replayed = _of_record(machine, replayed, found)
         except AdapterDrift as drift:
             replayed = Replayed(undriven(drift))
         replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
@@ -53,6 +64,33 @@ def run(args: argparse.Namespace) -> int:
         replayed.exit_code(args.fail_on),
         lambda code: _output(args, trace, replayed, code),
         lambda: _print(args, trace, replayed),
+    )
+
+
+def _of_record(machine: Machine, replayed: Replayed, record: Record) -> Replayed:
+    """Where a machine differs from a record without a finding, this may be a mistake of either, or
+    the record may lack what made the difference."""
+    if not replayed.compared:
+        return replayed
+    if replayed.differs is None:
+        replayed = replace(replayed, differs=end_differs(machine.state, record))
+    if replayed.differs is not None:
+        reason = "the machine does not follow the record"
+        outcome = replace(replayed.outcome, verdict=Verdict.UNKNOWN, reason=reason)
+        return replace(replayed, outcome=outcome, compared=False)
+    return replayed
+
+
+def _not_followed(args: argparse.Namespace, why: str) -> int:
+    """No machine can follow this record."""
+    outcome = Outcome(Verdict.UNKNOWN, reason=f"no machine can follow this record: {why}")
+    return finish(
+        args,
+        outcome.exit_code(args.fail_on),
+        lambda code: verdict_output(
+            ReplayedOutput, outcome, code=code, machine=args.machine or "model", seed=args.seed
+        ),
+        lambda: say(f"UNKNOWN: {outcome.reason}"),
     )
 
 
@@ -89,7 +127,7 @@ def _output(
     more: dict[str, object] = {}
     if differs is not None:
         more["differs"] = Difference(**differs._asdict())
-        if trace.finding is None:
+        if replayed.compared:
             more["verdict"] = DIFFERS
     return verdict_output(
         ReplayedOutput,

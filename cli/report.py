@@ -1,20 +1,23 @@
-"""`kvproof report`: show a trace to a person, in the terminal or as a page."""
+"""`kvproof report`: show a trace or a record in the terminal, or a trace as a page."""
 
 import argparse
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import to_builtins
+
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
+from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import Trace, records
-from kvproof.model.traces.trace_reader import read
+from kvproof.reports import record as of_record
 from kvproof.reports.ledger.page import page
 from kvproof.reports.output.lists import Report
 from kvproof.reports.output.search import PointOfNoReturn
@@ -24,7 +27,7 @@ from kvproof.strategies.count_conformance import CONFORMANCE
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file")
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a record")
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
     )
@@ -37,8 +40,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the trace. The exit code is 0, because nothing is checked."""
-    trace = read(args.trace)
+    """Print the file. The exit code is 0, because nothing is checked."""
+    trace = read_either(args.trace)
+    if isinstance(trace, Record):
+        return _record(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
     point = None if args.json and args.html is None else _point(trace)
@@ -52,6 +57,21 @@ def run(args: argparse.Namespace) -> int:
         lambda code: Report(exit_code=code, trace=tuple(records(trace))),
         lambda: show(sys.stdout, trace, Extra(args.trace, point=point, whole=args.all)),
         files,
+    )
+
+
+def _record(args: argparse.Namespace, record: Record) -> int:
+    """Print a record."""
+    if args.html is not None:
+        raise UsageError(
+            "A record has no states, and so no block ledger. Use --html with a trace, or leave it "
+            "out."
+        )
+    return finish(
+        args,
+        0,
+        lambda code: Report(exit_code=code, trace=tuple(map(to_builtins, record_lines(record)))),
+        lambda: of_record.show(sys.stdout, record, args.trace, whole=args.all),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import kvproof.invariants as room
 from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.model.discovery import declared
 from kvproof.model.errors import unknown
 from kvproof.model.finding import Finding
@@ -47,7 +48,7 @@ def severity_of(finding: Finding) -> Severity | None:
     """The severity of a finding. None if it is not of a check (a refuted obligation, or a step that
     the proofs do not have), because its effect on a user is unknown."""
     known = CHECKS.get(finding.invariant)
-    return None if known is None else known.severity
+    return SEVERITIES.get(finding.invariant) if known is None else known.severity
 
 
 def gravest(findings: Iterable[Finding]) -> list[Finding]:
@@ -59,14 +60,15 @@ def gravest(findings: Iterable[Finding]) -> list[Finding]:
     registry. A finding without a severity comes after a leak: a named finding is more useful, and
     lost time must not hide it.
     """
-    order = list(CHECKS)
+    order = [*CHECKS, *SEVERITIES]
 
     def rank(finding: Finding) -> tuple[float, ...]:
         severity = severity_of(finding)
         if severity is None:
             return 1, 0, 0, 0
         later = 0 if severity <= FAIL_ON else 2
-        guard = CHECKS[finding.invariant].kind == "guard"
+        known = CHECKS.get(finding.invariant)
+        guard = known is not None and known.kind == "guard"
         return later, guard, severity, order.index(finding.invariant)
 
     return sorted(findings, key=rank)

@@ -8,7 +8,7 @@ import contextlib
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvproof.model.errors import AdapterDrift
@@ -233,3 +233,10 @@ def deferred_frees(scheduler: Any) -> tuple[int, Iterable[tuple[int, Iterable[An
     if not hasattr(scheduler, "deferred_frees"):
         return 0, ()
     return scheduler.processed_step_seq, scheduler.deferred_frees
+
+
+def passed_over(scheduler: Any) -> Collection[Any] | None:
+    """The waiting requests that a step has passed over, or that cannot be admitted yet. None where
+    a release does not keep them."""
+    found: Collection[Any] | None = getattr(scheduler, "deferred_waiting", None)
+    return found

@@ -4,6 +4,7 @@ The recorder wraps methods of vLLM and does not change them. It records argument
 pool before and after, in the terms of `model.events`.
 """
 
+import functools
 from collections.abc import Callable
 from inspect import unwrap
 from itertools import chain
@@ -58,6 +59,7 @@ class Recorder:
     def _around(owner: Any, name: str, note: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
+        @functools.wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
             return note(original, *args, **kwargs)
 

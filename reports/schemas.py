@@ -11,6 +11,7 @@ import msgspec
 
 from kvproof.model.config.config_json import ClusterFile
 from kvproof.model.files.writing import replace
+from kvproof.model.records.lines import RecordLine
 from kvproof.model.traces.lines import AnyLine
 from kvproof.reports.output.registry import OUTPUTS
 
@@ -19,10 +20,11 @@ FOLDER = Path("docs/schemas")
 TYPES: dict[str, tuple[Any, ...]] = {
     "cluster.json": (ClusterFile,),
     "output.json": OUTPUTS,
+    "record.json": get_args(RecordLine),
     "trace.json": get_args(AnyLine),
 }
-"""The types in each file. Where there are several, each output, or each line of a trace file, is of
-one of them."""
+"""The types in each file. Where there are several, each output, or each line of a trace or of a
+record, is of one of them."""
 
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:

@@ -102,6 +102,15 @@ def _finding(trace: Trace, extra: Extra) -> Iterator[Line]:
 
 
 def _broken(trace: Trace, finding: Finding) -> Iterator[Line]:
+    yield from finding_lines(finding)
+    last = trace.events[-1]
+    yield Line(f"Where: event {len(trace.events)}, {describe(last)}", hang=7)
+    called = functions(last, finding.about.request)
+    yield Line(f"In vLLM: {', '.join(called)}", hang=9)
+
+
+def finding_lines(finding: Finding) -> Iterator[Line]:
+    """What is broken, how grave that is, and why."""
     known = CHECKS.get(finding.invariant)
     grave = f": {known.severity.words}" if known and known.severity else ""
     yield Line(f"BROKEN: {finding.invariant}{grave}", "bold red")
@@ -110,10 +119,6 @@ def _broken(trace: Trace, finding: Finding) -> Iterator[Line]:
     for reason in finding.reasons[:-1]:
         yield Line(f"  because  {reason}", hang=11)
     yield Line(f"  yet      {finding.reasons[-1]}", hang=11)
-    last = trace.events[-1]
-    yield Line(f"Where: event {len(trace.events)}, {describe(last)}", hang=7)
-    called = functions(last, finding.about.request)
-    yield Line(f"In vLLM: {', '.join(called)}", hang=9)
 
 
 def replay_line(trace: Trace, path: Path) -> str:

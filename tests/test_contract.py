@@ -52,7 +52,10 @@ SHOWN_BY = {
     "push": "push-full",
     "turns": "turns",
 }
-"""A preset that uses each feature. Functions are no part of a cluster."""
+"""A preset that uses each feature of a cluster."""
+
+APART = ("watching", "functions")
+"""What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
 """What every vLLM has that these tests run on."""
@@ -86,7 +89,7 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str], episodes: int = 1) 
 
 
 def test_every_feature_of_a_cluster_is_shown_by_a_preset() -> None:
-    assert [*SHOWN_BY, "functions"] == list(FEATURES)
+    assert [*SHOWN_BY, "watching", "functions"] == list(FEATURES)
     for feature, preset in SHOWN_BY.items():
         assert feature in used_by(CLUSTERS[preset])
 
@@ -106,6 +109,8 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
         remove(entry, patch)
         if entry.feature == "functions":
             said = called_without()
+        elif entry.feature == "watching":
+            said = watched_without()
         else:
             episodes = 10 if entry.feature == "embeddings" else 1
             code, said = sampled(SHOWN_BY[entry.feature], capsys, episodes)
@@ -122,7 +127,7 @@ def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
     """What a constructor sets, and has another name, comes up while vLLM runs."""
     codes = []
     for entry in HERE:
-        if entry.feature == "functions" or entry.places[0].how != "object":
+        if entry.feature in APART or entry.places[0].how != "object":
             continue
         with monkeypatch.context() as patch:
             patch.setattr(contract.Contract, "require", lambda _self, _features: None)
@@ -141,6 +146,18 @@ def called_without() -> str:
     with pytest.raises(AdapterDrift) as raised:
         compare(FUNCTIONS["tokens_skipped_by_state"], (), REFERENCE)
     return str(raised.value)
+
+
+def watched_without() -> str:
+    """Only the watcher does not fit."""
+    from kvproof.live.watch.watching import Watching
+
+    said: list[str] = []
+    watching = Watching("record", said.append)
+    watching.attach(samples.sample("Scheduler"))
+    assert not watching.judges
+    assert f"UNKNOWN: 1 engine was not watched: {said[0].split(': ', 1)[1]}" in watching.summary()
+    return "\n".join(said)
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -171,6 +188,7 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
         "machine.py",
         "pull.py",
         "push.py",
+        *(path.relative_to(LIVE).as_posix() for path in (LIVE / "watch").rglob("*.py")),
     ):
         tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
         used = {

@@ -1,11 +1,13 @@
 """A test may build a state that no event leads to: its engine is not judged any further."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 
@@ -66,7 +68,8 @@ def watched(build: Callable[[Any], None], *, tested: bool) -> tuple[Any, list[st
     Observer(scheduler, judge, tested=tested)
     machine.take(Submit("E", "r0"))
     build(scheduler)
-    machine.take(Schedule("E"))
+    with suppress(AdapterDrift):  # the driver cannot follow each of these states
+        machine.take(Schedule("E"))
     return judge, found
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.model.records.record import read
+
 RUN = """
 from vllm.plugins import load_general_plugins
 load_general_plugins()
@@ -31,8 +33,11 @@ def test_answers():
 SEARCH = ("hypothesis", "z3", "networkx")
 
 
-def run(code: str, mode: str | None, *options: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    code: str, mode: str | None, *options: str, folder: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
     environment = {k: v for k, v in os.environ.items() if k != "KVPROOF"}
+    environment["KVPROOF_DIR"] = str(folder)
     if mode is not None:
         environment["KVPROOF"] = mode
     return subprocess.run(
@@ -61,14 +66,36 @@ def test_an_unknown_mode_is_told_and_nothing_is_watched() -> None:
     assert ran.stderr.strip() == said
 
 
+KEEPS = """
+import logging, os
+import vllm.v1.core.sched.scheduler, vllm.v1.worker.gpu_model_runner
+log = logging.getLogger("vllm")
+def seen(): return dict(os.environ), log.level, log.propagate, list(log.handlers), log.filters
+before = seen()
+from kvproof.live.watch import switch
+switch.plugin()
+assert switch._watching is not None
+assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pair[1]]
+"""
+
+
+@pytest.mark.live
+def test_a_server_keeps_its_environment_and_its_log() -> None:
+    ran = run(KEEPS, "record")
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("mode", ["record", "warn", "raise"])
-def test_a_mistake_is_told_as_the_mode_says(mode: str) -> None:
-    ran = run(RUN.format(mistake=True) + "test_answers()", mode)
+def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
+    ran = run(RUN.format(mistake=True) + "test_answers()", mode, folder=tmp_path / "records")
     assert (ran.returncode != 0) == (mode == "raise"), ran.stderr
     told = "VIOLATED references_are_exact (wrong tokens): "
     assert (told in ran.stderr) == (mode != "record"), ran.stderr
     assert "kvproof: VIOLATED: references_are_exact" in ran.stderr, ran.stderr
+    for path in (tmp_path / "records").iterdir():
+        assert f"kvproof: record: {path}\n" in ran.stderr
+        assert read(path).findings
 
 
 @pytest.mark.live
@@ -76,7 +103,8 @@ def test_without_a_mistake_it_says_what_it_judged() -> None:
     search = f"import sys; print([m for m in {SEARCH} if m in sys.modules])"
     ran = run(RUN.format(mistake=False) + f"test_answers()\n{search}", "raise")
     assert ran.returncode == 0, ran.stderr
-    assert "kvproof: judged: pool_adds_up" in ran.stderr
+    assert "kvproof: judged: " in ran.stderr
+    assert "pool_adds_up" in ran.stderr
     assert "VIOLATED" not in ran.stderr
 
 
@@ -113,3 +141,27 @@ def test_pytest_fails_the_test_that_counts_wrongly(
     assert ran.returncode == int(red), ran.stdout + ran.stderr
     assert ("VIOLATED references_are_exact" in ran.stdout) == red
     assert ("judged: " in ran.stdout) == option
+
+
+@pytest.mark.live
+def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
+    """With pytest-xdist: each worker gives its numbers to the process that started it."""
+    pytest.importorskip("xdist")
+    code = RUN.format(mistake=False) + "test_again = test_answers\n"
+    (tmp_path / "test_engine.py").write_text(code, encoding="utf-8")
+    options = ["-q", "-n", "2", "--kvproof", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = ran.stdout.splitlines()
+    [judged] = [line for line in lines if line.startswith("judged: ")]
+    assert "pool_adds_up" in judged
+    [engines] = [line.split()[1] for line in lines if line.startswith("watched: ")]
+    assert int(engines) > 6, ran.stdout  # as many are built where one process runs both tests
+    assert "UNKNOWN" not in ran.stdout

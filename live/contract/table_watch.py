@@ -4,7 +4,7 @@ They are looked up on the engine itself (see `live.watch.fits`). What a class se
 constructor is looked up in its code."""
 
 from kvproof.live.contract.entry import entries
-from kvproof.live.contract.table_core import OUTPUTS, REQUEST, UTILS
+from kvproof.live.contract.table_core import CONFIG, OUTPUTS, REQUEST, UTILS
 
 OUTPUT = "vllm.v1.core.sched.output"
 
@@ -52,6 +52,7 @@ STATE = entries(
             ("failed_recving_kv_req_ids", "loads that have failed"),
         )
     ),
+    (f"{CONFIG}:VllmConfig.kv_transfer_config", "whether a connector fills blocks"),
     ("KVCacheManager.enable_caching", "whether prefixes are cached"),
     ("KVCacheManager.block_pool", "the pool"),
     ("KVCacheManager.coordinator", "the groups"),
@@ -109,4 +110,4 @@ RECORDS = entries(
     (f"{OUTPUTS}:ModelRunnerOutput.kv_connector_output", "the reports of a connector"),
 )
 
-ENTRIES = (*EVENTS, *STATE, *RECORDS)
+ENTRIES = (*STATE, *EVENTS, *RECORDS)

@@ -35,7 +35,7 @@ class Calls:
         self._predicted: int | None = None
         self._free = 0
         self._taken: list[int] = []
-        self._changes = self._changes_seen = self._since = 0
+        self._changes = self._changes_seen = self._before = self._since = 0
         self._fresh = self._runs = False
 
     def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
@@ -56,6 +56,7 @@ class Calls:
         request = self.noted.current = args[0] if args else kwargs["request"]
         if self._taken:
             self._taken = []
+        self._before = self._changes
         self._runs, self._fresh = request.status is RUNNING, False
         if not self._runs:
             self._since, name = len(self.noted.event.keys), request.request_id
@@ -73,6 +74,8 @@ class Calls:
             self.noted.touched[name] = None
         if allocated is None:
             event.needy = name
+            if self._changes != self._before:
+                self.noted.history.note("released", name)
             return
         if event.needy == name:
             event.needy = ""
@@ -160,7 +163,7 @@ class Calls:
         blocks = yield None
         self._changed(blocks)
         for block in blocks:
-            self.contents.forget(block.block_id)
+            self.contents.take(block.block_id)
             self._taken.append(block.block_id)
 
     def gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **named: Any) -> Noting:

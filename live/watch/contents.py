@@ -13,6 +13,9 @@ from kvproof.model.state import Content
 UNKNOWN = -1
 """The group of a block of which nothing is known."""
 
+EMPTY = -2
+"""The group of a block that was taken and not written since."""
+
 NOTHING = 0
 """The hash in a slot that was not written since the block was taken."""
 
@@ -33,6 +36,11 @@ class Contents:
         self.group = array("h", (UNKNOWN,)) * blocks
         self.first = array("q", (0,)) * blocks
         self.later: dict[int, Tokens] = {}
+
+    def take(self, block: int) -> None:
+        """A block is taken: it holds nothing of its new request."""
+        self.forget(block)
+        self.group[block] = EMPTY
 
     def forget(self, block: int) -> None:
         """Nothing is known of a block any more."""
@@ -81,7 +89,7 @@ class Contents:
 
     def undo(self, block: int, end: int) -> None:
         """The tokens from `end` on of a block were not computed after all."""
-        if self.group[block] != UNKNOWN:
+        if self.group[block] >= 0:
             self._erase(block, max(end - self.first[block], 0))
 
     def copy(self, source: int, target: int) -> None:
@@ -95,8 +103,10 @@ class Contents:
 
     def holds(self, block: int, group: int, tokens: Tokens, start: int, end: int) -> bool | None:
         """Whether a block holds the KV of the tokens from `start` to `end` of a request, or their
-        state. None where it is unknown."""
+        state. None where it is unknown: a state may be written where no step ends, by drafts."""
         found = self.group[block]
+        if found == EMPTY:
+            return False if self.cfg.groups[group].attention else None
         if found == UNKNOWN:
             return None
         if found != group:
@@ -112,7 +122,7 @@ class Contents:
         """The content in the terms of the invariants, without the first `cut` tokens. A prefix that
         is not of these tokens is shown by its length and its hash."""
         group = self.group[block]
-        if group == UNKNOWN:
+        if group < 0:
             return None
         self._settle(block)
         of_group = self.cfg.groups[group]

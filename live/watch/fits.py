@@ -28,7 +28,8 @@ def gap(scheduler: Any) -> str:
     }
     for entry in ENTRIES:
         if not _has(entry, objects):
-            return f"this vLLM has no {entry.name}, needed to watch it: {entry.used_for}"
+            lacks = f"this vLLM has no {entry.name}, needed to watch it ({entry.used_for})"
+            return f"{lacks}. Use kvproof doctor to see what it lacks"
     return ""
 
 

@@ -1,36 +1,163 @@
-"""The last events of a watched engine, in words. They are put into words only when asked for."""
+"""The last events of a watched engine, as notes.
 
+A note is a small tuple: the name of its field in a record, and values that nothing changes any
+more, or that vLLM keeps for itself. Notes become a record only when somebody asks for it.
+"""
+
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_args
 
-KEPT = 256
+from kvproof.live.watch.happening import Happening
+from kvproof.model.events import Admit, FinishLoad, Preempt
+from kvproof.model.finding import Finding
+from kvproof.model.records.lines import Method
+
+KEPT = 1000
 """The number of events that are kept."""
+
+METHODS: tuple[str, ...] = get_args(Method)
+"""The events that are kept."""
+
+Note = tuple[Any, ...]
+
+REPORTS = {
+    "received": "finished_recving",
+    "failed": "failed_recving",
+    "sent": "finished_sending",
+}
+"""The reports of a connector's worker: their names in a record, and in vLLM's output."""
+
+
+class NotedEvent(NamedTuple):
+    """An event that is over."""
+
+    step: int
+    at_s: float
+    method: str
+    notes: list[Note]
+    raised: str
 
 
 class History:
-    """The last `KEPT` events. `note` says what the event that runs now is about."""
+    """The last `KEPT` events. `events_ended` counts all of them. `from_start` says that nothing had
+    happened to the engine before."""
 
-    def __init__(self) -> None:
-        self.events: deque[tuple[str, Any]] = deque(maxlen=KEPT)
-        self.note: Any = None
+    def __init__(self, *, from_start: bool) -> None:
+        self.from_start = from_start
+        self.events_ended = 0
+        self.events: deque[NotedEvent] = deque(maxlen=KEPT)
+        self._notes: list[Note] = []
 
-    def end(self, what: str) -> None:
-        """An event is over."""
-        self.events.append((what, self.note))
-        self.note = None
+    def note(self, field: str, *values: Any) -> None:
+        """Note something about the event that runs now."""
+        self._notes.append((field, *values))
 
-    def lines(self, count: int) -> Iterator[str]:
-        """The last events, one line each."""
-        for what, note in list(self.events)[-count:]:
-            yield f"{what}({', '.join(_words(note))})"
+    def end(self, event: Happening, error: Exception | None = None) -> None:
+        """The event is over."""
+        if event.what in METHODS:
+            self._choices(event)
+            self._results(event)
+            self.events_ended += 1
+            raised = "" if error is None else f"{type(error).__name__}: {error}"
+            step, now = self.events_ended, time.monotonic()
+            self.events.append(NotedEvent(step, now, event.what, self._notes, raised))
+        self._notes = []
 
+    def found(self, finding: Finding) -> None:
+        """A check does not hold after the last event."""
+        if self.events:
+            self.events[-1].notes.append(("finding", finding))
 
-def _words(note: Any) -> Iterator[str]:
-    if isinstance(note, Mapping):
-        for name, tokens in list(note.items())[:8]:
-            yield f"{name}: {tokens}"
-        if len(note) > 8:
-            yield f"{len(note) - 8} more"
-    elif note is not None:
-        yield str(note)[:100]
+    def sums(self, moved: Sequence[Any]) -> None:
+        """The sums of blocks that go from one engine to another are known."""
+        if self.events:
+            self.events[-1].notes.append(("block_sums", *moved))
+
+    # What is noted of arguments and results of vLLM.
+
+    def arrives(self, request: Any) -> None:
+        """A request arrives. The list of its hashes grows with its answer."""
+        params = getattr(request, "kv_transfer_params", None)
+        self.note(
+            "arrived",
+            request.request_id,
+            request.num_prompt_tokens,
+            request.max_tokens,
+            getattr(request, "block_hashes", ()),
+            request.priority,
+            not getattr(request, "skip_reading_prefix_cache", False),
+            bool(getattr(request, "resumable", False)),
+            dict(params) if params else None,
+        )
+
+    def table(self, name: str, group: int, old: Sequence[Any], new: Sequence[Any]) -> None:
+        """The table of a request may have changed."""
+        if old == new:
+            return
+        pairs = enumerate(zip(old, new, strict=False))
+        at = next((i for i, (was, now) in pairs if was is not now), min(len(old), len(new)))
+        self.note("tables", name, group, at, [block.block_id for block in new[at:]])
+
+    def scheduled(self, output: Any) -> None:
+        """What a step computes, and the loads that the connector's worker gets."""
+        self.note("tokens", output.num_scheduled_tokens)
+        asked = getattr(output.kv_connector_metadata, "reqs_to_recv", None)
+        for name, meta in (asked or {}).items():
+            self.note("loads", name, meta.local_block_ids)
+
+    def accepts(self, scheduled: Any, output: Any) -> None:
+        """The drafts that a step has accepted. vLLM cuts these lists where a request ends."""
+        for name in scheduled.scheduled_spec_decode_tokens or ():
+            index = output.req_id_to_index.get(name)
+            sampled = () if index is None else output.sampled_token_ids[index]
+            if len(sampled) > 1:
+                self.note("accepted", name, len(sampled) - 1)
+
+    def completed(self, scheduled: Any, output: Any, results: Any) -> None:
+        """What a step has computed, and what became of its requests."""
+        silent = dict(scheduled.num_scheduled_tokens)
+        self.note("tokens", scheduled.num_scheduled_tokens)
+        reported = getattr(output, "kv_connector_output", None)
+        if reported is not None:
+            for field, name in REPORTS.items():
+                if ended := getattr(reported, name, None):
+                    self.note(field, tuple(ended))
+        for client in results.values() if isinstance(results, Mapping) else ():
+            for each in client.outputs:
+                silent.pop(each.request_id, None)
+                if len(each.new_token_ids) != 1:
+                    self.note("outputs", each.request_id, len(each.new_token_ids))
+                if each.finish_reason is not None:
+                    self.note("ended", each.request_id, str(each.finish_reason))
+                if each.kv_transfer_params:
+                    self.note("offers", each.request_id, each.kv_transfer_params)
+        for name in silent:
+            self.note("outputs", name, 0)
+
+    def _choices(self, event: Happening) -> None:
+        """What a step does to requests."""
+        for choice in event.choices:
+            match choice:
+                case Admit():
+                    self.note("admitted", choice.request, choice.local_hit, choice.external)
+                case Preempt():
+                    self.note("preempted", choice.request, choice.needy)
+                case FinishLoad():
+                    self.note("loaded", choice.request)
+
+    def _results(self, event: Happening) -> None:
+        """What vLLM was called for from outside."""
+        args = event.args
+        if event.what == "reset_prefix_cache":
+            running = args[0] if args else event.named.get("reset_running_requests", False)
+            self.note("reset", bool(running), bool(event.result))
+        elif event.what == "evict_blocks":
+            self.note("evicted", tuple(args[0] if args else event.named["block_ids"]))
+        elif event.what == "finish_requests":
+            status = args[1] if len(args) > 1 else event.named.get("finished_status", "")
+            why = str(getattr(status, "name", status)).removeprefix("FINISHED_").lower()
+            for each in event.result or ():
+                name = getattr(each, "request_id", None) or each[0]  # older releases return pairs
+                self.note("ended", name, why)

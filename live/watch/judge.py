@@ -26,7 +26,8 @@ class Judge:
 
     `report` is called for each finding, `say` for each mistake of kvproof. `skipped` has the
     invariants that mean nothing on this engine, with the reason, and `why_off` what is not judged
-    any more because of a mistake of kvproof."""
+    any more because of a mistake of kvproof. `no_bytes` says why bytes are not judged, where they
+    should be."""
 
     passed_on = (Violation,)
 
@@ -41,7 +42,7 @@ class Judge:
         self.unjudged: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self.why_off: list[str] = []
-        self.by_hand = ""
+        self.by_hand = self.no_bytes = ""
 
     def parts(self, seen: Noted) -> Parts:
         """The parts of an engine, each with its invariants. The judge does not keep them: it may be
@@ -65,7 +66,7 @@ class Judge:
                 raise
             except MISTAKES as error:
                 names = ", ".join(each.id for each in parts.pop(part))
-                self._mistake(error, f"it judges {names} no more")
+                self.mistake(error, f"it judges {names} no more")
 
     def _ask(self, part: Part, invariants: list[Invariant], seen: Noted) -> None:
         for step, times in part.questions():
@@ -84,9 +85,10 @@ class Judge:
 
     def failed(self, error: BaseException) -> None:
         """A hook of kvproof made a mistake, and kvproof watches no more."""
-        self._mistake(error, "it watches this engine no more")
+        self.mistake(error, "it watches this engine no more")
 
-    def _mistake(self, error: BaseException, then: str) -> None:
+    def mistake(self, error: BaseException, then: str) -> None:
+        """A mistake of kvproof, and what is done then."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}, line {place.lineno}"
         why = f"{type(error).__name__}: {error}, in {where}".replace("\n", " ")

@@ -2,6 +2,8 @@
 
 The summary and docs/watched.md show these sentences."""
 
+from kvproof.invariants.registry import INVARIANTS
+
 NOT_JUDGED = {
     "drafter_holds_its_key": (
         "Which token the layers of a drafter have used after a block is not in the scheduler's "
@@ -24,3 +26,6 @@ NOT_JUDGED = {
         "adapters, encoder inputs and the slots of a drafter."
     ),
 }
+
+JUDGED = tuple(name for name in INVARIANTS if name not in NOT_JUDGED)
+"""The invariants that a watcher judges, if it has something to judge: the gravest first."""

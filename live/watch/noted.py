@@ -35,7 +35,7 @@ class Noted:
         self.managers = shape.managers
         self.contents = Contents(self.cfg, self.cfg.num_blocks)
         self.slices = Slices(scheduler, shape, self.contents)
-        self.history = History()
+        self.history = History(from_start=_is_new(scheduler))
         self.requests: dict[str, Watched] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
@@ -85,7 +85,10 @@ class Noted:
         return self.slices.of_requests(tuple(map(self.request, some)))
 
     def refresh_all(self) -> None:
-        """Read what the event touches again."""
+        """Read what the event touches again. A request that has ended holds nothing any more."""
+        known = self.scheduler.requests
+        if len(known) != len(self.requests):
+            self.touched.update((name, None) for name in self.requests if name not in known)
         self.name_inserted()
         for name in self.touched:
             self.refresh(name)
@@ -98,25 +101,32 @@ class Noted:
         watched.know()
         watched.computed = watched.live.num_computed_tokens
         watched.counters = [each.num_cached_block.get(name, 0) for each in self.managers]
-        held = [list(each.req_to_blocks.get(name, ())) for each in self.managers]
+        known = name in self.scheduler.requests
+        held = [list(each.req_to_blocks.get(name, ()) if known else ()) for each in self.managers]
         holders = self.slices.holders
-        for old, new in zip(watched.tables, held, strict=True):
+        for group, (old, new) in enumerate(zip(watched.tables, held, strict=True)):
+            self.history.table(name, group, old, new)
             same = len(old) if new[: len(old)] == old else 0  # most tables only grow
             if same < len(old):
                 self.event.tables.setdefault(name, watched.tables)
                 left = [block.block_id for block in old if not block.is_null]
                 holders.remove(left, name)
+                self.blocks.update(left)
                 for number in left:
                     self.contents.leave(number)
-            holders.add((block.block_id for block in new[same:] if not block.is_null), name)
+            got = [block.block_id for block in new[same:] if not block.is_null]
+            holders.add(got, name)
+            self.blocks.update(got)
         watched.tables = held
-        if name not in self.scheduler.requests and not any(held):
+        if not any(held):
+            watched.hit = watched.external = 0
+        if not known:
             self.gone[name] = self.requests.pop(name)
 
     def name_inserted(self) -> None:
         """Find out what the keys stand for that came into the hash map: the tokens of the request
         whose blocks are cached, mostly up to the end of its next block."""
-        groups, unit = self.cfg.groups, self.cfg.hash_unit
+        groups, unit = self.cfg.groups, self.cfg.hash_block_size
         ahead = self.cfg.hash_lookahead_tokens
         for (key, number), live in self.inserted.items():
             watched = None if live is None else self.requests.get(live.request_id)
@@ -141,7 +151,7 @@ class Noted:
     def _end(self, watched: Watched, index: int, value: Any) -> int:
         """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
         hashes. 0 if the request has no such hash."""
-        unit, own = self.cfg.hash_unit, self.cfg.groups[index].block_size
+        unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
         for size in dict.fromkeys((own, unit)):
             hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
             likely = min(watched.named.get(index, 0), len(hashes)) if size == own else 0
@@ -151,3 +161,11 @@ class Noted:
                         watched.named[index] = at + 1
                     return (at + 1) * size
         return 0
+
+
+def _is_new(scheduler: Any) -> bool:
+    """Whether nothing has happened to an engine: it has no request, and each block is free (but the
+    null block) and was never cached."""
+    pool = scheduler.kv_cache_manager.block_pool
+    unused = pool.get_num_free_blocks() == len(pool.blocks) - 1
+    return unused and not scheduler.requests and not len(pool.cached_block_hash_to_block)

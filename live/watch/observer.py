@@ -37,6 +37,8 @@ class Observer:
     In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
     exception. Then its engine is not judged any further."""
 
+    CALLS: type[Calls] = Calls
+
     def __init__(
         self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
     ) -> None:
@@ -46,10 +48,11 @@ class Observer:
         self.cfg = self.noted.cfg
         self.slices = self.noted.slices
         self.contents = self.noted.contents
+        self.history = self.noted.history
         self.worker = Worker(self.slices, self.contents)
         self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
-        self.calls = Calls(self.noted, self.worker)
+        self.calls = self.CALLS(self.noted, self.worker)
         self.parts = judge.parts(self.noted)
         self.rounds = Rounds(self.cfg.num_blocks)
         self._attach()
@@ -119,9 +122,9 @@ class Observer:
     def _ended(self, what: str, error: Exception | None) -> None:
         """An event is over: what it has touched is judged."""
         self.noted.event.what = what
-        self.noted.history.end(what)
         self.between.note()
         if error is not None:
+            self.history.end(self.noted.event, error)
             self.noted.event = Happening()
             self._raised(what, error)
             return
@@ -132,6 +135,7 @@ class Observer:
             self._watch_map()
         if what != "schedule":  # then it was done before the step was carried out
             self.noted.refresh_all()
+        self.history.end(self.noted.event)
         self.slices.deferred = [
             block.block_id
             for _, blocks in adapt.deferred_frees(self.scheduler)[1]
@@ -156,7 +160,6 @@ class Observer:
         for begin in range(0, self.cfg.num_blocks, IDLE_BLOCKS):
             self.noted.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
             self._judge("audit")
-        self.noted.history.end("audit")
 
     def _raised(self, what: str, error: Exception) -> None:
         """An event has raised an exception, which ends an engine if it is a step. One that a test
@@ -167,15 +170,14 @@ class Observer:
                 self.judge.died(self.noted, what, error)
 
     def _anything(self, *args: Any, **named: Any) -> Noting:
-        self.noted.history.note = args[0] if args else None
-        event = self._begin(args, named)
+        event = self._event(args, named)
         result = yield None
         if not self.hooks.depth:
             event.result = result
             for each in result if isinstance(result, list) else ():
                 self.noted.touched[getattr(each, "request_id", "")] = None
 
-    def _begin(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
+    def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
         """The event that runs now. It begins with the outermost call."""
         event = self.noted.event
         if not event.begun:
@@ -187,12 +189,14 @@ class Observer:
         return event
 
     def _arrives(self, request: Any, *_: Any, **__: Any) -> Noting:
-        self.noted.history.note = {request.request_id: f"{request.num_prompt_tokens} tokens"}
         if request.num_computed_tokens:
             self.hooks.stop("a request arrived with computed tokens")
+        submitted = request.num_prompt_tokens  # a connector may cut off the last one
         yield None
         if self.scheduler.requests.get(request.request_id) is request:
             self.noted.meet(request)
+            self.noted.requests[request.request_id].submitted = submitted
+            self.history.arrives(request)
         self.noted.touched[request.request_id] = None
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
@@ -204,9 +208,9 @@ class Observer:
             watched.tokens, watched.submitted = tokens_of(session), session.num_prompt_tokens
 
     def _schedules(self, *args: Any, **named: Any) -> Noting:
-        event = self._begin(args, named)
+        event = self._event(args, named)
         output = event.result = yield None
-        self.noted.history.note = output.num_scheduled_tokens
+        self.history.scheduled(output)
         noted = self.noted
         noted.flights.dispatched(output)
         noted.refresh_all()
@@ -214,9 +218,13 @@ class Observer:
         noted.reads += self.worker.execute(output, noted.admitted, noted.touched_requests())
 
     def _completes(self, *args: Any, **named: Any) -> Noting:
-        event = self._begin(args, named)
-        self.noted.flights.arrived(args[0] if args else named["scheduler_output"])
+        event = self._event(args, named)
+        scheduled = args[0] if args else named["scheduler_output"]
+        output = args[1] if len(args) > 1 else named["model_runner_output"]
+        self.noted.flights.arrived(scheduled)
+        self.history.accepts(scheduled, output)
         event.result = yield None
+        self.history.completed(scheduled, output, event.result)
         for watched in self.noted.touched_requests():
             watched.know()
             if any(watched.tables):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kvproof.live.watch.watching import Watching
 
 WATCHING: "pytest.StashKey[Watching]" = pytest.StashKey()
+WORKERS: "pytest.StashKey[list[dict[str, dict[str, int]] | None]]" = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,12 +70,41 @@ def _text(found: list[str]) -> str:
     return "kvproof: " + "\n".join(dict.fromkeys(found))
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist gives its numbers to the process that started it."""
+    watching, output = session.config.stash.get(WATCHING, None), _output(session.config)
+    if watching is not None and output is not None:
+        output["kvproof"] = watching.gathered().plain()
+
+
+def _output(config: pytest.Config) -> dict[str, Any] | None:
+    """What a worker of pytest-xdist gives to the process that started it."""
+    return getattr(config, "workeroutput", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended. One that died has no numbers."""
+    if node.config.getoption("--kvproof"):
+        numbers = getattr(node, "workeroutput", {}).get("kvproof")
+        node.config.stash.setdefault(WORKERS, []).append(numbers)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """What was judged."""
-    watching = config.stash.get(WATCHING, None)
-    if watching is not None:
-        terminalreporter.section("kvproof")
-        for line in watching.summary():
-            terminalreporter.write_line(line)
+    """What was judged, in all processes."""
+    watching, workers = config.stash.get(WATCHING, None), config.stash.get(WORKERS, None)
+    if watching is None and workers is None:
+        return
+    from kvproof.live.watch.summary import Summary
+
+    summary = Summary() if watching is None else watching.gathered()
+    for numbers in workers or ():
+        if numbers is None:
+            summary.not_watched["a worker of pytest-xdist ended without a summary"] += 1
+        else:
+            summary.add(numbers)
+    terminalreporter.section("kvproof")
+    for line in summary.lines():
+        terminalreporter.write_line(line)

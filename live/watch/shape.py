@@ -59,10 +59,11 @@ def shape(scheduler: Any, name: str) -> Shape:
         "store": scheduler.connector is not None,
         "policy": config.scheduler_config.policy,
         "max_requests": scheduler.max_num_running_reqs,
-        "steps_in_flight": 2 if _steps_most(config) > 1 else 1,
+        "steps_in_flight": 2 if _steps_most(scheduler) > 1 else 1,
         "drafts": scheduler.num_spec_tokens,
         "match_unit": _match_unit(scheduler, managers),
         "hash_lookahead_tokens": getattr(config, "num_hash_lookahead_tokens", 0),
+        "long_prefill_tokens": config.scheduler_config.long_prefill_token_threshold,
         "watermark_blocks": getattr(manager, "watermark_blocks", 0),
     }
     recomputes = getattr(scheduler, "recompute_kv_load_failures", True)
@@ -73,13 +74,19 @@ def shape(scheduler: Any, name: str) -> Shape:
             force_setattr(one, field, value)
         vars(one).clear()  # what was computed of the options before
     vars(cluster)["scheduler"] = scheduler
+    # a driver chooses it otherwise for groups of sizes of which none divides the others
+    hashed = getattr(scheduler, "hash_block_size", None) or engine.hash_block_size
+    vars(engine)["hash_block_size"] = hashed
     _check_hits(engine, manager.coordinator)
-    return Shape(cluster, managers, _steps_most(config), held_differently(groups))
+    return Shape(cluster, managers, _steps_most(scheduler), held_differently(groups))
 
 
-def _steps_most(config: Any) -> int:
-    """How many steps may be dispatched before the output of the first has arrived."""
-    overlaps = config.scheduler_config.async_scheduling
+def _steps_most(scheduler: Any) -> int:
+    """How many steps may be dispatched before the output of the first has arrived. The kind of
+    scheduler counts too: a test may build one that its config would not choose."""
+    config = scheduler.vllm_config
+    kinds = {each.__name__ for each in type(scheduler).__mro__}
+    overlaps = config.scheduler_config.async_scheduling or "AsyncScheduler" in kinds
     return max(int(getattr(config, "max_concurrent_batches", 1)), 2 if overlaps else 1)
 
 

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from kvproof.live.watch.not_judged import NOT_JUDGED
-from kvproof.live.watch.parts.registry import ALL
+from kvproof.invariants.of_bytes import SEVERITIES
+from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
 
 COUNTERS = (
     "watched",
@@ -14,15 +14,17 @@ COUNTERS = (
     "by_hand",
     "mistakes",
     "not_watched",
+    "no_bytes",
     "skipped",
 )
 
 
 class Summary:
-    """Numbers by name: the engines that are `watched`; how often an invariant was asked (`asked`)
-    and does not hold (`found`); what was not judged because it is not known (`unjudged`); engines
-    that were changed by hand, that are not watched, or in which kvproof made a mistake, by the
-    reason. `skipped` has invariants that mean nothing on an engine, as "name, because reason"."""
+    """Numbers by name: the engines that are watched; how often an invariant was asked, and does
+    not hold; what was not judged because it is not known; engines that were changed by hand, that
+    are not watched, in which kvproof made a mistake, or whose bytes are not judged where they
+    should be, by the reason. `skipped` has invariants that mean nothing on an engine, as "name,
+    because reason"."""
 
     def __init__(self) -> None:
         self.watched: Counter[str] = Counter()
@@ -32,6 +34,7 @@ class Summary:
         self.by_hand: Counter[str] = Counter()
         self.mistakes: Counter[str] = Counter()
         self.not_watched: Counter[str] = Counter()
+        self.no_bytes: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
 
     def plain(self) -> dict[str, dict[str, int]]:
@@ -53,9 +56,12 @@ class Summary:
             yield f"UNKNOWN: kvproof made a mistake on {times} engine{_s(times)}: {why}"
         for why, times in self.not_watched.items():
             yield f"UNKNOWN: {_engines(times)} not watched: {why}"
+        for why, times in self.no_bytes.items():
+            yield f"UNKNOWN: the bytes of {times} engine{_s(times)} were not judged: {why}"
         for name, times in self.found.most_common():
             yield f"VIOLATED: {name}, {times} time{_s(times)}"
-        judged = [name for name in ALL if self.asked[name]]
+        known = (*JUDGED, *(name for name in SEVERITIES if name in self.asked))
+        judged = [name for name in known if self.asked[name]]
         if judged:
             yield f"judged: {_list(f'{name} {self.asked[name]:,}' for name in judged)}"
         else:
@@ -64,7 +70,7 @@ class Summary:
             yield f"not judged: {times:,} {what}"
         for name, reasons in self._skipped():
             yield f"not judged on {reasons}: {name}"
-        silent = [name for name in ALL if not self.asked[name]]
+        silent = [name for name in known if not self.asked[name]]
         if judged and silent:
             yield f"had nothing to judge: {_list(silent)}"
         for why, names in _by_reason(NOT_JUDGED):

@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # without typing itself, whose import takes longer than the r
 VARIABLE = "KVPROOF"
 MODES = ("record", "warn", "raise")
 
+BYTES = "KVPROOF_BYTES"
+"""With the value 1 beside a mode, the bytes of blocks are judged, too."""
+
 _watching: "Watching | None" = None
 
 
@@ -21,6 +24,8 @@ def plugin() -> None:
     """The entry point of `vllm.general_plugins`. A mistake of kvproof is printed; vLLM goes on."""
     mode = os.environ.get(VARIABLE, "")
     if mode in ("", "0", "off"):
+        if _wants_bytes():
+            _say(f"{BYTES} does nothing by itself. Use {VARIABLE}=record beside it.")
         return
     if mode not in MODES:
         _say(f"{VARIABLE}={mode} is no mode of kvproof. Use one of {', '.join(MODES)}.")
@@ -38,9 +43,24 @@ def on(mode: str) -> "Watching":
         from kvproof.live.watch.watching import Watching
 
         _watching = Watching(mode, _say)
+        if _wants_bytes():
+            _watching.watch_bytes()
         _watching.install()
     _watching.mode = mode
     return _watching
+
+
+def _wants_bytes() -> bool:
+    value = os.environ.get(BYTES, "")
+    if value not in ("", "0", "1"):
+        _say(f"{BYTES}={value} has no meaning. Use 1, or leave it away.")
+    return value == "1"
+
+
+def dump() -> list[str]:
+    """Write a record of each engine that is watched in this process: its last events. Returns a
+    line about each file."""
+    return [] if _watching is None else _watching.dumps.on_request()
 
 
 def _say(text: str) -> None:

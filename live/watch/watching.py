@@ -9,12 +9,14 @@ from typing import Any
 from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
+from kvproof.live.watch.dumps import Dumps
 from kvproof.live.watch.fits import gap
 from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge, Violation
 from kvproof.live.watch.observer import Observer
+from kvproof.live.watch.record import last_words
 from kvproof.live.watch.summary import Summary
 from kvproof.model.finding import Finding
 
@@ -34,6 +36,7 @@ class Watching:
     def __init__(self, mode: str, say: Callable[[str], None]) -> None:
         self.mode = mode
         self.say = say
+        self.dumps = Dumps(say)
         self.judges: list[Judge] = []
         self.observers: WeakSet[Observer] = WeakSet()
         self.asked: Counter[str] = Counter()
@@ -42,7 +45,15 @@ class Watching:
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process: int | None = None
+        self._asked = False
         self.tested = False
+        self.observer = Observer
+
+    def watch_bytes(self) -> None:
+        """Judge the bytes of blocks, too."""
+        from kvproof.live.watch.bytes.observer import ByteObserver
+
+        self.observer = ByteObserver
 
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
@@ -57,26 +68,31 @@ class Watching:
             watching.attach(self)
 
         Scheduler.__init__ = init
+        self.dumps.listen()
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
         if self._process != os.getpid():  # the first one here: others are built in other processes
-            self._process = os.getpid()
+            self._process, self._asked = os.getpid(), False
             Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
         judge = Judge(self.report, self.say)
         try:
             self._check(type(scheduler), scheduler)
-            self.observers.add(Observer(scheduler, judge, tested=self.tested))
+            observer = self.observer(scheduler, judge, tested=self.tested)
+            self.observers.add(observer)
         except Unknown as unknown:
             self._not_watched(str(unknown))
         except MISTAKES as error:
             self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
         else:
             self.judges.append(judge)
+            self.observers.add(observer)
+            self.dumps.add(observer.noted, judge)
 
     def _end(self) -> None:
-        """The process ends."""
-        for line in self.summary():
+        """The process ends. The summary is printed where nobody has asked for it."""
+        lines = () if self._asked else self.summary()
+        for line in (*lines, *self.dumps.at_exit()):
             self.say(line)
 
     def _check(self, kind: type, scheduler: Any) -> None:
@@ -100,7 +116,9 @@ class Watching:
     def report(self, finding: Finding, history: History) -> None:
         """An invariant does not hold."""
         self.counts[finding.invariant] += 1
-        text = "\n".join((words(finding), *(f"    {line}" for line in history.lines(SHOWN))))
+        kept = self.dumps.violation(finding, history)
+        lines = (*last_words(history, SHOWN), kept)
+        text = "\n".join((words(finding), *(f"    {line}" for line in lines)))
         if len(self.found) < self.KEPT:
             self.found.append(text)
         if self.mode == "raise":
@@ -115,6 +133,7 @@ class Watching:
 
     def gathered(self) -> Summary:
         """What was judged and found on all engines."""
+        self._asked = True
         found = Summary()
         found.watched["engines"] = len(self.judges)
         found.found.update(self.counts)
@@ -124,6 +143,7 @@ class Watching:
             found.unjudged.update(judge.unjudged)
             found.by_hand.update([judge.by_hand] if judge.by_hand else ())
             found.mistakes.update(judge.why_off)
+            found.no_bytes.update([judge.no_bytes] if judge.no_bytes else ())
             found.skipped.update(f"{name}, because {why}" for name, why in judge.skipped.items())
         return found
 

@@ -1,36 +1,26 @@
 """Reads a trace file. Each error names the line."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET
 
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Event, Schedule
-from kvproof.model.files.decoding import check_named_once, converted, decoded_json
-from kvproof.model.files.reading import read_text, shown
+from kvproof.model.files.reading import read_text
 from kvproof.model.finding import Finding
-from kvproof.model.traces.lines import KIND, SCHEMA, EndLine, EventLine, FindingLine, Header
+from kvproof.model.traces.line_reader import Format, Line, LineReader
+from kvproof.model.traces.lines import KIND, SCHEMA, EventLine, FindingLine, Header
 from kvproof.model.traces.names import check_names
 from kvproof.model.traces.state_diff import Change
-from kvproof.model.traces.state_fields import WHOLE, Fields
+from kvproof.model.traces.state_fields import Fields
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_upgrade import Record, upgraded
-
-Declared = TypeVar("Declared", bound=Struct)
+from kvproof.model.traces.trace_upgrade import upgraded
 
 SIZE_MAX_MIB = 16
 EVENTS_MAX = 10_000
 """The largest trace that is read."""
 
-
-class _Start(Struct, frozen=True):
-    """What the header of every schema has: it says how the other fields are read."""
-
-    schema: Annotated[int, Meta(ge=1)]
+FORMAT = Format("trace", KIND, SCHEMA)
 
 
 def read(path: Path) -> Trace:
@@ -40,68 +30,22 @@ def read(path: Path) -> Trace:
     declared type, where it names something that the cluster does not have, or where its changes
     give no state.
     """
-    return _Reader(path).trace()
+    return trace_in(path, read_text(path, "trace file", SIZE_MAX_MIB))
 
 
-class _Reader:
-    """The lines of a file, from the first to the last."""
+def trace_in(path: Path, text: str) -> Trace:
+    """The trace in the text of a file. Raises UsageError as `read`."""
+    return _Reader(path, text, FORMAT).trace()
 
-    def __init__(self, path: Path) -> None:
-        text = read_text(path, "trace file", SIZE_MAX_MIB)
-        self.path = shown(path)
-        self.lines = text.split("\n")
-        self.number = 0
-        self.schema = SCHEMA
-        self.ended = text.endswith("\n")
-        if self.ended:
-            self.lines.pop()
 
-    @property
-    def place(self) -> str:
-        """The current line, for errors."""
-        return f"Line {self.number} of {self.path}"
+class _Reader(LineReader):
+    """The lines of a trace file."""
 
-    def fail(self, what: str, use: str = WHOLE) -> NoReturn:
-        raise UsageError(f"{self.place} {what}. Use {use}.")
-
-    @contextmanager
-    def located(self) -> Iterator[None]:
-        """The errors of other modules get the number of the line in front."""
-        try:
-            yield
-        except UsageError as error:
-            raise UsageError(f"{self.place}: {error}") from error
-
-    def next(self) -> Record:
+    def next(self) -> Line:
         """The next line as plain data of the newest schema."""
-        self.number += 1
-        if self.number > len(self.lines):
-            self.fail("is missing: the trace was cut off before its end record")
-        if self.number == len(self.lines) and not self.ended:
-            self.fail("has no line end: the trace was cut off")
-        line = self.lines[self.number - 1]
-        record = decoded_json(line, dict[str, Any], self.place, WHOLE)
-        check_named_once(line, self.place)
-        if self.number == 1:
-            self.check_schema(record)
+        record = super().next()
         with self.located():
             return upgraded(record, self.schema)
-
-    def check_schema(self, record: Record) -> None:
-        """The first line says which schema the file has."""
-        if record.get("kind") != KIND:
-            self.fail(f"does not say kind {KIND}", "a trace file, not another kind of file")
-        self.schema = self.typed(record, _Start).schema
-        if self.schema > SCHEMA:
-            self.fail(
-                f"says schema {self.schema}, newer than the {SCHEMA} this kvproof reads",
-                "a trace of this release, or upgrade kvproof",
-            )
-        record["schema"] = SCHEMA
-
-    def typed(self, record: Record, kind: type[Declared]) -> Declared:
-        """A line of a declared type."""
-        return converted(record, kind, self.place, WHOLE)
 
     def trace(self) -> Trace:
         """All of the file."""
@@ -127,7 +71,7 @@ class _Reader:
             record = self.next()
         if "end" not in record:
             self.fail("has no field event, finding or end")
-        self.check_end(self.typed(record, EndLine), len(events))
+        self.check_end(record, len(events))
         return Trace(
             cluster=cluster,
             events=tuple(events),
@@ -163,11 +107,3 @@ class _Reader:
         with self.located():
             check_names(cluster, line.finding.about)
         return Finding(line.finding.invariant, line.finding.reasons, line.finding.about)
-
-    def check_end(self, line: EndLine, steps: int) -> None:
-        """The end record counts the events, and nothing follows it."""
-        if line.end.steps != steps:
-            self.fail(f"counts {line.end.steps} steps where the trace has {steps}")
-        if self.number < len(self.lines):
-            self.number += 1
-            self.fail("follows the end record")

@@ -86,6 +86,6 @@ class Remedies(Output, frozen=True, kw_only=True, tag="remedies"):
 
 
 class Report(Output, frozen=True, kw_only=True, tag="report"):
-    """A trace: the lines of its file."""
+    """A trace or a record: the lines of its file."""
 
     trace: tuple[TraceLine, ...]

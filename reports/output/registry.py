@@ -2,6 +2,7 @@
 
 from kvproof.reports.output.base import Part, Stopped
 from kvproof.reports.output.gate import Gate
+from kvproof.reports.output.join import Joined
 from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report, ShownConfig
 from kvproof.reports.output.many import Coverage, Matrix
 from kvproof.reports.output.proof import Discovered, Proved
@@ -14,6 +15,7 @@ OUTPUTS: tuple[type[Part], ...] = (
     Proved,
     Discovered,
     Replayed,
+    Joined,
     Invariants,
     Faults,
     Configs,

@@ -50,7 +50,43 @@ MODELS: dict[str, dict[str, Any]] = {
         "layer_types": ["conv", "full_attention"] * 2,
     },
 }
-"""Full attention; a sliding window beside full attention; Mamba states beside full attention."""
+MODELS["attention first"] = MODELS["mamba"] | {"layer_types": ["full_attention", "conv"] * 2}
+MODELS["mamba2"] = TINY | {
+    "model_type": "granitemoehybrid",
+    "num_hidden_layers": 4,
+    "layer_types": ["mamba", "attention"] * 2,
+    "mamba_n_heads": 8,
+    "mamba_d_head": 32,
+    "mamba_d_state": 16,
+    "mamba_chunk_size": 64,
+    "num_local_experts": 0,
+    "num_experts_per_tok": 0,
+    "shared_intermediate_size": 128,
+    "attention_multiplier": 0.25,
+    "position_embedding_type": "nope",
+}
+MODELS["nemotron"] = TINY | {
+    "model_type": "nemotron_h",
+    "num_hidden_layers": 4,
+    "hybrid_override_pattern": "M*M*",
+    "head_dim": 32,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 32,
+    "n_groups": 1,
+    "ssm_state_size": 16,
+    "chunk_size": 64,
+}
+MODELS["unequal"] = TINY | {
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 4,
+    "head_dim": 64,
+    "global_head_dim": 32,
+    "sliding_window": 40,
+    "hidden_size_per_layer_input": 0,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+"""Full attention; a sliding window beside full attention; Mamba states beside full attention, in
+the other order, and of a kind that NIXL accepts; a sliding window with smaller blocks."""
 
 
 def folder(model: str, parent: Path) -> Path:

@@ -52,7 +52,7 @@ def prompts() -> dict[str, list[int]]:
     return {
         "a": shared + tokens(21, 60),
         "b": shared + tokens(22, 10),
-        "c": tokens(23, 190),
+        "c": tokens(23, 60),
         "d": tokens(24, 40),
     }
 

@@ -163,6 +163,11 @@ class Process:
         line, _, self._left = self._left.partition(b"\n")
         return line
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
     def _wait(self) -> None:
         """Wait until the process has ended. It is not reaped, so its id stays its own."""
         ends = time.monotonic() + self.limit_s

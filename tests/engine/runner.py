@@ -39,7 +39,7 @@ class Runner:
 
     def close(self) -> None:
         """End the engine."""
-        self.llm.llm_engine.engine_core.shutdown()
+        self.llm.llm_engine.engine_core.shutdown(timeout=60)  # then its process is killed
         self.llm = None
 
     def add(self, name: str, prompt: list[int], options: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from kvproof.live import nixl
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.model.phases import Phase
 from kvproof.model.state import Transfer
@@ -18,5 +17,6 @@ class Offers(Part):
         for name, computed, params in self.seen.event.offers:
             if params.get("do_remote_prefill") or params.get("do_remote_decode"):
                 tokens = params.get("remote_num_tokens", computed)
-                lists = nixl.as_lists(params.get("remote_block_ids") or ())
+                groups = params.get("remote_block_ids") or ()
+                lists = tuple(tuple(map(int, group)) for group in groups)
                 yield self.question(transfers=(Transfer(name, Phase.OFFERED, tokens, lists),))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvproof.live import adapt
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.model.events import FinishLoad, Preempt, Schedule
 from kvproof.model.state import NULL, RUNNING, WAITING, Engine, Request
@@ -21,7 +22,7 @@ class Priority(Part):
         """What else decides who is first, that the invariant does not know."""
         scheduler = self.scheduler
         why = "" if self.cfg.by_priority else "it serves requests in the order of their arrival"
-        if not hasattr(scheduler, "deferred_waiting"):
+        if adapt.passed_over(scheduler) is None:
             why = why or "this vLLM does not keep the requests that a step passed over"
         return dict.fromkeys(self.judges, why) if why else {}
 
@@ -52,7 +53,7 @@ class Priority(Part):
         """The requests that wait on and that the step has not passed over for a reason of theirs.
         Those that it preempted did not wait before."""
         preempted = {c.request for c in self.seen.event.choices if isinstance(c, Preempt)}
-        skipped = self.scheduler.deferred_waiting
+        skipped = adapt.passed_over(self.scheduler) or ()
         for queue in self.slices.queues():
             for live in queue:
                 if live not in skipped and live.request_id not in preempted:

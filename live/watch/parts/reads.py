@@ -1,6 +1,6 @@
 """What a request reads that is admitted with a hit or a load."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.model.step import Effects
@@ -16,6 +16,15 @@ class Reads(Part):
         "state_read_is_state_at_computed",
         "null_block_is_nobody",
     )
+
+    def skipped(self) -> Mapping[str, str]:
+        """A request reads states, or tokens, or both."""
+        skipped = {}
+        if not self.cfg.has_state:
+            skipped["state_read_is_state_at_computed"] = "it has no states"
+        if not any(group.attention for group in self.cfg.groups):
+            skipped["request_reads_its_own_prefix"] = "it has only states"
+        return skipped
 
     def questions(self) -> Iterator[Question]:
         """One admitted request after the other."""

@@ -47,6 +47,3 @@ PARTS: tuple[type[Part], ...] = (
     Idle,
     Kept,
 )
-
-ALL = tuple(dict.fromkeys((*(name for part in PARTS for name in part.judges), "engine_survives")))
-"""The invariants that a watcher judges."""

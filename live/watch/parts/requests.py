@@ -16,11 +16,13 @@ class Requests(Part):
     )
 
     def skipped(self) -> Mapping[str, str]:
-        """What the shape of the engine has more than the invariants know."""
-        return self.seen.shape.skipped
+        """What the shape of the engine has more than the invariants know, or less."""
+        kept = all(group.kind == "full" for group in self.cfg.groups)
+        less = {"no_more_is_held_than_is_read": "it has only full attention"} if kept else {}
+        return {**self.seen.shape.skipped, **less}
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""
-        held = [each for each in self.seen.touched_requests() if any(each.tables)]
-        if held:
-            yield self.question(self.seen.some_requests(held), times=len(held))
+        some = list(self.seen.touched_requests())
+        if some:
+            yield self.question(self.seen.some_requests(some), times=len(some))

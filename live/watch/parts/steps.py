@@ -36,6 +36,12 @@ class Watermark(Part):
             )
 
 
+TOO_LONG = (
+    "steps that schedule nothing while a request is longer than the pool, because vLLM itself "
+    "starts no such engine"
+)
+
+
 class Progress(Part):
     """A step that schedules nothing, with all requests."""
 
@@ -62,6 +68,9 @@ class Progress(Part):
         held_up |= any(each.has_encoder_inputs for each in requests)
         if not requests or not flights.known or held_up:
             return
+        if any(map(self._too_long, requests)):
+            self.seen.unjudged[TOO_LONG] += 1
+            return
         some = tuple(
             Request(each.request_id, self.slices.status(each), "", 0, 0) for each in requests
         )
@@ -71,6 +80,12 @@ class Progress(Part):
         steps = tuple(() for _ in flights.steps)
         before = Engine(self.cfg.name, blocks, free, requests=some, steps=steps)
         yield self.question(before, before=before, event=Schedule(self.cfg.name, ()))
+
+    def _too_long(self, live: Any) -> bool:
+        """Whether the tokens of a request need more blocks of full attention than there are."""
+        sizes = [group.block_size for group in self.cfg.groups if group.kind == "full"]
+        needed = sum(-(-int(live.num_tokens) // size) for size in sizes)
+        return needed >= self.cfg.num_blocks
 
 
 def held_up_from_outside(scheduler: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:

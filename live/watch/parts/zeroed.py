@@ -20,7 +20,9 @@ class Zeroed(Part):
     def skipped(self) -> Mapping[str, str]:
         """Most engines erase no blocks."""
         needed = getattr(self.scheduler, "needs_kv_cache_zeroing", self.cfg.has_state)
-        return {} if needed else dict.fromkeys(self.judges, "its worker erases no blocks")
+        if not needed:
+            return dict.fromkeys(self.judges, "its worker erases no blocks")
+        return {} if self.cfg.has_state else {"new_blocks_are_zeroed": "it has no states"}
 
     def questions(self) -> Iterator[Question]:
         """All blocks of a step at once."""

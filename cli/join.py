@@ -1,0 +1,163 @@
+"""`kvproof join`: put the records of a prefill and a decode engine together, and judge both."""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+from kvproof.cli import parser as options
+from kvproof.cli.finish import finish
+from kvproof.cli.graver import tolerated_lines
+from kvproof.cli.machines import borrow
+from kvproof.invariants.registry import gravest, severity_of
+from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.files.reading import shown
+from kvproof.model.finding import Finding
+from kvproof.model.records.record import Record, read
+from kvproof.reports.output.join import Joined as JoinedOutput
+from kvproof.reports.output.join import JoinFinding
+from kvproof.reports.output.verdict import verdict_output
+from kvproof.reports.screen import say
+from kvproof.strategies.joined import ASKED, LISTS, TOKENS, Judged, Trim, judged, sent, took
+from kvproof.strategies.verdict import Outcome, Verdict
+
+NEEDED = (*LISTS, TOKENS[0])
+"""The invariants without which nothing is known of a transfer."""
+
+SHOWN_MAX = 8
+"""So many findings are printed; the rest is counted."""
+
+
+class Joined(NamedTuple):
+    """What was judged, and the verdict."""
+
+    judged: Judged
+    findings: list[Finding]
+    not_judged: dict[str, str]
+    outcome: Outcome
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("prefill", type=Path, metavar="P", help="the record of the prefill engine")
+    parser.add_argument("decode", type=Path, metavar="D", help="the record of the decode engine")
+    options.add_vllm(parser)
+    options.add_fail_on(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge, and print the verdict."""
+    prefill, decode = read(args.prefill), read(args.decode)
+    _check_order(args, prefill, decode)
+    trim, why = _trim(args, decode)
+    try:
+        found = judged(prefill, decode, trim, why)
+    except AdapterDrift as drift:
+        found = judged(prefill, decode, None, drift.why)
+    joined = _joined(found)
+    return finish(
+        args,
+        joined.outcome.exit_code(args.fail_on),
+        lambda code: _output(args, joined, code),
+        lambda: _print(args, joined),
+    )
+
+
+def _check_order(args: argparse.Namespace, prefill: Record, decode: Record) -> None:
+    """Raise UsageError where the files were exchanged, or one is not of a pair."""
+    if sent(decode) and not sent(prefill) and any(took(prefill)):
+        raise UsageError(
+            f"{shown(args.prefill)} is the record of a decode engine and {shown(args.decode)} that "
+            "of a prefill engine. Use the record of the prefill engine first."
+        )
+    for path, record in ((args.prefill, prefill), (args.decode, decode)):
+        if record.header.connector is None:
+            raise UsageError(
+                f"The engine of {shown(path)} has no KV connector. Use the records of a prefill "
+                "and a decode engine."
+            )
+    if len(prefill.header.engine.groups) != len(decode.header.engine.groups):
+        raise UsageError(
+            "The engines of the two records have different numbers of cache groups. Use the "
+            "records of engines of one model."
+        )
+
+
+def _trim(args: argparse.Namespace, decode: Record) -> tuple[Trim | None, str]:
+    """How the vLLM that wrote the record of D trims block lists, or why this is not known here."""
+    wrote = decode.header.versions.vllm
+    try:
+        borrow(args.vllm, args.cache, live=True)
+        from kvproof.live.availability import UNKNOWN_VERSION, installed
+
+        version = installed()
+    except UsageError:
+        if args.vllm is not None:
+            raise
+        return None, f"vLLM {wrote}, which trims the lists, is not installed here"
+    if version != wrote or version == UNKNOWN_VERSION:
+        return None, f"vLLM {wrote} wrote the record, and vLLM {version} is used here"
+    try:
+        from kvproof.live.joining import trimmed
+    except AdapterDrift as drift:
+        return None, drift.why
+    return trimmed, ""
+
+
+def _joined(found: Judged) -> Joined:
+    findings = gravest(found.findings)
+    nothing = {name: "there was nothing to judge" for name in ASKED if not found.asked[name]}
+    not_judged = nothing | {n: why for n, why in found.skipped.items() if n in nothing}
+    missing = [name for name in NEEDED if name in not_judged]
+    reason = ""
+    if not found.requests:
+        reason = "no request of D loads from a request of P that both records have"
+    elif missing:
+        reason = "; ".join(f"{name} was not judged: {not_judged[name]}" for name in missing)
+    verdict = Verdict.VIOLATED if findings else Verdict.UNKNOWN if reason else Verdict.SAMPLED
+    first = findings[0] if findings else None
+    outcome = Outcome(verdict, finding=first, reason="" if findings else reason)
+    return Joined(found, findings, not_judged, outcome)
+
+
+def _print(args: argparse.Namespace, joined: Joined) -> None:
+    found, outcome = joined.judged, joined.outcome
+    for finding in joined.findings[:SHOWN_MAX]:
+        severity = severity_of(finding)
+        grave = f" ({severity.words})" if severity is not None else ""
+        say(f"VIOLATED {finding.invariant}{grave}: {finding.sentence}")
+    if len(joined.findings) > SHOWN_MAX:
+        say(f"and {len(joined.findings) - SHOWN_MAX} more")
+    if outcome.verdict is Verdict.UNKNOWN:
+        say(f"UNKNOWN: {outcome.reason}")
+    elif outcome.verdict is Verdict.SAMPLED:
+        say(f"SAMPLED: P and D agree on {found.requests} requests")
+    for line in tolerated_lines(outcome, args.fail_on):
+        say(line)
+    if found.asked:
+        say(f"judged: {', '.join(f'{name} {found.asked[name]}' for name in found.asked)}")
+    for name, why in joined.not_judged.items():
+        say(f"not judged: {name} ({why})")
+
+
+def _output(args: argparse.Namespace, joined: Joined, code: int) -> JoinedOutput:
+    rows = tuple(
+        JoinFinding(
+            invariant=finding.invariant,
+            severity=severity.words if (severity := severity_of(finding)) else None,
+            reasons=finding.reasons,
+        )
+        for finding in joined.findings
+    )
+    return verdict_output(
+        JoinedOutput,
+        joined.outcome,
+        code=code,
+        machine="none",
+        seed=args.seed,
+        more={
+            "requests": joined.judged.requests,
+            "judged": dict(joined.judged.asked),
+            "not_judged": joined.not_judged,
+            "findings": rows,
+        },
+    )

@@ -1,0 +1,35 @@
+"""The calls inside the events of an engine whose bytes are watched."""
+
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import get_group_id
+
+from kvproof.live.watch.bytes.entries import Entries
+from kvproof.live.watch.calls import Calls, Noting
+
+
+class ByteCalls(Calls):
+    """Notes which blocks enter and leave the prefix cache, and the requests whose load is over."""
+
+    entries: Entries | None = None
+
+    def has_mapped(self, none: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().has_mapped(none, args, kwargs)
+        if self.entries is not None:
+            key, block = args
+            group = get_group_id(key)
+            tokens = getattr(block, "block_hash_num_tokens", None) or 0
+            size = self.cfg.groups[group].block_size
+            if not self.cfg.groups[group].attention or tokens % size == 0:
+                self.entries.enters(block.block_id, group)
+
+    def has_unmapped(self, removed: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().has_unmapped(removed, args, kwargs)
+        if self.entries is not None and not self.slices.mapped.of(args[1]):
+            self.entries.leaves(args[1])
+
+    def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
+        name = request.request_id
+        if self.entries is not None and name not in self.scheduler.failed_recving_kv_req_ids:
+            self.entries.loads.append(name)
+        yield from super().loaded(request, *args, **kwargs)

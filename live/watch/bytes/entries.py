@@ -1,0 +1,145 @@
+"""The blocks whose bytes are watched, and the comparisons that wait for the device."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kvproof.invariants.of_bytes import CACHED, NULL
+from kvproof.live.watch.bytes.layers import Layers
+from kvproof.live.watch.bytes.sums import Sums
+
+
+class Entry:
+    """A block as it is watched: `check` is what is judged of it. `filled` means that the step that
+    writes its bytes was given to the device; `sum` is theirs, None where it is not known yet."""
+
+    __slots__ = ("block", "check", "filled", "group", "sum")
+
+    def __init__(self, block: int, group: int, check: str, *, filled: bool = False) -> None:
+        self.block = block
+        self.group = group
+        self.check = check
+        self.filled = filled
+        self.sum: int | None = None
+
+
+class Row(NamedTuple):
+    """One block to read. `when` says what happens to it now, if its sum must be the same still."""
+
+    entry: Entry
+    when: str = ""
+
+
+class Reading(NamedTuple):
+    """Rows that were read together. `then` is called when their sums are known."""
+
+    rows: list[Row]
+    sums: Sums
+    then: Callable[[], None]
+
+
+class Entries:
+    """The watched blocks of one engine. `judged` is called for each comparison, `changed` with each
+    entry whose bytes are others than they were."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        judged: Callable[[str], None],
+        changed: Callable[[Entry, str], None],
+        *,
+        null: bool,
+    ) -> None:
+        self.layers = layers
+        self.judged = judged
+        self.changed = changed
+        self.cached: dict[int, Entry] = {}
+        self.filling: list[Entry] = []
+        self.left: list[Entry] = []
+        self.held: dict[str, list[Entry]] = {}
+        self.loads: list[str] = []
+        groups = range(len(layers.names)) if null else ()
+        self.null = {group: Entry(0, group, NULL, filled=True) for group in groups}
+        self._waiting: deque[Reading] = deque()
+
+    # The prefix cache.
+
+    def enters(self, block: int, group: int) -> None:
+        """A block enters the prefix cache. The next step may be the one that fills it."""
+        if block not in self.cached:
+            self.cached[block] = Entry(block, group, CACHED)
+            self.filling.append(self.cached[block])
+
+    def written(self, block: int) -> None:
+        """The next step computes the tokens of a cached block again."""
+        entry = self.cached.get(block)
+        if entry is not None and entry.filled:
+            entry.filled = False
+            self.filling.append(entry)
+
+    def leaves(self, block: int) -> None:
+        """A block leaves the prefix cache."""
+        entry = self.cached.pop(block, None)
+        if entry is not None:
+            self.left.append(entry)
+
+    def reset(self) -> None:
+        """The prefix cache is empty now."""
+        self.cached.clear()
+        self.filling.clear()
+        self.left.clear()
+
+    def settle(self) -> None:
+        """All steps so far were given to the device: what they fill can be read."""
+        entries = [each for each in self.filling if self.cached.get(each.block) is each]
+        self.filling.clear()
+        self.left.clear()
+        for entry in entries:
+            entry.filled = True
+        self.read([Row(entry) for entry in entries])
+
+    def scheduled(self, hits: Iterable[tuple[int, str]]) -> None:
+        """A step was scheduled, and not given to the device yet. `hits` are blocks with the
+        requests that hit them."""
+        rows = [Row(entry, "it is evicted") for entry in self.left if entry.filled]
+        for block, name in hits:
+            entry = self.cached.get(block)
+            if entry is not None and entry.filled:
+                rows.append(Row(entry, f"{name} hits it"))
+        self.left.clear()
+        self.read(rows)
+
+    # Transfers.
+
+    def free(self, name: str) -> None:
+        """What a finished request held is freed."""
+        self.read([Row(entry, f"{name} frees it") for entry in self.held.pop(name)])
+
+    # Reading.
+
+    def read(self, rows: list[Row], then: Callable[[], None] = lambda: None) -> None:
+        """Read blocks as they are behind all that the device was given."""
+        by_group: dict[int, list[Row]] = {}
+        for row in rows:
+            by_group.setdefault(row.entry.group, []).append(row)
+        for group, some in by_group.items():
+            if group in self.null:
+                some.append(Row(self.null[group], "it is read again"))
+            blocks = [row.entry.block for row in some]
+            self._waiting.append(Reading(some, Sums(self.layers.of(group), blocks), then))
+
+    def compare(self, *, wait: bool) -> None:
+        """Compare what was read in the meantime, or all of it."""
+        while self._waiting and (wait or self._waiting[0].sums.ready()):
+            reading = self._waiting.popleft()
+            sums = reading.sums.result()
+            wrong = []
+            for (entry, when), found in zip(reading.rows, sums, strict=True):
+                if when and entry.sum is not None:
+                    self.judged(entry.check)
+                    if entry.sum != found:
+                        wrong.append((entry, when))
+                entry.sum = found
+            for entry, when in wrong:
+                self.changed(entry, when)
+            reading.then()

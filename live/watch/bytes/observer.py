@@ -1,0 +1,211 @@
+"""An observer that also watches the bytes of blocks.
+
+The scheduler puts a block into the prefix cache before the worker has filled it. Its bytes are read
+when the step is over, or before the next one is scheduled: by then the device was given all of it,
+and what it is given next comes behind the reading. A worker in another process has its own order,
+so its bytes are not judged.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
+
+from kvproof.invariants.of_bytes import CACHED, NULL, SEVERITIES, TRANSFERRED
+from kvproof.live import adapt
+from kvproof.live.watch.bytes.calls import ByteCalls
+from kvproof.live.watch.bytes.entries import Entries, Entry, Row
+from kvproof.live.watch.bytes.layers import Layers
+from kvproof.live.watch.bytes.moved import Moved
+from kvproof.live.watch.calls import Noting
+from kvproof.live.watch.groups import Unknown
+from kvproof.live.watch.hooks import MISTAKES
+from kvproof.live.watch.judge import Judge
+from kvproof.live.watch.observer import Observer
+from kvproof.live.watch.slices import Watched
+from kvproof.model.because import because
+from kvproof.model.finding import Finding
+
+WRITES_TO_NULL = ("HPC_ATTN",)
+"""Attention backends that send padded tokens to the null block."""
+
+OUGHT = {
+    CACHED: "block {block} of {engine} is in the prefix cache ({prefix}, group {group}) and must "
+    "keep its bytes",
+    TRANSFERRED: "block {block} of {engine} (group {group}) is held until it is sent and must keep "
+    "its bytes",
+    NULL: "nothing may write to the null block of {engine} (group {group})",
+}
+
+
+class ByteObserver(Observer):
+    """An observer of a scheduler and of the memory of its worker. `judge.no_bytes` says why there
+    are no bytes to judge."""
+
+    CALLS = ByteCalls
+    calls: ByteCalls
+
+    def __init__(
+        self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
+    ) -> None:
+        self._last: Any = None
+        super().__init__(scheduler, judge, name, tested=tested)
+        judge.asked.update(dict.fromkeys(SEVERITIES, 0))
+        with self._guard():
+            layers = Layers(scheduler)
+            self.layers = layers
+            writers = ", ".join(self._writers_to_null())
+            if writers:
+                judge.skipped[NULL] = f"{writers} may write to it"
+            null = not writers
+            self.calls.entries = Entries(layers, self._judged, self._differs, null=null)
+
+    @property
+    def entries(self) -> Entries | None:
+        """The watched blocks, None where bytes are not judged."""
+        return self.calls.entries
+
+    def _writers_to_null(self) -> Iterator[str]:
+        """Parts of vLLM that write to the null block on purpose."""
+        if not all(group.attention for group in self.cfg.groups):
+            yield "a Mamba layer"
+        yield from sorted(self.layers.backends().intersection(WRITES_TO_NULL))
+        if getattr(self.scheduler.vllm_config.parallel_config, "enable_elastic_ep", False):
+            yield "the warm-up of elastic EP"
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Whatever is wrong with the bytes ends the judging of bytes, and nothing else."""
+        try:
+            yield
+        except self.judge.passed_on:
+            raise
+        except Unknown as unknown:
+            self.calls.entries = None
+            self.judge.no_bytes = str(unknown)
+        except MISTAKES as error:
+            self.calls.entries = None
+            self.judge.mistake(error, "it judges the bytes of blocks no more")
+
+    # What the scheduler does.
+
+    def _schedules(self, *args: Any, **kwargs: Any) -> Noting:
+        self._settle()
+        running = super()._schedules(*args, **kwargs)
+        next(running)
+        output = yield None
+        with contextlib.suppress(StopIteration):
+            running.send(output)
+        self._last = output
+        if self.entries is None:
+            return
+        with self._guard():
+            self.entries.scheduled(self._hits())
+            for block in self._written_again(output.num_scheduled_tokens):
+                self.entries.written(block)
+            for name in self.entries.loads:
+                watched = self.noted.requests[name]
+                self._move(watched, watched.hit, watched.hit + watched.external, sent=False)
+            self.entries.loads.clear()
+
+    def _completes(self, *args: Any, **kwargs: Any) -> Noting:
+        output = args[0] if args else kwargs["scheduler_output"]
+        if output is self._last:  # else another step is on its way
+            self._settle()
+        yield from super()._completes(*args, **kwargs)
+
+    def _settle(self) -> None:
+        if self.entries is not None:
+            with self._guard():
+                self.entries.settle()
+
+    def _ended(self, what: str, error: Exception | None) -> None:
+        touched = {*self.noted.touched, *self.scheduler.finished_req_ids}
+        try:
+            super()._ended(what, error)
+        finally:
+            if self.entries is not None and error is None:
+                with self._guard():
+                    self._transfers(touched)
+                    self.entries.compare(wait=not self.scheduler.requests)
+
+    def _watch_map(self) -> None:
+        super()._watch_map()
+        if self.entries is not None:
+            self.entries.reset()
+
+    # What that means for blocks.
+
+    def _hits(self) -> Iterator[tuple[int, str]]:
+        """The blocks that are hit by the requests that were just admitted."""
+        for watched in self.noted.admitted:
+            for group, table in zip(self.cfg.groups, watched.tables, strict=True):
+                for block in table[: -(-watched.hit // group.block_size)]:
+                    if not block.is_null:
+                        yield block.block_id, watched.live.request_id
+
+    def _written_again(self, scheduled: dict[str, int]) -> Iterator[int]:
+        """The blocks of attention groups that a step writes to with the tokens of their keys."""
+        for name, count in scheduled.items():
+            watched = self.noted.requests.get(name)
+            if watched is None:
+                continue
+            end = watched.live.num_computed_tokens
+            for index, (group, table) in enumerate(
+                zip(self.cfg.groups, watched.tables, strict=True)
+            ):
+                size = group.block_size
+                columns = range((end - count) // size, min(-(-end // size), len(table)))
+                for column in columns if group.attention else ():
+                    if self._has_tokens_of(table[column].block_id, watched, index, column):
+                        yield table[column].block_id
+
+    def _has_tokens_of(self, block: int, watched: Watched, group: int, column: int) -> bool:
+        """Whether each key of a block is that of these tokens, as far as this is known."""
+        size, unit = self.cfg.groups[group].block_size, self.cfg.hash_block_size
+        hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
+        keys = [key for key in self.slices.mapped.of(block) if get_group_id(key) == group]
+        return column >= len(hashes) or all(get_block_hash(key) == hashes[column] for key in keys)
+
+    def _transfers(self, touched: Iterable[str]) -> None:
+        """A finished request that has blocks still holds them until its connector has sent them."""
+        assert self.entries is not None
+        for name in touched:
+            watched = self.noted.requests.get(name)
+            if watched is None:
+                if name in self.entries.held:
+                    self.entries.free(name)
+            elif watched.live.is_finished() and name not in self.entries.held:
+                moved = self._move(watched, 0, watched.live.num_computed_tokens, sent=True)
+                self.entries.held[name] = [entry for each in moved for entry in each.entries]
+
+    def _move(self, watched: Watched, first: int, tokens: int, *, sent: bool) -> list[Moved]:
+        """Read the blocks with some tokens of a request."""
+        assert self.entries is not None
+        found = []
+        for group, each in enumerate(self.cfg.groups):
+            moved = Moved(watched, group, each.block_size, first, tokens, sent=sent)
+            form = self.layers.form(group)
+            then = partial(self._moved, moved, form)
+            self.entries.read([Row(entry) for entry in moved.entries], then)
+            found.append(moved)
+        return found
+
+    def _moved(self, moved: Moved, form: str) -> None:
+        self.noted.history.sums(moved.sums(form))
+
+    # What comes of it.
+
+    def _judged(self, check: str) -> None:
+        self.judge.asked[check] += 1
+
+    def _differs(self, entry: Entry, when: str) -> None:
+        about = {"engine": self.cfg.name, "group": entry.group, "block": entry.block}
+        block = self.slices.pool.blocks[entry.block]
+        tokens = getattr(block, "block_hash_num_tokens", None)
+        prefix = f"a prefix of {tokens:,} tokens" if tokens else "its key is gone"
+        ought = OUGHT[entry.check].format(**about, prefix=prefix)
+        reasons, where = because(ought, f"its bytes are not the same when {when}", **about)
+        self.judge.report(Finding(entry.check, reasons, where), self.noted.history)

@@ -1,0 +1,136 @@
+"""A record in memory: the last events of a watched engine, and how it is written and read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kvproof.model.events import Lists
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.reading import opened, read_text
+from kvproof.model.files.writing import write_fresh
+from kvproof.model.finding import Finding
+from kvproof.model.records.lines import (
+    KIND,
+    SCHEMA,
+    EngineState,
+    RecordedEvent,
+    RecordHeader,
+    RecordLine,
+    StateLine,
+)
+from kvproof.model.traces import trace_reader
+from kvproof.model.traces.line_reader import Format, Line, LineReader
+from kvproof.model.traces.lines import End, EndLine, FindingLine, Found
+from kvproof.model.traces.trace import Trace
+
+SIZE_MAX_MIB = 64
+"""The largest record that is read."""
+
+HEADER_MAX = 1_000_000
+"""Bytes of the first line, at most."""
+
+FORMAT = Format("record", KIND, SCHEMA)
+
+
+class Happened(NamedTuple):
+    """An event, and the findings after it."""
+
+    event: RecordedEvent
+    findings: tuple[Finding, ...] = ()
+
+
+class Record(NamedTuple):
+    """The last events of an engine, and what it had when the record was written."""
+
+    header: RecordHeader
+    events: tuple[Happened, ...]
+    state: EngineState
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, in their order."""
+        return tuple(finding for happened in self.events for finding in happened.findings)
+
+
+def record_lines(record: Record) -> Iterator[RecordLine]:
+    """The lines of a record file."""
+    yield record.header
+    for event, findings in record.events:
+        yield event
+        for each in findings:
+            yield FindingLine(Found(each.invariant, each.reasons, each.about))
+    yield StateLine(record.state)
+    yield EndLine(End(len(record.events)))
+
+
+def write_in(folder: Path, stem: str, record: Record) -> Path:
+    """Write a new file in a folder, which is made if it is missing, and return its path. Raises
+    UsageError where it cannot be written."""
+    text = "".join(f"{msgspec.json.encode(line).decode()}\n" for line in record_lines(record))
+    return write_fresh(made_folder(folder), stem, ".jsonl", text)
+
+
+def read(path: Path) -> Record:
+    """The record in a file. Raises UsageError where it is not a whole record."""
+    return _Reader(path, read_text(path, "record file", SIZE_MAX_MIB), FORMAT).record()
+
+
+def read_either(path: Path) -> Trace | Record:
+    """The trace or the record in a file: its first line says which. Raises UsageError where it is
+    neither."""
+    with opened(path, "trace file", SIZE_MAX_MIB) as file:
+        first = file.readline(HEADER_MAX)
+    try:
+        kind = msgspec.json.decode(first, type=_Kind).kind
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        kind = ""
+    return read(path) if kind == KIND else trace_reader.read(path)
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+class _Reader(LineReader):
+    """The lines of a record file."""
+
+    def record(self) -> Record:
+        """All of the file."""
+        header = self.typed(self.next(), RecordHeader)
+        events: list[Happened] = []
+        line = self.next()
+        while "event" in line or "finding" in line:
+            if "event" in line:
+                events.append(Happened(self._event(header, events, line)))
+            elif not events:
+                self.fail("has a finding and no event before it")
+            else:
+                found = self.typed(line, FindingLine).finding
+                finding = Finding(found.invariant, found.reasons, found.about)
+                event, before = events[-1]
+                events[-1] = Happened(event, (*before, finding))
+            line = self.next()
+        if "state" not in line:
+            self.fail("has no field event, finding or state")
+        state = self.typed(line, StateLine).state
+        for held in state.requests:
+            self._check_groups(header, held.tables)
+        self.check_end(self.next(), len(events))
+        return Record(header, tuple(events), state)
+
+    def _event(self, header: RecordHeader, events: list[Happened], line: Line) -> RecordedEvent:
+        event = self.typed(line, RecordedEvent)
+        if event.step != header.dropped + len(events) + 1:
+            self.fail(f"is step {event.step} where step {header.dropped + len(events) + 1} belongs")
+        groups = len(header.engine.groups)
+        for change in event.tables:
+            if change.group >= groups:
+                self.fail(f"names group {change.group} of an engine with {groups}")
+        return event
+
+    def _check_groups(self, header: RecordHeader, lists: Lists) -> None:
+        groups = len(header.engine.groups)
+        if len(lists) not in (0, groups):
+            self.fail(f"has blocks in {len(lists)} groups of an engine with {groups}")

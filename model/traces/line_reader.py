@@ -1,0 +1,108 @@
+"""Reads a file of JSON Lines from the first line to the last. Each error names the line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
+
+from msgspec import Meta, Struct
+
+from kvproof.model.errors import UsageError
+from kvproof.model.files.decoding import check_named_once, converted, decoded_json
+from kvproof.model.files.reading import shown
+from kvproof.model.traces.lines import EndLine
+
+Declared = TypeVar("Declared", bound=Struct)
+
+Line = dict[str, Any]
+
+
+class Format(NamedTuple):
+    """A kind of file: its name in errors, what its first line says, and its newest schema."""
+
+    what: str
+    kind: str
+    schema: int
+
+    @property
+    def whole(self) -> str:
+        """What to use instead of a broken file."""
+        return f"the {self.what} file as it was written"
+
+
+class _Start(Struct, frozen=True):
+    """What the header of every schema has: it says how the other fields are read."""
+
+    schema: Annotated[int, Meta(ge=1)]
+
+
+class LineReader:
+    """The lines of a file, one after the other. `number` is that of the current line."""
+
+    def __init__(self, path: Path, text: str, form: Format) -> None:
+        self.path = shown(path)
+        self.form = form
+        self.lines = text.split("\n")
+        self.number = 0
+        self.schema = form.schema
+        self.ended = text.endswith("\n")
+        if self.ended:
+            self.lines.pop()
+
+    @property
+    def place(self) -> str:
+        """The current line, for errors."""
+        return f"Line {self.number} of {self.path}"
+
+    def fail(self, what: str, use: str = "") -> NoReturn:
+        """Refuse the current line."""
+        raise UsageError(f"{self.place} {what}. Use {use or self.form.whole}.")
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """The errors of other modules get the number of the line in front."""
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"{self.place}: {error}") from error
+
+    def next(self) -> Line:
+        """The next line as plain data."""
+        self.number += 1
+        if self.number > len(self.lines):
+            self.fail(f"is missing: the {self.form.what} was cut off before its end record")
+        if self.number == len(self.lines) and not self.ended:
+            self.fail(f"has no line end: the {self.form.what} was cut off")
+        line = self.lines[self.number - 1]
+        record = decoded_json(line, dict[str, Any], self.place, self.form.whole)
+        check_named_once(line, self.place)
+        if self.number == 1:
+            self._check_schema(record)
+        return record
+
+    def _check_schema(self, record: Line) -> None:
+        """The first line says which schema the file has. It is read as the newest."""
+        what, kind, newest = self.form
+        if record.get("kind") != kind:
+            self.fail(f"does not say kind {kind}", f"a {what} file, not another kind of file")
+        self.schema = self.typed(record, _Start).schema
+        if self.schema > newest:
+            self.fail(
+                f"says schema {self.schema}, newer than the {newest} this kvproof reads",
+                f"a {what} of this release, or upgrade kvproof",
+            )
+        record["schema"] = newest
+
+    def typed(self, record: Line, kind: type[Declared]) -> Declared:
+        """A line of a declared type."""
+        return converted(record, kind, self.place, self.form.whole)
+
+    def check_end(self, record: Line, steps: int) -> None:
+        """This line is the end record: it counts the events, and nothing follows it."""
+        line = self.typed(record, EndLine)
+        if line.end.steps != steps:
+            what = self.form.what
+            self.fail(f"counts {line.end.steps} steps where the {what} has {steps}")
+        if self.number < len(self.lines):
+            self.number += 1
+            self.fail("follows the end record")

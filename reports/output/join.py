@@ -1,0 +1,25 @@
+"""The output of `join`: the records of a prefill and a decode engine, put together by request."""
+
+from msgspec import UNSET
+
+from kvproof.reports.output.base import Maybe, Part
+from kvproof.reports.output.verdict import VerdictOutput
+
+
+class JoinFinding(Part, frozen=True, kw_only=True):
+    """An invariant that does not hold of the two engines together."""
+
+    invariant: str
+    severity: str | None
+    reasons: tuple[str, ...]
+
+
+class Joined(VerdictOutput, frozen=True, kw_only=True, tag="join"):
+    """Two records, joined. `requests` is the number of requests that both have. `judged` has how
+    often each invariant had something to judge, and `not_judged` why it had nothing. `findings` has
+    all of them, the gravest first; the fields of the verdict are about that one."""
+
+    requests: Maybe[int] = UNSET
+    judged: Maybe[dict[str, int]] = UNSET
+    not_judged: Maybe[dict[str, str]] = UNSET
+    findings: Maybe[tuple[JoinFinding, ...]] = UNSET

@@ -1,0 +1,159 @@
+"""A record as text for a terminal: the findings, the last events, the blocks of the requests that
+they concern, and the command that replays it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from kvproof.model.finding import Finding
+from kvproof.model.records.lines import HeldRequest, RecordedEvent
+from kvproof.model.records.record import Record
+from kvproof.model.records.words import described
+from kvproof.reports.changes import value
+from kvproof.reports.screen import WIDTH, Line, columns, console
+from kvproof.reports.tables import Table
+from kvproof.reports.terminal import finding_lines, shell_word
+
+EVENTS_MAX = 20
+"""So many of the last events are shown."""
+
+INVARIANTS_MAX = 8
+REQUESTS_MAX = 12
+"""So many invariants are shown with a finding, and so many requests."""
+
+
+def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:
+    """The record as text of `width` columns, without colour."""
+    lines = _lines(record, path, width, whole=False)
+    return "".join(f"{part.text}\n" for line in lines for part in line.folded(width))
+
+
+def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool = False) -> None:
+    """Print the record in the width of the file: in colour on a terminal, elsewhere without. With
+    `whole`, all events are shown."""
+    screen, width = console(file), columns(file)
+    for line in _lines(record, path, width, whole=whole):
+        for part in line.folded(width):
+            screen.print(part.styled)
+
+
+def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[Line]:
+    yield from _findings(record)
+    if path is not None:
+        yield Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
+    yield Line()
+    yield Line(_headline(record), "bold")
+    if record.header.stopped:
+        yield Line(f"The engine was not watched any further: {record.header.stopped}.")
+    yield Line()
+    yield from _events(record, whole=whole)
+    yield Line()
+    yield from _held(record, width)
+    yield from _blocks(record, width)
+
+
+def _headline(record: Record) -> str:
+    header = record.header
+    since = "from the start of" if header.from_start and not header.dropped else "of"
+    connector = f", {header.connector.name}" if header.connector else ""
+    groups = " | ".join(f"{each.kind} {each.block_size}" for each in header.engine.groups)
+    return (
+        f"{len(record.events)} events {since} engine {header.engine.name} (vLLM "
+        f"{header.versions.vllm}, {header.engine.num_blocks} blocks: {groups}{connector}), "
+        f"process {header.process}, written {header.written} ({header.why})"
+    )
+
+
+def _findings(record: Record) -> Iterator[Line]:
+    """The first finding of each invariant."""
+    found = [(each.event.step, finding) for each in record.events for finding in each.findings]
+    first: dict[str, tuple[int, Finding]] = {}
+    for step, finding in found:
+        first.setdefault(finding.invariant, (step, finding))
+    shown = list(first.values())[:INVARIANTS_MAX]
+    for step, finding in shown:
+        yield from finding_lines(finding)
+        yield Line(f"Where: event {step}", hang=7)
+    if len(found) > len(shown):
+        yield Line(f"and {len(found) - len(shown)} more findings")
+    if not found:
+        yield Line("No invariant is broken in this record.", "bold")
+
+
+def _events(record: Record, *, whole: bool) -> Iterator[Line]:
+    last = record.events if whole else record.events[-EVENTS_MAX:]
+    if len(last) < len(record.events):
+        yield Line(f"The last {len(last)} events (--all shows all):")
+    for event, findings in last:
+        number = f"{'>' if findings else ' '}{event.step:4}  "
+        style = "bold red" if findings else ""
+        yield Line(number + described(event), style, len(number) + 4)
+        for line in _changes(event):
+            yield Line(" " * 9 + line, "dim", 11)
+
+
+def _changes(event: RecordedEvent) -> Iterator[str]:
+    for change in event.tables:
+        blocks = value(list(change.blocks)) if change.blocks else "no blocks"
+        where = f" from column {change.at} on" if change.at else ""
+        yield f"{change.request} has in group {change.group}{where}: {blocks}"
+
+
+def _concerned(record: Record) -> tuple[HeldRequest, ...]:
+    """The requests that the findings are about, or that hold a block that they are about; without
+    findings, all."""
+    abouts = [finding.about for finding in record.findings]
+    if not abouts:
+        return record.state.requests
+    names = {about.request for about in abouts}
+    blocks = {about.block for about in abouts}
+    return tuple(
+        each
+        for each in record.state.requests
+        if each.request in names or any(blocks.intersection(table) for table in each.tables)
+    )
+
+
+def _held(record: Record, width: int) -> Iterator[Line]:
+    requests = _concerned(record)
+    if not requests:
+        yield Line("No request that this is about has blocks at the end.")
+        return
+    rows = tuple(
+        (each.request if not group else "", _progress(each) if not group else "", str(group), held)
+        for each in requests[:REQUESTS_MAX]
+        for group, held in enumerate(value(list(table)) for table in each.tables)
+    )
+    yield Line(f"Requests at the end ({record.state.free_blocks} blocks are free)")
+    table = Table(("request", "computed", "group", "blocks"), rows, rule=False)
+    yield from (Line(line, hang=0) for line in table.lines(width))
+    if len(requests) > REQUESTS_MAX:
+        yield Line(f"and {len(requests) - REQUESTS_MAX} more requests")
+
+
+def _progress(request: HeldRequest) -> str:
+    known = request.prompt_tokens + request.output_tokens
+    return f"{request.computed_tokens} of {known} tokens ({request.status})"
+
+
+def _blocks(record: Record, width: int) -> Iterator[Line]:
+    shown = _about_blocks(record.findings)
+    rows = []
+    for block in record.state.blocks:
+        if block.block in shown:
+            holders = (
+                each.request
+                for each in record.state.requests
+                if any(block.block in table for table in each.tables)
+            )
+            state = "free" if block.free else " ".join(holders) or "nobody"
+            rows.append((str(block.block), str(block.refs), state, "yes" if block.cached else ""))
+    if rows:
+        yield Line()
+        yield Line("Blocks that the findings are about, at the end")
+        table = Table(("block", "refs", "held by", "cached"), tuple(rows), rule=False)
+        yield from (Line(line, hang=0) for line in table.lines(width))
+
+
+def _about_blocks(findings: tuple[Finding, ...]) -> set[int]:
+    return {each.about.block for each in findings if each.about.block is not None}

@@ -1,0 +1,231 @@
+"""The records of a prefill engine P and a decode engine D, put together by request.
+
+Each request of D says which request of P it loads from. Both records together show what neither
+shows alone: whether the blocks that D fills stand for the tokens whose KV P has in its blocks,
+whether both count the same tokens, and whether P kept the blocks until D asked for them.
+
+The lists are trimmed by the worker of the vLLM that wrote the record of D, which is passed in.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.of_bytes import TRANSFERRED
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.because import because
+from kvproof.model.config import Cluster, Engine
+from kvproof.model.events import Lists, Schedule
+from kvproof.model.finding import Finding
+from kvproof.model.phases import Phase
+from kvproof.model.records.lines import Admitted, BlockSums, Offer, Remote
+from kvproof.model.records.record import Record
+from kvproof.model.records.tables import followed
+from kvproof.model.records.unlimited import pair
+from kvproof.model.state import LOADING, SENDING, State, Transfer
+from kvproof.model.state import Engine as EngineState
+from kvproof.model.state import Request as RequestState
+from kvproof.model.step import Admission, Effects, Step
+
+Pairs: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+Trim: TypeAlias = Callable[[Engine, Engine, Lists, Lists], Pairs]
+"""What the worker of D makes of its own block lists and P's."""
+
+LISTS = ("paired_lists_are_equal", "paired_offsets_are_equal")
+TOKENS = ("prefill_and_decode_agree", "offered_tokens_are_loaded")
+KEPT = "nothing_reused_under_transfer"
+ASKED = (*LISTS, *TOKENS, KEPT, TRANSFERRED)
+"""The invariants that need both records."""
+
+
+class Sent(NamedTuple):
+    """A request that P has finished and keeps for D: what it offers, when, its block tables, and
+    when P freed them (None: not in the record)."""
+
+    offer: Offer
+    at_s: float
+    tables: Lists
+    freed_s: float | None = None
+
+
+class Taken(NamedTuple):
+    """A request of D that has asked for the blocks of a request of P: when, the blocks to be
+    filled, its block tables and its admission (None where it was aborted before)."""
+
+    name: str
+    remote: Remote
+    at_s: float
+    blocks: Lists
+    tables: Lists
+    admitted: Admitted | None
+
+
+@dataclass
+class Judged:
+    """What both records together show: the number of joined requests, how often each invariant had
+    something to judge, why one was not judged, and the findings."""
+
+    requests: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = "") -> Judged:
+    """Ask the invariants about each request that both records have. Without a `trim`, `why_not`
+    says why there is none."""
+    cluster = pair(prefill.header.engine, decode.header.engine)
+    judged = Judged()
+    if trim is None:
+        judged.skipped |= dict.fromkeys(LISTS, why_not)
+    elif why := _unpaired(cluster):
+        trim = None
+        judged.skipped |= dict.fromkeys(LISTS, why)
+    if not prefill.header.clock or prefill.header.clock != decode.header.clock:
+        judged.skipped[KEPT] = "the clocks of the two machines cannot be compared"
+    given, first = sent(prefill), set()
+    for taken in took(decode):
+        source = given.get(taken.remote.request)
+        if source is None or taken.admitted is None or not taken.tables:
+            continue
+        judged.requests += 1
+        names = [name for name in ASKED if name not in judged.skipped]
+        if taken.remote.request in first or _lease_over(prefill, source, taken):
+            names = [name for name in names if name != KEPT]
+        first.add(taken.remote.request)
+        _judge(cluster, source, taken, trim, [n for n in names if n != TRANSFERRED], judged)
+        _compare(cluster, prefill, decode, taken, judged)
+    judged.skipped.setdefault(
+        TRANSFERRED, "the records have no sums of it; KVPROOF_BYTES=1 adds them"
+    )
+    return judged
+
+
+def _compare(
+    cluster: Cluster, prefill: Record, decode: Record, taken: Taken, judged: Judged
+) -> None:
+    """Compare the bytes of the blocks that D has loaded with those that P has sent."""
+    given = {each.group: each for each in sums(prefill, taken.remote.request, sent=True)}
+    for ours in sums(decode, taken.name, sent=False):
+        theirs = given.get(ours.group)
+        if theirs is None:
+            continue
+        if theirs.form != ours.form:
+            judged.skipped[TRANSFERRED] = f"P has {theirs.form}, and D has {ours.form}"
+            continue
+        size = cluster.decode.groups[ours.group].block_size
+        for column, sum_of in enumerate(ours.sums, ours.at):
+            there = theirs.sums[column - theirs.at : column - theirs.at + 1]
+            whole = (column + 1) * size <= min(ours.tokens, theirs.tokens)
+            if not sum_of or not any(there) or not (whole or copies_blocks(decode)):
+                continue
+            judged.asked[TRANSFERRED] += 1
+            if there != (sum_of,):
+                judged.findings.append(_unequal(cluster, taken, ours.group, column))
+
+
+def sums(record: Record, name: str, *, sent: bool) -> Iterator[BlockSums]:
+    """The sums of the blocks of a request that were sent, or loaded."""
+    for event, _ in record.events:
+        yield from (each for each in event.block_sums if (each.request, each.sent) == (name, sent))
+
+
+def copies_blocks(record: Record) -> bool:
+    """Whether the connector copies whole blocks, also where their last tokens are nobody's."""
+    connector = record.header.connector
+    return connector is not None and "Nixl" in connector.name
+
+
+def _unequal(cluster: Cluster, taken: Taken, group: int, column: int) -> Finding:
+    p, d = cluster.prefill.name, cluster.decode.name
+    must = f"{taken.name} loads the tokens of column {column} of group {group} from {p}"
+    found = f"the block of {d} does not have the bytes of the block of {p}"
+    return Finding(TRANSFERRED, *because(must, found, engine=d, request=taken.name, group=group))
+
+
+def _unpaired(cluster: Cluster) -> str:
+    """Why the blocks of P and D are not compared block by block."""
+    sizes = [[group.block_size for group in engine.groups] for engine in cluster.engines]
+    return "" if sizes[0] == sizes[1] else "P and D have blocks of different sizes"
+
+
+def _lease_over(record: Record, source: Sent, taken: Taken) -> bool:
+    """Whether P freed the blocks before D asked, because it had waited as long as it must. Then D
+    reads in vain, and this is no mistake of P."""
+    connector = record.header.connector
+    if source.freed_s is None or source.freed_s >= taken.at_s or connector is None:
+        return connector is None
+    return source.freed_s - source.at_s >= connector.lease_s
+
+
+def sent(record: Record) -> dict[str, Sent]:
+    """The requests that P offers, by name."""
+    found: dict[str, Sent] = {}
+    for (event, _), tables in followed(record):
+        for offer in event.offers:
+            if offer.request in tables and any(offer.blocks):
+                found[offer.request] = Sent(offer, event.at_s, tables[offer.request])
+        for change in event.tables:
+            known = found.get(change.request)
+            if known is not None and known.freed_s is None and change.request not in tables:
+                found[change.request] = known._replace(freed_s=event.at_s)
+    return found
+
+
+def took(record: Record) -> Iterator[Taken]:
+    """The requests of D that ask for blocks of P, in their order."""
+    remotes: dict[str, Remote] = {}
+    admitted: dict[str, Admitted] = {}
+    for (event, _), tables in followed(record):
+        arrived = event.arrived
+        if arrived is not None and arrived.remote is not None and not arrived.sends:
+            remotes[arrived.request] = arrived.remote
+        admitted |= {each.request: each for each in event.admitted}
+        for load in event.loads:
+            name = load.request
+            if name in remotes:
+                held = tables.get(name, ())
+                remote = remotes.pop(name)
+                yield Taken(name, remote, event.at_s, load.blocks, held, admitted.get(name))
+
+
+def _judge(
+    cluster: Cluster,
+    source: Sent,
+    taken: Taken,
+    trim: Trim | None,
+    names: list[str],
+    judged: Judged,
+) -> None:
+    p, d = cluster.prefill, cluster.decode
+    assert taken.admitted is not None
+    hit, external = taken.admitted.hit, taken.admitted.external
+    offered = Transfer(taken.name, Phase.OFFERED, source.offer.tokens, source.offer.blocks)
+    transfer = offered.to(Phase.READING, local=taken.blocks)
+    if trim is not None and any(taken.blocks):
+        remote = taken.remote.blocks or source.offer.blocks
+        transfer = transfer._replace(pairs=trim(p, d, taken.blocks, remote))
+    else:
+        names = [name for name in names if name not in LISTS]
+    kept = source.freed_s is None or source.freed_s >= taken.at_s or KEPT not in names
+    sending = RequestState(taken.name, SENDING, "", 0, 1, tables=source.tables)
+    loading = RequestState(taken.name, LOADING, "", 0, 1, tables=taken.tables)
+    loading = loading._replace(hit=hit, external=external)
+    engines = (
+        EngineState(p.name, (), (), requests=(sending,) if kept else ()),
+        EngineState(d.name, (), (), requests=(loading,)),
+    )
+    admission = Admission(d.name, taken.name, "", "from_prefill", hit, external, ())
+    step = Step(
+        State(engines, (offered,)),
+        Schedule(d.name, ()),
+        Effects(admissions=(admission,)),
+        State(engines, (transfer,)),
+    )
+    if not external:  # D has all of it, and reads nothing
+        step = step._replace(after=State(engines, (offered.to(Phase.RELEASING),)))
+        names = [name for name in names if name == TOKENS[1]]
+    judged.asked.update(names)
+    judged.findings += broken(cluster, step, [INVARIANTS[name] for name in names])

@@ -1,0 +1,122 @@
+"""The bytes of blocks on real engines: they do not change by themselves, and a change is found."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.invariants.of_bytes import CACHED, NULL, TRANSFERRED
+from tests.engine.pair import decode, pair, prefill, prompts, transfer
+from tests.engine.process import OPTIONS, Process
+from tests.engine.workloads import KINDS, ORDINARY, add, tokens
+
+pytestmark = [pytest.mark.live, pytest.mark.engine]
+
+ON = {"KVPROOF_BYTES": "1"}
+ANSWERED = ("a", "b", "c", "d", "f", "g", "h", "i")
+"""The requests of the ordinary workload that are not aborted."""
+
+NO_ORACLE = "mamba"
+"""On the CPU, the tokens of this model depend on where a prompt is divided."""
+
+
+def cold(models: Path, *kinds: str) -> dict[str, dict[str, list[int]]]:
+    """What an engine without a prefix cache answers to each prompt by itself."""
+    alone = {"enable_prefix_caching": False, "max_num_seqs": 1}
+    added = [each for each in ORDINARY if each[0] == "add" and each[1] in ANSWERED]
+    found = {}
+    with Process(models) as process:
+        for kind in kinds:
+            answer = process.take(["engine", KINDS[kind].model, OPTIONS | alone], *added, ["run"])
+            assert answer.error is None, answer.error
+            found[kind] = {name: output.tokens for name, output in answer.outputs.items()}
+    return found
+
+
+def test_bytes_stay_and_tokens_are_those_of_a_cold_engine(tmp_path: Path) -> None:
+    warm = []
+    with Process(tmp_path, mode="raise", environment=ON) as process:
+        for name in ("full", "window", "mamba", "drafts"):
+            kind = KINDS[name]
+            for asynchronous in (True, False) if kind.overlapping else (False,):
+                options = OPTIONS | kind.options | {"async_scheduling": asynchronous}
+                built = process.take(["engine", kind.model, options])
+                assert built.error is None, built.error
+                answer = process.take(*ORDINARY)
+                assert answer.error is None, answer.error
+                judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
+                assert judged[CACHED] > 15, name
+                assert bool(judged.get(NULL)) == (name != "mamba"), name
+                warm.append((kind.model, answer))
+    assert process.complaints == [], process.log
+    assert f"because a Mamba layer may write to it: {NULL}" in process.log
+    expected = cold(tmp_path, "full", "window")
+    for model, answer in warm:
+        if model != NO_ORACLE:
+            assert {name: answer.outputs[name].tokens for name in ANSWERED} == expected[model]
+
+
+@pytest.mark.parametrize(("model", "group"), [("full", 0), ("mamba", 0), ("mamba", 1)])
+def test_changed_bytes_are_found(model: str, group: int, tmp_path: Path) -> None:
+    prompt = tokens(30, 200)
+    with Process(tmp_path, mode="warn", environment=ON) as process:
+        process.take(["engine", model, OPTIONS | KINDS[model].options])
+        call = ["call", "tests.engine.memory:change", group]
+        hit = process.take(add("r", prompt, 4), ["run"], call, add("again", prompt, 4), ["run"])
+        flood = [add(f"f{seed}", tokens(seed, 190), 4) for seed in range(40, 46)]
+        evicted = process.take(call, *flood, ["run"])
+        null = ["call", "tests.engine.memory:change_null"]
+        last = process.take(null, add("last", prompt, 40), ["run"])
+    assert [each.error for each in (hit, evicted, last)] == [None] * 3
+    words = rf"VIOLATED {CACHED} \(wrong tokens\): block (\d+) of E \(?.*are not the same when (.*)"
+    found = re.findall(words, process.log)
+    assert (str(hit.results[2]), "again") in [
+        (block, who.partition("-")[0]) for block, who in found
+    ]
+    assert (str(evicted.results[0]), "it is evicted") in found
+    assert len(found) == 2
+    assert (f"VIOLATED: {NULL}, 1 time\n" in process.log) == (model == "full")
+
+
+def test_the_memory_of_a_worker_in_another_process_is_unknown(tmp_path: Path) -> None:
+    elsewhere = OPTIONS | {"distributed_executor_backend": "mp"}
+    with Process(tmp_path, mode="raise", environment=ON, limit_s=300) as process:
+        answer = process.take(["engine", "full", elsewhere], add("r", [5] * 99, 4), ["run"])
+    assert answer.error is None, answer.error
+    [complaint] = process.complaints
+    why = "the memory of the layer model.layers.0.self_attn.attn is not in this process"
+    assert complaint == f"UNKNOWN: the bytes of 1 engine were not judged: {why}"
+    assert CACHED not in process.judged
+    assert process.judged["pool_adds_up"]
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("nixl"), reason="nixl is not installed")
+def test_decode_gets_the_bytes_of_prefill(
+    as_json: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ON.items():
+        monkeypatch.setenv(name, value)
+    given, files = prompts(), []
+    with pair(tmp_path, "raise") as (p, d):
+        for side, role in ((p, "kv_producer"), (d, "kv_consumer")):
+            side.send(["engine", "full", OPTIONS | {"kv_transfer_config": transfer(role)}])
+        for side in (p, d):
+            built = side.receive()
+            assert built.error is None, built.error
+        answered = decode(d, given, prefill(p, given))
+        assert answered.error is None, answered.error
+        # P frees what D has read when it takes its next steps.
+        freed = p.take(add("tick", tokens(27, 5), 4), ["run"])
+        assert freed.error is None, freed.error
+        for side in (p, d):
+            [[line]] = side.take(["call", "tests.engine.memory:record"]).results
+            files.append(str(tmp_path / line.removeprefix("record: ")))
+    for side in (p, d):
+        assert side.complaints == [], side.log
+    assert p.judged[TRANSFERRED] > 0  # until they were freed
+    code, output = as_json("join", *files)
+    assert (code, output["findings"]) == (0, [])
+    assert output["requests"] == len(given)
+    assert output["judged"][TRANSFERRED] >= len(given)

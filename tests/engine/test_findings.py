@@ -1,0 +1,62 @@
+"""What a user sees of each finding on real engines, as released and with its patch.
+
+The most telling of the cheap ones run in `make test`. The others are marked slow: `make findings`.
+"""
+
+import importlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.engine.findings.inside import FINDINGS
+from tests.engine.findings.shown import Shown, arms
+from tests.engine.process import OPTIONS, Process
+
+HERE = Path(__file__).parent / "findings"
+NAMES = sorted(path.name for path in FINDINGS.iterdir() if (HERE / f"{path.name}.py").exists())
+
+pytestmark = [pytest.mark.live, pytest.mark.engine]
+
+
+def shown(name: str) -> Shown:
+    """How a finding is shown."""
+    found: Shown = importlib.import_module(f"tests.engine.findings.{name}").SHOWN
+    return found
+
+
+def cases() -> Iterator[object]:
+    """The findings, each with its mark."""
+    for name in NAMES:
+        yield pytest.param(name, marks=[pytest.mark.slow] if shown(name).slow else [])
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.mark.parametrize("name", cases())
+def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None:
+    """The sanitizer finds what the page of the finding says, and nothing with the patch."""
+    case = shown(name)
+    if len(case.engines) > 1 and find_spec("nixl") is None:
+        pytest.skip("nixl is not installed")
+    released, patched = arms(case, name, models)
+    assert [each for each in released.seen if (each.got != each.right) != each.wrong] == []
+    assert any(each.wrong for each in released.seen)
+    assert [each for each in patched.seen if each.got != each.right] == []
+    assert released.found == set(case.named) | set(case.beside)
+    assert patched.found == set(case.beside)
+
+
+@pytest.mark.slow
+def test_a_pool_that_cannot_hold_a_request_is_refused_at_start(models: Path) -> None:
+    """So `impossible_fit_waits` is not seen on an engine."""
+    small = {"max_model_len": 192, "mamba_cache_mode": "align", "num_gpu_blocks_override": 8}
+    with Process(models) as process:
+        error = process.take(["engine", "mamba", OPTIONS | small]).error
+    assert error is not None
+    assert "ValueError" in error

@@ -1,0 +1,49 @@
+"""A real engine with a mistake in vLLM or in kvproof. All of them: benchmarks/sanitizer/."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.injuries import printed_once
+from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.planted import CLEAN, Bench, rows, tokens
+from tests.engine.process import OPTIONS, Process
+
+pytestmark = [pytest.mark.live, pytest.mark.engine]
+
+FOUND = (
+    "aborted_keeps_its_blocks",
+    "evicted_key_stays",
+    "hit_is_one_block_too_long",
+    "preempted_keeps_its_counter",
+)
+INJURIES = (
+    ("kvproof.live.watch.noted:Noted.refresh", 30),
+    ("kvproof.live.watch.contents:Contents.write", 9),
+    ("kvproof.live.watch.judge:Judge.look", 20),
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def test_a_mistake_in_vllm_ends_a_watched_engine(models: Path) -> None:
+    """An engine without a mistake is served to the end first, see `rows`."""
+    for row in rows(models, list(FOUND), alone=False):
+        assert row.named_rightly, row
+
+
+def test_a_mistake_in_kvproof_changes_no_answer(models: Path) -> None:
+    with Bench(models, "full", {}, None) as bench:
+        clean = tokens(bench.run(CLEAN))
+    engine = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
+    with Process(models, mode="record") as process:
+        for place, call in INJURIES:
+            injury = ["call", "tests.engine.injuries:injure", place, call]
+            answer = process.take(injury, engine, ["call", "tests.engine.ordinary:work"])
+            assert tokens(answer) == clean
+    assert process.returncode == 0
+    assert all(printed_once(process.log, place) for place, _ in INJURIES), process.complaints
+    assert "VIOLATED" not in process.log

@@ -1,0 +1,99 @@
+"""Real vLLM that is driven at random while it is watched, and the records of its engines."""
+
+import random
+from typing import Any, NamedTuple
+
+from kvproof.model.config import Cluster, Job
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Event
+from kvproof.model.records.record import Record
+from kvproof.strategies.sampling.workloads import longest_prompt
+
+JOBS = 5
+
+
+class Run(NamedTuple):
+    """The events that the driver took, and a record of each engine by its name."""
+
+    cluster: Cluster
+    events: list[Event]
+    records: dict[str, Record]
+
+
+def with_jobs(cluster: Cluster, rng: random.Random) -> Cluster:
+    """The cluster with jobs that share prefixes and answers."""
+    size = max(group.block_size for group in cluster.engines[0].groups)
+    trunk = "".join(rng.choice("ab") for _ in range(3 * size))
+    jobs: list[Job] = []
+    for number in range(JOBS):
+        tokens = rng.randint(1, 4)
+        base = rng.choice([trunk[: rng.randint(1, len(trunk))], *(j.conversation for j in jobs)])
+        prompt = base + rng.choice("abc") * rng.randint(0, size + 1)
+        prompt = prompt[: longest_prompt(cluster.engines, tokens)]
+        jobs.append(Job(f"r{number}", prompt, tokens, priority=rng.randint(0, cluster.by_priority)))
+    return cluster.carrying(*jobs)
+
+
+class Recorded:
+    """Live vLLM of a cluster, with an observer of each engine."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from kvproof.live.machine import LiveMachine
+        from kvproof.live.watch.judge import Judge
+        from kvproof.live.watch.observer import Observer
+
+        self.machine = LiveMachine(cluster)
+        self.judges = {name: Judge(lambda *_: None) for name in self.machine.nodes}
+        self.observers = {
+            name: Observer(node.scheduler, self.judges[name], name)
+            for name, node in self.machine.nodes.items()
+        }
+        self.events: list[Event] = []
+
+    def take(self, event: Event) -> None:
+        """Take one event."""
+        self.events.append(self.machine.take(event).event)
+
+    def at_random(self, rng: random.Random, steps: int) -> None:
+        """Take random events, until nothing is left to do."""
+        for _ in range(steps):
+            stimuli = self.machine.stimuli()
+            if not stimuli or any(engine.dead for engine in self.machine.state.engines):
+                return
+            self.take(rng.choice(stimuli))
+
+    def until_over(self, *first: Event) -> None:
+        """Take these events, and then the first one that is possible, until nothing is left."""
+        for event in first:
+            self.take(event)
+        for _ in range(200):
+            if not (stimuli := self.machine.stimuli()):
+                return
+            try:
+                self.take(stimuli[0])
+            except NotAllowed:
+                return
+
+    def records(self) -> dict[str, Record]:
+        """A record of each engine."""
+        from kvproof.live.watch.record import record_of
+
+        for judge in self.judges.values():
+            assert not judge.why_off, judge.why_off
+        return {
+            name: record_of(observer.noted, "request", self.judges[name].by_hand)
+            for name, observer in self.observers.items()
+        }
+
+
+def run(cluster: Cluster, seed: int = 0, steps: int = 80) -> Run:
+    """A random run of real vLLM."""
+    rng = random.Random(seed)
+    recorded = Recorded(with_jobs(cluster, rng))
+    recorded.at_random(rng, steps)
+    return Run(recorded.machine.cluster, recorded.events, recorded.records())
+
+
+def engines_of(record: Record) -> Any:
+    """The engine of a record, as its file has it."""
+    return record.header.engine

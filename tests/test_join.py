@@ -1,0 +1,168 @@
+"""The records of P and D of real NIXL connectors, joined: nothing on clean vLLM but what is known,
+and each mistake by its name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproof.model.events import (
+    Complete,
+    Schedule,
+    Submit,
+    TransferDone,
+)
+from kvproof.model.phases import Phase
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.records.record import Record, read, write_in
+from kvproof.model.reference.apply import arrival
+from kvproof.reports.output.join import Joined
+from tests.mistakes import MISTAKES
+from tests.outputs import decoded
+from tests.recorded import Recorded
+from tests.recorded import run as driven
+from tests.sentences import two_sentences
+
+pytestmark = pytest.mark.live
+
+KNOWN = {"offered_tokens_are_loaded"}
+"""vLLM 0.32.0 recomputes a prompt that D has in its cache, but for the state (see findings/)."""
+
+
+def written(folder: Path, records: dict[str, Record]) -> tuple[str, str]:
+    """The files of the records of P and D."""
+    return str(write_in(folder, "P", records["P"])), str(write_in(folder, "D", records["D"]))
+
+
+@pytest.mark.parametrize("name", ["pd", "pd-full", "pd-window", "pd-drafts", "pd-three"])
+def test_clean_vllm_joins(as_json: Any, tmp_path: Path, name: str) -> None:
+    files = written(tmp_path, driven(CLUSTERS[name], 3, 120).records)
+    code, output = as_json("join", *files)
+    assert isinstance(decoded(json.dumps(output)), Joined)
+    assert code == 0
+    assert {row["invariant"] for row in output["findings"]} <= KNOWN
+    assert output["judged"]["paired_offsets_are_equal"]
+    assert output["judged"]["nothing_reused_under_transfer"]
+
+
+MISTAKEN = {
+    "front_trim": "pd-hitting",
+    "decode_loads_whole_prompt": "pd",
+    "ssm_placeholders_not_trimmed": "pd",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKEN)
+def test_a_mistake_is_found(
+    as_json: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    MISTAKES[mistake].patch(monkeypatch)
+    found: set[str] = set()
+    for seed in range(4):
+        files = written(tmp_path, driven(CLUSTERS[MISTAKEN[mistake]], seed, 120).records)
+        code, output = as_json("join", *files)
+        found |= {row["invariant"] for row in output["findings"]}
+        if MISTAKES[mistake].finds in found:
+            assert code == 1
+            return
+    pytest.fail(f"{mistake} is not found, but {found}")
+
+
+def pair() -> Recorded:
+    """P has finished r0, and D does not have it yet."""
+    recorded = Recorded(CLUSTERS["pd-full"])
+    recorded.take(Submit("P", "r0"))
+    while recorded.machine.state.phase("r0") != Phase.OFFERED:
+        recorded.take(Schedule("P"))
+        recorded.take(Complete("P"))
+    return recorded
+
+
+def early() -> dict[str, Record]:
+    """P frees the blocks before D asks for them, and long before its lease ends. The driver would
+    not take this event of D, so vLLM is called by hand."""
+    recorded = pair()
+    cluster, nodes = recorded.machine.cluster, recorded.machine.nodes
+    params = recorded.machine.pull.params_of_decode("r0")
+    nodes["P"].report(finished_sending={"r0"})
+    nodes["D"].add(arrival(cluster, "r0", "D"), params, cluster.job("r0"))
+    nodes["D"].scheduler.schedule()
+    return recorded.records()
+
+
+def test_blocks_that_are_freed_before_they_are_read(as_json: Any, tmp_path: Path) -> None:
+    records = early()
+    code, output = as_json("join", *written(tmp_path, records))
+    assert (code, output["verdict"]) == (1, "VIOLATED")
+    assert output["invariant"] == "nothing_reused_under_transfer"
+    assert "P" in output["reasons"][0]
+    # Where the lease was over, P may free them.
+    header = records["P"].header
+    connector = msgspec.structs.replace(header.connector, lease_s=0.0)
+    over = records["P"]._replace(header=msgspec.structs.replace(header, connector=connector))
+    code, output = as_json("join", *written(tmp_path / "over", records | {"P": over}))
+    assert (code, output["findings"]) == (0, [])
+    assert "nothing_reused_under_transfer" in output["not_judged"]
+    # Where the clocks are of two machines, nobody knows.
+    other = msgspec.structs.replace(records["D"].header, clock="another")
+    files = written(tmp_path / "far", records | {"D": records["D"]._replace(header=other)})
+    code, output = as_json("join", *files)
+    assert (code, output["findings"]) == (0, [])
+    assert "clocks" in output["not_judged"]["nothing_reused_under_transfer"]
+
+
+def test_what_is_not_judged_is_unknown(as_json: Any, run: Any, tmp_path: Path) -> None:
+    records = driven(CLUSTERS["pd-full"], 3, 120).records
+    # Nothing was joined.
+    empty = Recorded(CLUSTERS["pd-full"]).records()
+    code, output = as_json("join", *written(tmp_path / "empty", empty))
+    assert (code, output["verdict"], output["requests"]) == (3, "UNKNOWN", 0)
+    code, out, _ = run("join", *written(tmp_path / "one", records | {"D": empty["D"]}))
+    assert code == 3
+    assert out.startswith("UNKNOWN: no request of D loads from a request of P")
+    # Another vLLM has written the record.
+    header = records["D"].header
+    versions = msgspec.structs.replace(header.versions, vllm="0.1.0")
+    old = records["D"]._replace(header=msgspec.structs.replace(header, versions=versions))
+    code, output = as_json("join", *written(tmp_path / "old", records | {"D": old}))
+    assert (code, output["verdict"]) == (3, "UNKNOWN")
+    assert "vLLM 0.1.0 wrote the record" in output["reason"]
+    assert output["judged"]["prefill_and_decode_agree"]
+
+
+def test_wrong_files(refused: Any, tmp_path: Path) -> None:
+    records = driven(CLUSTERS["pd-full"], 3, 120).records
+    p, d = written(tmp_path, records)
+    assert "Use the record of the prefill engine first" in refused("join", d, p)
+    alone = str(write_in(tmp_path, "E", driven(CLUSTERS["full"], steps=5).records["E"]))
+    assert "has no KV connector" in refused("join", alone, d)
+    assert "has no KV connector" in refused("join", p, alone)
+    assert "No such file" in refused("join", p, "nothing.jsonl")
+    text = Path(d).read_text(encoding="utf-8")
+    for number, end in enumerate((0, 20, len(text) // 2, len(text) - 1)):
+        cut = tmp_path / f"cut{number}.jsonl"
+        cut.write_text(text[:end], encoding="utf-8")
+        assert two_sentences(refused("join", p, str(cut)))
+
+
+def test_a_transfer_ends_as_it_is_recorded(tmp_path: Path) -> None:
+    recorded = pair()
+    recorded.take(Submit("D", "r0"))
+    recorded.take(Schedule("D"))
+    recorded.take(TransferDone("r0"))
+    recorded.take(Schedule("D"))
+    p, d = (
+        [event for event, _ in read(Path(path)).events]
+        for path in written(tmp_path, recorded.records())
+    )
+    [offer] = [offer for event in p for offer in event.offers]
+    [remote] = [event.arrived.remote for event in d if event.arrived and event.arrived.remote]
+    [load] = [load for event in d for load in event.loads]
+    assert offer.blocks == remote.blocks
+    assert (offer.request, offer.tokens) == (remote.request, remote.tokens)
+    assert len(load.blocks[0]) == len(offer.blocks[0])
+    assert [event.sent for event in p if event.sent] == [("r0",)]
+    assert [event.received for event in d if event.received] == [("r0",)]
+    assert [event.loaded for event in d if event.loaded] == [("r0",)]

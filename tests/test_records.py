@@ -1,0 +1,269 @@
+"""Records as files: what `report` shows, what `replay` does not follow, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproof.model.finding import Finding
+from kvproof.model.records.as_trace import NotFollowed, as_trace
+from kvproof.model.records.lines import (
+    Admitted,
+    Arrived,
+    EngineState,
+    Preempted,
+    RecordedEvent,
+    TableChange,
+)
+from kvproof.model.records.prompts import Inexpressible, prompts
+from kvproof.model.records.record import Happened, Record, read, read_either, write_in
+from kvproof.model.records.tables import followed
+from kvproof.model.records.words import described
+from kvproof.reports.record import render, show
+from kvproof.reports.schemas import text
+from tests.conftest import TESTDATA
+from tests.sentences import two_sentences
+
+FILE = TESTDATA / "record.jsonl"
+"""Real vLLM 0.32.0 with a mistake: a hit does not count its references."""
+
+Replace = msgspec.structs.replace
+
+
+@pytest.fixture
+def record() -> Record:
+    return read(FILE)
+
+
+def with_header(record: Record, **fields: Any) -> Record:
+    return record._replace(header=Replace(record.header, **fields))
+
+
+def with_first(record: Record, **fields: Any) -> Record:
+    """The record whose first request is another one, without findings."""
+    event = record.events[0].event
+    arrived = Replace(event.arrived, **fields)
+    first = Happened(Replace(event, arrived=arrived))
+    return record._replace(events=(first, *(Happened(e) for e, _ in record.events[1:])))
+
+
+def test_a_record_is_read_as_it_was_written(record: Record, tmp_path: Path) -> None:
+    path = write_in(tmp_path / "new", "again", record)
+    assert path.read_text() == FILE.read_text()
+    assert read_either(path) == record
+    assert {finding.invariant for finding in record.findings} == {
+        "references_are_exact",
+        "no_block_free_and_held",
+        "predicted_is_taken",
+        "pool_adds_up",
+    }
+
+
+def test_the_report_of_a_record(record: Record, golden: Callable[[str, str], None]) -> None:
+    shown = render(record, Path("record.jsonl"))
+    assert max(map(len, shown.splitlines())) <= 80
+    golden("record.txt", shown)
+
+
+def test_a_record_without_a_finding_is_shown(record: Record, capsys: Any) -> None:
+    import sys
+
+    many = tuple(Happened(RecordedEvent(step=n, at_s=n, event="add_request")) for n in range(1, 31))
+    show(sys.stdout, with_header(record, stopped="why")._replace(events=many))
+    out = capsys.readouterr().out
+    assert "No invariant is broken in this record." in out
+    assert "The last 20 events (--all shows all):" in out
+    assert "The engine was not watched any further: why." in out
+    assert "  11  add_request: nothing" in out
+    assert "\n   10  " not in out
+
+
+def test_the_report_as_json_is_its_lines(as_json: Any) -> None:
+    code, output = as_json("report", str(FILE))
+    assert code == 0
+    assert output["trace"] == [json.loads(line) for line in FILE.read_text().splitlines()]
+
+
+def test_the_file_has_its_schema() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(json.loads(text("record.json")))
+    for line in map(json.loads, FILE.read_text().splitlines()):
+        check.validate(line)
+        assert not check.is_valid({**line, "comment": "mine"})
+
+
+def test_a_finding_is_looked_for_where_the_record_has_it(run: Any, as_json: Any) -> None:
+    code, output = as_json("replay", str(FILE))
+    assert (code, output["verdict"], output["machine"]) == (0, "SAMPLED", "model")
+    assert output["differs"]["field"] == "finding"
+    code, out, _ = run("replay", str(FILE))
+    assert out.startswith("SAMPLED: references_are_exact is not found again on machine model.")
+
+
+def test_the_model_follows_a_record_without_its_mistake(
+    record: Record, run: Any, tmp_path: Path
+) -> None:
+    ended = EngineState(requests=(), free_blocks=4)
+    clean = with_first(record)._replace(state=ended)
+    code, out, _ = run("replay", str(write_in(tmp_path, "clean", clean)))
+    assert (code, out) == (
+        0,
+        "SAMPLED: 6 events on machine model are equal, and no invariant is violated\n",
+    )
+
+
+def test_what_the_model_does_not_follow_is_unknown(
+    record: Record, run: Any, as_json: Any, tmp_path: Path
+) -> None:
+    other = with_first(record)
+    schedule = Replace(other.events[1].event, admitted=(Admitted(request="r0", hit=4),))
+    other = other._replace(events=(other.events[0], Happened(schedule), *other.events[2:]))
+    path = str(write_in(tmp_path, "other", other))
+    code, out, _ = run("replay", path)
+    assert code == 3
+    assert out.startswith("UNKNOWN: the machine does not follow the record. The run first differs")
+    code, output = as_json("replay", path)
+    assert (code, output["verdict"]) == (3, "UNKNOWN")
+    held = with_first(record)._replace(events=with_first(record).events[:2])
+    code, out, _ = run("replay", str(write_in(tmp_path, "held", held)))
+    assert code == 3
+    assert "at step 2, the end: request r0 is" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda r: with_header(r, from_start=False), "does not begin at the start of its engine"),
+        (lambda r: with_header(r, dropped=9), "its first 9 events are not in the file"),
+        (
+            lambda r: with_first(with_header(r, stopped="why")),
+            "the engine was not watched to the end (why)",
+        ),
+        (
+            lambda r: with_header(r, engine=Replace(r.header.engine, num_blocks=100_000)),
+            "the model has limits: Its engine is not valid at $.num_blocks",
+        ),
+        (lambda r: with_first(r, prompt_tokens=513), "r0 has 513 tokens"),
+        (lambda r: with_first(r, resumable=True), "r0 is a session"),
+        (lambda r: with_first(r, reads_cache=False), "r0 reads no prefix cache"),
+        (lambda r: with_first(r, request="r1"), "the model has limits: Two jobs have the name r1"),
+        (lambda r: with_first(r, priority=-1), "the model has limits: priority of job r0 is -1"),
+        (lambda r: r._replace(events=()), "it has no event"),
+    ],
+)
+def test_a_record_that_no_machine_can_follow(
+    record: Record, change: Callable[[Record], Record], says: str
+) -> None:
+    with pytest.raises(NotFollowed) as why:
+        as_trace(change(record))
+    assert says in str(why.value)
+
+
+def arrived(name: str, tokens: int, *hashes: str) -> Arrived:
+    return Arrived(
+        request=name, prompt_tokens=tokens, output_tokens_max=9, hashed_tokens=2, hashes=hashes
+    )
+
+
+def test_prompts_are_equal_where_the_hashes_are() -> None:
+    made = prompts([arrived("a", 5, "1", "2"), arrived("b", 4, "1", "3"), arrived("c", 1)])
+    assert {name: len(prompt) for name, prompt in made.items()} == {"a": 5, "b": 4, "c": 1}
+    assert made["a"][:2] == made["b"][:2]
+    assert made["a"][2:4] != made["b"][2:4]
+    assert made["a"][4] not in made["b"] + made["c"]
+
+
+def test_an_answer_that_is_sent_again_is_an_answer() -> None:
+    made = prompts([arrived("a", 3, "1", "2", "3"), arrived("b", 7, "1", "2", "3")])
+    assert made["b"][:6] == made["a"] + "..."
+    assert made["b"][6] != "."
+
+
+def test_different_answers_to_one_prompt_have_no_texts() -> None:
+    with pytest.raises(Inexpressible, match="got different answers"):
+        prompts([arrived("a", 2, "1", "2"), arrived("b", 2, "1", "3")])
+
+
+def test_tables_that_begin_before_the_record_are_not_known(record: Record) -> None:
+    def grown(step: int, name: str, at: int, *blocks: int) -> Happened:
+        change = TableChange(request=name, group=0, at=at, blocks=blocks)
+        return Happened(RecordedEvent(step=step, at_s=0, event="schedule", tables=(change,)))
+
+    events = grown(1, "a", 3, 7), grown(2, "b", 0, 1, 2), grown(3, "b", 1, 4), grown(4, "a", 0)
+    tables = [after.tables for after in followed(record._replace(events=events))]
+    assert tables == [{}, {"b": ((1, 2),)}, {"b": ((1, 4),)}, {"b": ((1, 4),)}]
+
+
+def test_an_event_is_one_line() -> None:
+    event = RecordedEvent(
+        step=1,
+        at_s=0,
+        event="schedule",
+        tokens={f"r{n}": n for n in range(10)},
+        admitted=(Admitted(request="r9", hit=4, external=2),),
+        preempted=(Preempted(request="r1", needy="r2"),),
+        raised="KeyError: 1",
+    )
+    assert described(event) == (
+        "schedule: tokens of r0 0, r1 1, r2 2, r3 3, r4 4, r5 5, r6 6, r7 7 and 2 more; admits r9, "
+        "hit 4, loads 2; preempts r1 for r2; raised KeyError: 1"
+    )
+
+
+LINES = FILE.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("count", range(len(LINES)))
+def test_a_record_that_was_cut_off_is_refused(refused: Any, count: int) -> None:
+    Path("bad.jsonl").write_text("".join(LINES[:count]))
+    for command in ("report", "replay"):
+        assert "cut off" in refused(command, "bad.jsonl")
+    assert "cut off" in refused("join", "bad.jsonl", str(FILE))
+
+
+@pytest.mark.parametrize(
+    ("number", "fields", "says"),
+    [
+        (1, {"schema": 2}, "newer than the 1"),
+        (1, {"engine": None}, "missing required field `engine`"),
+        (1, {"comment": "mine"}, "unknown field `comment`"),
+        (2, {"step": 3}, "is step 3 where step 1 belongs"),
+        (2, {"event": "scedule"}, "invalid enum value 'scedule'. Use schedule"),
+        (2, {"tokens": {"r0": -1}}, "$.tokens"),
+        (
+            3,
+            {"tables": [{"request": "r0", "group": 1, "at": 0, "blocks": []}]},
+            "names group 1 of an engine with 1",
+        ),
+        (-2, {"state": {"requests": []}}, "missing required field `free_blocks`"),
+        (-1, {"end": {"steps": 9}}, "counts 9 steps where the record has 6"),
+    ],
+)
+def test_a_broken_record_is_refused(
+    refused: Any, number: int, fields: dict[str, Any], says: str
+) -> None:
+    lines = list(LINES)
+    index = number - 1 if number > 0 else number
+    changed = {**json.loads(lines[index]), **fields}
+    changed = {name: value for name, value in changed.items() if value is not None}
+    lines[index] = json.dumps(changed) + "\n"
+    Path("bad.jsonl").write_text("".join(lines))
+    said = refused("report", "bad.jsonl")
+    assert says in said
+    assert two_sentences(said)
+
+
+def test_a_trace_is_no_record(refused: Any) -> None:
+    trace = str(TESTDATA.parent.parent / "findings" / "copied_before_filled" / "trace.jsonl")
+    assert "does not say kind kvproof-record. Use a record file" in refused("join", trace, trace)
+
+
+def test_the_findings_of_a_record_follow_their_event(record: Record) -> None:
+    trace = as_trace(record)
+    first = next(each for each in record.events if each.findings)
+    assert trace.finding == first.findings[0]
+    assert isinstance(trace.finding, Finding)
+    assert len(trace.events) == first.event.step
