@@ -104,7 +104,7 @@ class Watched:
         """One step: blocks enter the cache, blocks are hit, and the worker writes."""
         self.entries.settle()
         for block in enters:
-            self.entries.enters(block, 0)
+            self.entries.enters(block, 0, 4)
         self.entries.scheduled((block, "r") for block in hits)
         for block in writes:
             self.cache[block] += 1
@@ -157,3 +157,11 @@ def test_the_null_block_is_read_beside_others() -> None:
     watched.step([2], [1], [0])
     watched.step([], [1], [])
     assert watched.found == [(0, "it is read again")]
+
+
+def test_an_audit_compares_all_blocks() -> None:
+    watched = Watched()
+    watched.step([1, 2], [], [1, 2])
+    watched.step([3], [], [2, 3])
+    watched.entries.audit()
+    assert (watched.found, watched.asked.total()) == ([(2, "all are read")], 2)

@@ -10,6 +10,7 @@ hook reaches vLLM: it is reported once, and all hooks of the engine are off from
 import functools
 import inspect
 from collections.abc import Callable, Generator
+from types import MethodType
 from typing import Any
 
 from kvproof.model.errors import AdapterDrift
@@ -29,17 +30,39 @@ class Hooked(functools.partial[Any]):
 
     owner: Any
     name: str
+    inherited: Any
 
     def __reduce__(self) -> Any:
         return getattr, (self.owner, self.name)
 
     @property
-    def in_place(self) -> bool:
-        """Whether it is still called: its owner has it, or a wrapper around it."""
-        found = vars(self.owner).get(self.name)
-        while found is not None and found is not self:
-            found = vars(found).get("__wrapped__") if hasattr(found, "__dict__") else None
-        return found is self
+    def hooked(self) -> Any:
+        """What the owner has in place of its method."""
+        return self
+
+
+class Short:
+    """The same as a bound method, whose call costs less. A deep copy of its owner has a copy of it,
+    which calls the method alone."""
+
+    def __init__(self, owner: Any, name: str, inherited: Any, called: Any) -> None:
+        self.owner, self.name, self.inherited = owner, name, inherited
+        self.hooked = MethodType(called, self)
+
+    def __reduce__(self) -> Any:
+        return _Copied, (self.owner,)
+
+
+class _Copied:
+    """Stands for the `Short` of a copied owner."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "owner":
+            raise AttributeError(name)
+        return _of_class(self.owner, name)
 
 
 class Hooks:
@@ -62,7 +85,7 @@ class Hooks:
         self.by_hand = by_hand
         self.passed_on = passed_on
         self.begins = begins
-        self.added: list[Hooked] = []
+        self.added: list[Hooked | Short] = []
         self.depth = 0
         self.off = False
 
@@ -98,21 +121,31 @@ class Hooks:
                 self.guarded(self.ended, name, None)
             return result
 
-        self._set(owner, name, original, called)
+        hooked = Hooked(called)
+        functools.update_wrapper(hooked, original)
+        hooked.owner, hooked.name, hooked.inherited = owner, name, inherited
+        setattr(owner, name, hooked)
+        self.added.append(hooked)
 
     def add_short(self, owner: Any, name: str, before: Before | None, after: After) -> None:
-        """Put functions around a method of an object that is always a part of an event."""
+        """Put functions around a method of an object that is always a part of an event. In an event
+        nobody replaces it."""
         original, kind = getattr(owner, name), type(owner)
         inherited = None if name in vars(owner) else getattr(kind, name)
 
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def outside(*args: Any, **kwargs: Any) -> Any:
             if inherited is not None and getattr(kind, name, None) is not inherited:
                 self.stop(f"{name} was replaced")
                 return _of_class(owner, name)(*args, **kwargs)
-            if not self.depth and not self.off:
+            if not self.off:
                 self._begins(name, event=False)
-            if self.off:
-                return original(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        def called(mine: Any, *args: Any, **kwargs: Any) -> Any:
+            if mine.owner is not owner:
+                return _of_class(mine.owner, name)(*args, **kwargs)
+            if self.off or not self.depth:
+                return outside(*args, **kwargs)
             try:
                 if before is not None:
                     before(args, kwargs)
@@ -126,14 +159,9 @@ class Hooks:
                     self._fail(error)
             return result
 
-        self._set(owner, name, original, called)
-
-    def _set(self, owner: Any, name: str, original: Any, called: Any) -> None:
-        hooked = Hooked(called)
-        functools.update_wrapper(hooked, original)
-        hooked.owner, hooked.name = owner, name
-        setattr(owner, name, hooked)
-        self.added.append(hooked)
+        short = Short(owner, name, inherited, functools.update_wrapper(called, original))
+        setattr(owner, name, short.hooked)
+        self.added.append(short)
 
     def forget(self, owner: Any) -> None:
         """An object is of no interest any more."""
@@ -144,7 +172,9 @@ class Hooks:
         if not event:
             self.stop(f"{name} was called outside of an event")
         for each in self.added:
-            if not each.in_place:
+            kind = type(each.owner)
+            as_was = each.inherited is None or getattr(kind, each.name, None) is each.inherited
+            if not as_was or not _in_place(each):
                 self.stop(f"{each.name} was replaced")
         self.guarded(self.begins)
 
@@ -195,3 +225,11 @@ def _finish(running: Generator[Any, Any, None], result: Any) -> None:
     except StopIteration:
         return
     running.close()
+
+
+def _in_place(each: Hooked | Short) -> bool:
+    """Whether a hook is still called: its owner has it, or a wrapper around it."""
+    found = vars(each.owner).get(each.name)
+    while found is not None and found is not each.hooked:
+        found = vars(found).get("__wrapped__") if hasattr(found, "__dict__") else None
+    return found is not None

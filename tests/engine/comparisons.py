@@ -1,6 +1,6 @@
 """What must be true of what the engines answered, on any device."""
 
-from kvproof.live.watch.parts.registry import ALL
+from kvproof.live.watch.not_judged import JUDGED
 from tests.engine.process import Process
 from tests.engine.workloads import KINDS, RARE, Served
 
@@ -32,7 +32,7 @@ def is_unchanged(name: str, plain: Served, watched: Served) -> None:
     assert watched.answer.error is None, watched.answer.error
     assert watched.answer.outputs == plain.answer.outputs
     assert watched.answer.results == plain.answer.results
-    meant = {each for each in ALL if name.split()[0] in RARE.get(each, KINDS)}
+    meant = {each for each in JUDGED if name.split()[0] in RARE.get(each, KINDS)}
     assert {each for each in meant if not watched.judged.get(each)} == set()
 
 

@@ -4,7 +4,6 @@ The most telling of the cheap ones run in `make test`. The others are marked slo
 """
 
 import importlib
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,10 +25,9 @@ def shown(name: str) -> Shown:
     return found
 
 
-def cases() -> Iterator[object]:
-    """The findings, each with its mark."""
-    for name in NAMES:
-        yield pytest.param(name, marks=[pytest.mark.slow] if shown(name).slow else [])
+def case(name: str) -> object:
+    """A finding with its mark."""
+    return pytest.param(name, marks=[pytest.mark.slow] if shown(name).slow else [])
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +36,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", [case(name) for name in NAMES])
 def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None:
     """The sanitizer finds what the page of the finding says, and nothing with the patch."""
-    case = shown(name)
-    if len(case.engines) > 1 and find_spec("nixl") is None:
+    how = shown(name)
+    if len(how.engines) > 1 and find_spec("nixl") is None:
         pytest.skip("nixl is not installed")
-    released, patched = arms(case, name, models)
+    released, patched = arms(how, name, models)
     assert [each for each in released.seen if (each.got != each.right) != each.wrong] == []
     assert any(each.wrong for each in released.seen)
     assert [each for each in patched.seen if each.got != each.right] == []
-    assert released.found == set(case.named) | set(case.beside)
-    assert patched.found == set(case.beside)
+    assert released.found == set(how.named) | set(how.beside)
+    assert patched.found == set(how.beside)
 
 
 @pytest.mark.slow

@@ -13,17 +13,16 @@ class ByteCalls(Calls):
 
     entries: Entries | None = None
 
-    def has_mapped(self, none: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().has_mapped(none, args, kwargs)
+    def has_mapped(self, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        super().has_mapped(result, args, kwargs)
         if self.entries is not None:
             key, block = args
-            group = get_group_id(key)
+            group = self.cfg.groups[get_group_id(key)]
             tokens = getattr(block, "block_hash_num_tokens", None) or 0
-            size = self.cfg.groups[group].block_size
-            if not self.cfg.groups[group].attention or tokens % size == 0:
-                self.entries.enters(block.block_id, group)
+            if not group.attention or tokens % group.block_size == 0:
+                self.entries.enters(block.block_id, get_group_id(key), tokens)
 
-    def has_unmapped(self, removed: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def has_unmapped(self, removed: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         super().has_unmapped(removed, args, kwargs)
         if self.entries is not None and not self.slices.mapped.of(args[1]):
             self.entries.leaves(args[1])

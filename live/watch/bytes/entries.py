@@ -8,17 +8,24 @@ from kvproof.invariants.of_bytes import CACHED, NULL
 from kvproof.live.watch.bytes.layers import Layers
 from kvproof.live.watch.bytes.sums import Sums
 
+AUDITED = 1024
+"""So many blocks are read at a time in an audit."""
+
 
 class Entry:
     """A block as it is watched: `check` is what is judged of it. `filled` means that the step that
-    writes its bytes was given to the device; `sum` is theirs, None where it is not known yet."""
+    writes its bytes was given to the device; `sum` is theirs, None where it is not known yet. A
+    cached block ends a prefix of so many `tokens`."""
 
-    __slots__ = ("block", "check", "filled", "group", "sum")
+    __slots__ = ("block", "check", "filled", "group", "sum", "tokens")
 
-    def __init__(self, block: int, group: int, check: str, *, filled: bool = False) -> None:
+    def __init__(
+        self, block: int, group: int, check: str, tokens: int = 0, *, filled: bool = False
+    ) -> None:
         self.block = block
         self.group = group
         self.check = check
+        self.tokens = tokens
         self.filled = filled
         self.sum: int | None = None
 
@@ -64,10 +71,10 @@ class Entries:
 
     # The prefix cache.
 
-    def enters(self, block: int, group: int) -> None:
+    def enters(self, block: int, group: int, tokens: int) -> None:
         """A block enters the prefix cache. The next step may be the one that fills it."""
         if block not in self.cached:
-            self.cached[block] = Entry(block, group, CACHED)
+            self.cached[block] = Entry(block, group, CACHED, tokens)
             self.filling.append(self.cached[block])
 
     def written(self, block: int) -> None:
@@ -108,6 +115,13 @@ class Entries:
                 rows.append(Row(entry, f"{name} hits it"))
         self.left.clear()
         self.read(rows)
+
+    def audit(self) -> None:
+        """Compare all blocks in the prefix cache."""
+        entries = [each for each in self.cached.values() if each.filled]
+        for begin in range(0, len(entries), AUDITED):
+            self.read([Row(each, "all are read") for each in entries[begin : begin + AUDITED]])
+            self.compare(wait=True)
 
     # Transfers.
 

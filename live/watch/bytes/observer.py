@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
+from vllm.v1.core.kv_cache_utils import get_block_hash
 
 from kvproof.invariants.of_bytes import CACHED, NULL, SEVERITIES, TRANSFERRED
 from kvproof.live import adapt
@@ -32,8 +32,8 @@ WRITES_TO_NULL = ("HPC_ATTN",)
 """Attention backends that send padded tokens to the null block."""
 
 OUGHT = {
-    CACHED: "block {block} of {engine} is in the prefix cache ({prefix}, group {group}) and must "
-    "keep its bytes",
+    CACHED: "block {block} of {engine} is in the prefix cache ({tokens} tokens, group {group}) and "
+    "must keep its bytes",
     TRANSFERRED: "block {block} of {engine} (group {group}) is held until it is sent and must keep "
     "its bytes",
     NULL: "nothing may write to the null block of {engine} (group {group})",
@@ -103,7 +103,7 @@ class ByteObserver(Observer):
             return
         with self._guard():
             self.entries.scheduled(self._hits())
-            for block in self._written_again(output.num_scheduled_tokens):
+            for block in self._written_again(self.entries, output.num_scheduled_tokens):
                 self.entries.written(block)
             for name in self.entries.loads:
                 watched = self.noted.requests[name]
@@ -131,6 +131,12 @@ class ByteObserver(Observer):
                     self._transfers(touched)
                     self.entries.compare(wait=not self.scheduler.requests)
 
+    def _audit(self) -> None:
+        super()._audit()
+        if self.entries is not None:
+            with self._guard():
+                self.entries.audit()
+
     def _watch_map(self) -> None:
         super()._watch_map()
         if self.entries is not None:
@@ -146,28 +152,28 @@ class ByteObserver(Observer):
                     if not block.is_null:
                         yield block.block_id, watched.live.request_id
 
-    def _written_again(self, scheduled: dict[str, int]) -> Iterator[int]:
-        """The blocks of attention groups that a step writes to with the tokens of their keys."""
+    def _written_again(self, entries: Entries, scheduled: dict[str, int]) -> Iterator[int]:
+        """The cached blocks of attention groups that a step writes to with their own tokens."""
         for name, count in scheduled.items():
             watched = self.noted.requests.get(name)
             if watched is None:
                 continue
             end = watched.live.num_computed_tokens
-            for index, (group, table) in enumerate(
-                zip(self.cfg.groups, watched.tables, strict=True)
-            ):
-                size = group.block_size
-                columns = range((end - count) // size, min(-(-end // size), len(table)))
-                for column in columns if group.attention else ():
-                    if self._has_tokens_of(table[column].block_id, watched, index, column):
-                        yield table[column].block_id
+            for index, table in enumerate(watched.tables):
+                size = self.cfg.groups[index].block_size
+                for column in range((end - count) // size, min(-(-end // size), len(table))):
+                    block = table[column].block_id
+                    if block in entries.cached and self._has_its_tokens(watched, index, column):
+                        yield block
 
-    def _has_tokens_of(self, block: int, watched: Watched, group: int, column: int) -> bool:
-        """Whether each key of a block is that of these tokens, as far as this is known."""
-        size, unit = self.cfg.groups[group].block_size, self.cfg.hash_block_size
-        hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
-        keys = [key for key in self.slices.mapped.of(block) if get_group_id(key) == group]
-        return column >= len(hashes) or all(get_block_hash(key) == hashes[column] for key in keys)
+    def _has_its_tokens(self, watched: Watched, index: int, column: int) -> bool:
+        """Whether the key of a cached block in a table is that of the request's own tokens."""
+        group = self.cfg.groups[index]
+        keys = self.slices.mapped.of(watched.tables[index][column].block_id)
+        unit = self.cfg.hash_block_size
+        hashes = adapt.hashes_for(watched.live.block_hashes, unit, group.block_size)
+        own = hashes[column] if group.attention and column < len(hashes) else None
+        return any(get_block_hash(key) == own for key in keys)
 
     def _transfers(self, touched: Iterable[str]) -> None:
         """A finished request that has blocks still holds them until its connector has sent them."""
@@ -203,9 +209,6 @@ class ByteObserver(Observer):
 
     def _differs(self, entry: Entry, when: str) -> None:
         about = {"engine": self.cfg.name, "group": entry.group, "block": entry.block}
-        block = self.slices.pool.blocks[entry.block]
-        tokens = getattr(block, "block_hash_num_tokens", None)
-        prefix = f"a prefix of {tokens:,} tokens" if tokens else "its key is gone"
-        ought = OUGHT[entry.check].format(**about, prefix=prefix)
+        ought = OUGHT[entry.check].format(**about, tokens=entry.tokens)
         reasons, where = because(ought, f"its bytes are not the same when {when}", **about)
         self.judge.report(Finding(entry.check, reasons, where), self.noted.history)
