@@ -223,7 +223,7 @@ def _held(watched: Any) -> lines.HeldRequest:
     live = watched.live
     return lines.HeldRequest(
         request=live.request_id,
-        status=live.status.name.lower(),
+        status=str.lower(live.status.name),
         prompt_tokens=live.num_prompt_tokens,
         output_tokens=live.num_output_tokens,
         computed_tokens=live.num_computed_tokens,

@@ -19,6 +19,7 @@ from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.record import last_words
 from kvproof.live.watch.summary import Summary
 from kvproof.model.finding import Finding
+from kvproof.model.severity import FAIL_ON
 
 SHOWN_MAX = 3
 """How often a finding of one invariant is printed; the rest is counted."""
@@ -28,7 +29,9 @@ SHOWN = 8
 
 
 class Watching:
-    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`.
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`, that
+    are as grave as `FAIL_ON` or graver: what costs a user less is counted and printed, and stops
+    no server and no test.
     `tested` means that they are those of a test suite."""
 
     KEPT = 1000
@@ -129,11 +132,13 @@ class Watching:
         kept = self.dumps.violation(finding, history)
         lines = (*last_words(history, SHOWN), kept)
         text = "\n".join((words(finding), *(f"    {line}" for line in lines)))
-        if len(self.found) < self.KEPT:
+        severity = severity_of(finding)
+        grave = severity is None or severity <= FAIL_ON
+        if grave and len(self.found) < self.KEPT:
             self.found.append(text)
-        if self.mode == "raise":
+        if grave and self.mode == "raise":
             raise Violation(text)
-        if self.mode == "warn" and self.counts[finding.invariant] <= SHOWN_MAX:
+        if self.mode != "record" and self.counts[finding.invariant] <= SHOWN_MAX:
             self.say(text)
 
     def take(self) -> list[str]:

@@ -165,10 +165,10 @@ function lane(title, wide, cellOf, row, body) {
     if (cell.hue != null) box.style.setProperty("--hue", cell.hue);
     if (cell.same !== before.same) box.classList.add("changed");
     if (number === DATA.point) box.classList.add("edge");
-    const said = `After event ${number}, ${cell.words}${before.same !== cell.same ? ` Before: ${before.words}` : ""}`;
-    const tell = () => explain(said, number);
-    box.addEventListener("mouseenter", tell);
-    box.addEventListener("focus", () => { focus = [row, column]; tell(); });
+    const sentence = `After event ${number}, ${cell.words}${before.same !== cell.same ? ` Before: ${before.words}` : ""}`;
+    const show = () => explain(sentence, number);
+    box.addEventListener("mouseenter", show);
+    box.addEventListener("focus", () => { focus = [row, column]; show(); });
     box.addEventListener("click", () => go(number));
     line.append(box);
   });
