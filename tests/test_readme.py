@@ -24,7 +24,13 @@ def page(name: str) -> str:
 
 ROOMS = ("model", "invariants", "strategies", "live", "reports", "cli", "findings", "tests", "docs")
 COMMANDS = sorted(
-    set(re.findall(r"^ {4}(?:\$ )?(kvproof [^#\n]+?) *(?:#.*)?$", README, re.MULTILINE))
+    set(
+        re.findall(
+            r"^ {4}(?:\$ )?(kvproof [^#\n]+?) *(?:#.*)?$",
+            README + page("docs/commands.md"),
+            re.MULTILINE,
+        )
+    )
 )
 
 
@@ -32,17 +38,37 @@ def test_the_counterexample_is_the_one_that_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = README.split("$ kvproof explore --fault truncation_without_guard\n")[1]
-    lines = [line[4:] for line in shown.split("\nThe explorer's")[0].splitlines()]
-    assert main(["explore", "--fault", "truncation_without_guard"]) == 1
+    shown = README.split("$ kvproof explore --fault front_trim\n")[1]
+    lines = [line[4:] for line in shown.split("\nThe cluster")[0].splitlines()]
+    assert main(["explore", "--fault", "front_trim"]) == 1
     printed = capsys.readouterr().out
     for part in "\n".join(lines).split("\n...\n"):
         assert part.strip("\n. ") in printed
-    assert len(lines) > 12
+    assert len(lines) > 9
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) < 130
+
+
+def test_counts_of_pull_requests() -> None:
+    """Those of the table in reports/."""
+    table = page("reports/pull_requests.md")
+    words = " ".join(README.split())
+    found = re.search(r"(\d+) of (\d+) that mended a defect, turned round, and on none of (\d+)", words)
+    assert found is not None
+    rows = [line for line in table.splitlines() if line.startswith("| vllm#")]
+    parts = table.split("\n## ")
+    mended = [line for line in parts[1].splitlines() if line.startswith("| vllm#")]
+    harmless = [line for line in parts[3].splitlines() if line.startswith("| vllm#")]
+    caught = sum("| caught |" in line for line in mended)
+    assert tuple(map(int, found.groups())) == (caught, len(mended), len(harmless))
+    assert len(rows) > len(mended) + len(harmless)
+    assert "FALSE ALARM" not in table
 
 
 def test_counts_of_proofs() -> None:
-    assert f"{len(OBLIGATIONS)} obligations and {len(claimed())} claims" in README
+    assert f"{len(OBLIGATIONS)} obligations and {len(claimed())} claims" in page("docs/commands.md")
     assert f"{len(OBLIGATIONS)} obligations of arithmetic" in page("docs/proofs.md")
     assert f"{len(claimed())} claims." in page("docs/proofs.md")
 
