@@ -55,7 +55,9 @@ def test_counts_of_pull_requests() -> None:
     """Those of the table in reports/."""
     table = page("reports/pull_requests.md")
     words = " ".join(README.split())
-    found = re.search(r"(\d+) of (\d+) that mended a defect, turned round, and on none of (\d+)", words)
+    found = re.search(
+        r"(\d+) of (\d+) that mended a defect, turned round, and on none of (\d+)", words
+    )
     assert found is not None
     rows = [line for line in table.splitlines() if line.startswith("| vllm#")]
     parts = table.split("\n## ")

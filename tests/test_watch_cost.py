@@ -89,7 +89,8 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
             watched.step()
             watched.machine.take(Abort(watched.name, job.name))
     after = kept(watched)
-    assert after["requests"] == after["holders"] == after["later"] == 0
+    assert after["requests"] <= 1  # the one that vLLM was at work on last
+    assert after["holders"] == after["later"] == 0
     assert after["tokens"] <= KEPT
     assert after["slots"] == before["slots"]
     assert 0 < after["keys"] <= len(watched.pool.blocks)

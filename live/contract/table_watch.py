@@ -112,4 +112,10 @@ RECORDS = entries(
     (f"{OUTPUTS}:ModelRunnerOutput.sampled_token_ids", "how many tokens a step has sampled"),
 )
 
-ENTRIES = (*STATE, *EVENTS, *RECORDS)
+BYTES = entries(
+    "watching",
+    (f"{CONFIG}:VllmConfig.compilation_config", "the layers with their memory"),
+    (f"{CONFIG}:VllmConfig.parallel_config", "whether a warm-up writes to the null block"),
+)
+
+ENTRIES = (*STATE, *EVENTS, *RECORDS, *BYTES)

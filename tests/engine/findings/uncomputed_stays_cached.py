@@ -38,4 +38,5 @@ SHOWN = Shown(
         )
     },
     slow=False,
+    named=("cached_block_holds_its_key",),
 )

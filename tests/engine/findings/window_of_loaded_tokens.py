@@ -22,5 +22,4 @@ SHOWN = Shown(
     look,
     {"P": ("window", NARROW), "D": ("window", NARROW)},
     slow=False,
-    beside=("counter_counts_only_cached",),
 )
