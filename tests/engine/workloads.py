@@ -81,9 +81,6 @@ LOADING: list[list[Any]] = [
 ]
 
 
-ORDINARY_KINDS = frozenset({"full", "window", "mamba", "drafts"})
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of engine. `overlapping` is whether it can schedule asynchronously: then it runs once
