@@ -81,6 +81,29 @@ LOADING: list[list[Any]] = [
 ]
 
 
+ORDINARY_KINDS = frozenset({"full", "window", "mamba", "drafts"})
+
+RARE: dict[str, frozenset[str]] = {
+    "engine_survives": frozenset(),  # it is judged when an exception is raised
+    "step_makes_progress": frozenset(),  # when a step schedules nothing
+    "settled_frees": frozenset(),  # when a worker may still write to blocks that are freed
+    "nothing_reused_under_transfer": frozenset(),  # when D loads from P
+    "offer_has_tokens": frozenset(),  # when P offers to D
+    "no_token_of_a_failed_load": frozenset({"store"}),
+    "repeated_prompt_hits": ORDINARY_KINDS,
+    "writer_is_alone": frozenset({"full"}),  # when a cached or shared block is written to
+    "no_more_is_held_than_is_read": frozenset({"window", "mamba"}),
+    "state_read_is_state_at_computed": frozenset({"mamba"}),
+    "events_replay_to_the_cache": frozenset(),  # when KV events are on
+    "events_carry_their_tokens": frozenset(),
+    "new_blocks_are_zeroed": frozenset({"mamba"}),
+    "zeroed_blocks_are_new": frozenset({"mamba"}),
+    "priority_is_kept": frozenset({"window"}),
+    "watermark_is_kept": frozenset({"store"}),
+}
+"""The kinds of engines on which an invariant must have something to judge, where it is not all."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of engine. `overlapping` is whether it can schedule asynchronously: then it runs once
