@@ -89,9 +89,9 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
             watched.step()
             watched.machine.take(Abort(watched.name, job.name))
     after = kept(watched)
-    assert after["requests"] <= 1  # the one that vLLM was at work on last
+    assert after["requests"] == before["requests"]  # what other tests have left in the process
     assert after["holders"] == after["later"] == 0
-    assert after["tokens"] <= KEPT
+    assert after["tokens"] - before["tokens"] <= KEPT
     assert after["slots"] == before["slots"]
     assert 0 < after["keys"] <= len(watched.pool.blocks)
     assert watched.judge.asked["all_blocks_return"] >= 40

@@ -42,7 +42,7 @@ def _of_layer(view: torch.Tensor, blocks: torch.Tensor) -> Iterator[torch.Tensor
 
 class Sums:
     """The sums of some blocks over the views of the layers of a group. On CUDA they are computed
-    behind all that the device was given before, and nobody waits for them until `result`."""
+    behind all that the device was given before, and are waited for in `result`."""
 
     def __init__(self, views: Sequence[torch.Tensor], blocks: Sequence[int]) -> None:
         device = views[0].device
