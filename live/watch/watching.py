@@ -42,7 +42,6 @@ class Watching:
         self.dumps = Dumps(say)
         self.judges: list[Judge] = []
         self.observers: WeakSet[Observer] = WeakSet()
-        self.asked: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
