@@ -1,5 +1,5 @@
-"""Kills of processes with an engine. A program may wait for ever for the answer of an engine that was
-killed, so its end is not waited for."""
+"""Kills of processes with an engine. A program may wait for ever for the answer of an engine that
+was killed, so its end is not waited for."""
 
 import multiprocessing
 import os
