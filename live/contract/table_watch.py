@@ -105,8 +105,11 @@ RECORDS = entries(
         (f"{OUTPUT}:{name}.num_computed_tokens", "a step")
         for name in ("NewRequestData", "CachedRequestData")
     ),
-    (f"{OUTPUT}:NewRequestData.req_id", "a step"),
-    (f"{OUTPUT}:CachedRequestData.req_ids", "a step"),
+    *((f"{OUTPUT}:NewRequestData.{name}", "a step") for name in ("req_id", "block_ids")),
+    *(
+        (f"{OUTPUT}:CachedRequestData.{name}", "a step")
+        for name in ("req_ids", "resumed_req_ids", "new_block_ids")
+    ),
     (f"{OUTPUTS}:ModelRunnerOutput.kv_connector_output", "the reports of a connector"),
     (f"{OUTPUTS}:ModelRunnerOutput.req_id_to_index", "the requests of a step's output"),
     (f"{OUTPUTS}:ModelRunnerOutput.sampled_token_ids", "how many tokens a step has sampled"),

@@ -93,12 +93,13 @@ class History:
         )
 
     def table(self, name: str, group: int, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """The table of a request may have changed."""
-        if old == new:
-            return
-        pairs = enumerate(zip(old, new, strict=False))
-        at = next((i for i, (was, now) in pairs if was is not now), min(len(old), len(new)))
-        self.note("tables", name, group, at, [block.block_id for block in new[at:]])
+        """The table of a request may have changed. Most only grow."""
+        at = len(old)
+        if new[:at] != old:
+            pairs = enumerate(zip(old, new, strict=False))
+            at = next((i for i, (was, now) in pairs if was is not now), min(at, len(new)))
+        if at < max(len(old), len(new)):
+            self.note("tables", name, group, at, [block.block_id for block in new[at:]])
 
     def scheduled(self, output: Any) -> None:
         """What a step computes, and the loads that the connector's worker gets."""

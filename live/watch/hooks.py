@@ -26,19 +26,16 @@ After = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 
 
 class Hooked(functools.partial[Any]):
-    """A method with a hook around it. A copy of its owner has the method alone."""
+    """A method with a hook around it. A copy of its owner has the method alone. `hooked` is what
+    the owner has in place of its method."""
 
     owner: Any
     name: str
     inherited: Any
+    hooked: Any
 
     def __reduce__(self) -> Any:
         return getattr, (self.owner, self.name)
-
-    @property
-    def hooked(self) -> Any:
-        """What the owner has in place of its method."""
-        return self
 
 
 class Short:
@@ -124,6 +121,7 @@ class Hooks:
         hooked = Hooked(called)
         functools.update_wrapper(hooked, original)
         hooked.owner, hooked.name, hooked.inherited = owner, name, inherited
+        hooked.hooked = hooked
         setattr(owner, name, hooked)
         self.added.append(hooked)
 
@@ -172,10 +170,10 @@ class Hooks:
         if not event:
             self.stop(f"{name} was called outside of an event")
         for each in self.added:
-            kind = type(each.owner)
-            as_was = each.inherited is None or getattr(kind, each.name, None) is each.inherited
-            if not as_was or not _in_place(each):
-                self.stop(f"{each.name} was replaced")
+            owner, name, inherited = each.owner, each.name, each.inherited
+            as_was = inherited is None or getattr(type(owner), name, None) is inherited
+            if not as_was or (owner.__dict__.get(name) is not each.hooked and not _in_place(each)):
+                self.stop(f"{name} was replaced")
         self.guarded(self.begins)
 
     def stop(self, why: str) -> None:

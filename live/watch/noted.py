@@ -1,7 +1,6 @@
 """What was noted of a watched engine: its requests and their tables, and what the event touches."""
 
 from collections import Counter
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -15,15 +14,16 @@ from kvproof.live.watch.history import History
 from kvproof.live.watch.shape import Shape
 from kvproof.live.watch.slices import Named, Slices, Watched
 from kvproof.live.watch.tokens import tokens_of
+from kvproof.live.watch.worker import Begun
 from kvproof.model.state import Engine, Request
-from kvproof.model.step import Allocation, Read
+from kvproof.model.step import Allocation
 
 
 class Noted:
     """`touched` are the requests, and `blocks` the blocks, that the event touches; `inserted` are
     the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
     `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
-    `admitted` the requests that it admits; `reads` what these read and do not find; `gone` the
+    `admitted` the requests that it admits; `begun` those that begin in the step; `gone` the
     requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
     on. `unjudged` counts what was not judged because it is not known."""
 
@@ -44,7 +44,7 @@ class Noted:
         self.named: dict[tuple[Any, int], Named] = {}
         self.nameless = 0
         self.admitted: list[Watched] = []
-        self.reads: list[Read] = []
+        self.begun: list[Begun] = []
         self.allocations: list[Allocation] = []
         self.current: Any = None
         self.event = Happening()
@@ -52,6 +52,7 @@ class Noted:
         self.unjudged: Counter[str] = Counter()
         self.gone: dict[str, Watched] = {}
         self._parts: dict[str, Request] = {}
+        self._touched: Engine | None = None
         for live in scheduler.requests.values():
             self.meet(live)
             self.refresh(live.request_id)
@@ -59,10 +60,10 @@ class Noted:
     def clear(self) -> None:
         """An event is over."""
         self.event = Happening()
-        self.nameless = 0
+        self.nameless, self._touched = 0, None
         for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
             each.clear()
-        for some in (self.inserted, self.named, self.admitted, self.reads, self.allocations):
+        for some in (self.inserted, self.named, self.admitted, self.begun, self.allocations):
             some.clear()
 
     def meet(self, live: Any) -> None:
@@ -80,9 +81,13 @@ class Noted:
             self._parts[name] = self.slices.request(watched)
         return self._parts[name]
 
-    def some_requests(self, some: Iterable[Watched]) -> Engine:
-        """The part of the engine that is some requests."""
-        return self.slices.of_requests(tuple(map(self.request, some)))
+    def touched_part(self) -> Engine:
+        """The part of the engine that is the requests that the event touches."""
+        if self._touched is None:
+            self._touched = self.slices.of_requests(
+                tuple(map(self.request, self.touched_requests()))
+            )
+        return self._touched
 
     def refresh_all(self) -> None:
         """Read what the event touches again. A request that has ended holds nothing any more."""

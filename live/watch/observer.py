@@ -217,7 +217,8 @@ class Observer:
         noted.flights.dispatched(output)
         noted.refresh_all()
         note_writes(noted, noted.touched_requests())
-        noted.reads += self.worker.execute(output, noted.admitted, noted.touched_requests())
+        touched = noted.touched_requests()
+        noted.begun += self.worker.execute(output, noted.admitted, touched, noted.requests)
 
     def _completes(self, *args: Any, **named: Any) -> Noting:
         event = self._event(args, named)

@@ -5,7 +5,7 @@ with the pool. A part is closed: with a block come all requests that hold it and
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from vllm.v1.core.kv_cache_utils import get_group_id
@@ -167,8 +167,8 @@ class Slices:
     def of_requests(self, requests: tuple[Request, ...]) -> Engine:
         """Some requests, with their places in the running queue."""
         names = {each.id for each in requests}
-        queue = [each.request_id for each in self.scheduler.running]
-        running = tuple([name for name in queue if name in names])
+        queue = self.scheduler.running
+        running = tuple([each.request_id for each in queue if each.request_id in names])
         return Engine(self.cfg.name, (), (), requests=requests, running=running)
 
     def request(self, watched: Watched) -> Request:
@@ -235,19 +235,22 @@ class Slices:
 
     # What a request reads for the first time.
 
-    def reads(self, watched: Watched, end: int, *, attention: bool) -> Iterator[Read]:
+    def reads(
+        self, watched: Watched, tables: Sequence[Sequence[int]], end: int, *, attention: bool
+    ) -> Iterator[Read]:
         """What a step reads of the first `end` tokens of a request, in attention groups or in the
-        others, and does not find: of each such block the first slot."""
+        others, through the block tables that the worker got, and does not find: of each such block
+        the first slot."""
         name, tokens = watched.live.request_id, watched.tokens
         for index, group in enumerate(self.cfg.groups):
             if not end or group.attention != attention:
                 continue
-            size, table = group.block_size, watched.tables[index]
+            size, table = group.block_size, tables[index]
             first = end - 1 if not group.attention else 0
             first = first_seen(end, group.window) if group.window else first
             for column in range(first // size, -(-end // size)):
                 start, stop = max(first, column * size), min(end, (column + 1) * size)
-                block = table[column].block_id if column < len(table) else state.NULL
+                block = table[column] if column < len(table) else state.NULL
                 holds = self.contents.holds(block, index, tokens, start, stop)
                 if block != state.NULL and holds is not False:
                     self.unseen += holds is None

@@ -1,10 +1,11 @@
 """The tokens of a watched request as hashes, one for each of its prefixes.
 
-Hash `i` stands for the first `i + 1` tokens: it is the sum of their values, each mixed with its
-position. So two requests share a prefix if they have the same hash at its end, and a long prompt is
-one sum over a column. The invariants see texts with one character for each hash. Equal characters
-at one position mean equal prefixes there, so a text may begin anywhere (`Prefix.start`): what an
-invariant finds out about the rest of a prompt is as true as about the whole.
+Hash `i` stands for the first `i + 1` tokens: it is the sum of their ids, each plus 1 and times a
+random weight of its position. So two requests share a prefix if they have the same hash at its end,
+and a long prompt is one sum over a column. The invariants see texts with one character for each
+hash. Equal characters at one position mean equal prefixes there, so a text may begin anywhere
+(`Prefix.start`): what an invariant finds out about the rest of a prompt is as true as about the
+whole.
 """
 
 from array import array
@@ -15,9 +16,12 @@ import numpy as np
 import torch
 
 MASK = (1 << 64) - 1
-OF_TOKEN, OF_PLACE = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""Odd numbers of 64 bits, to mix the bits of a token and of its position (as splitmix64 does)."""
+"""Odd numbers of 64 bits, to mix the bits of another number (as splitmix64 does)."""
+
+WEIGHTS_STEP = 0x9E3779B97F4A7C15
+WEIGHTS = array("Q")
+"""The weights of the positions from 0 on, as many as were needed so far."""
 
 COLUMN_MIN = 48
 """The number of tokens from which on a column is faster than a loop."""
@@ -68,23 +72,19 @@ class Tokens:
 
     def extend(self, ids: Sequence[int]) -> None:
         """Add tokens."""
-        start = len(self.hashes)
+        start, end = len(self.hashes), len(self.hashes) + len(ids)
         last = self.hashes[-1] if start else self._seed
+        if end > len(WEIGHTS):
+            _weigh(end)
         if len(ids) < COLUMN_MIN:
             append = self.hashes.append
-            for place, token in enumerate(ids, start):
-                mixed = token * OF_TOKEN + place * OF_PLACE & MASK
-                mixed = (mixed ^ mixed >> 30) * FIRST & MASK
-                mixed = (mixed ^ mixed >> 27) * SECOND & MASK
-                last = last + (mixed ^ mixed >> 31) & MASK
+            for token, weight in zip(ids, WEIGHTS[start:end], strict=True):
+                last = last + (token + 1) * weight & MASK
                 append(last)
         else:
-            values = np.frombuffer(array("q", ids), np.uint64) * np.uint64(OF_TOKEN)
-            values += np.arange(start, start + len(ids), dtype=np.uint64) * np.uint64(OF_PLACE)
-            values = (values ^ values >> np.uint64(30)) * np.uint64(FIRST)
-            values = (values ^ values >> np.uint64(27)) * np.uint64(SECOND)
-            hashes = np.cumsum(values ^ values >> np.uint64(31)) + np.uint64(last)
-            self.hashes.frombytes(hashes.tobytes())
+            values = np.frombuffer(array("q", ids), np.uint64) + np.uint64(1)
+            values = values * np.frombuffer(WEIGHTS[start:end], np.uint64)
+            self.hashes.frombytes((np.cumsum(values) + np.uint64(last)).tobytes())
 
     def shares(self, other: "Tokens", tokens: int) -> bool:
         """Whether both begin with the same `tokens` tokens."""
@@ -107,6 +107,15 @@ class Tokens:
     def unknown(value: int, end: int, start: int) -> Prefix:
         """A prefix of `end` tokens with this hash, of which nothing else is known."""
         return Prefix(UNKNOWN * (end - start - 1) + _characters(array("Q", (value,))), start)
+
+
+def _weigh(end: int) -> None:
+    """Make weights for twice as many positions."""
+    places = np.arange(len(WEIGHTS), 2 * end, dtype=np.uint64) + np.uint64(1)
+    mixed = places * np.uint64(WEIGHTS_STEP)
+    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(FIRST)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(SECOND)
+    WEIGHTS.frombytes((mixed ^ mixed >> np.uint64(31)).tobytes())
 
 
 UNKNOWN = "?"

@@ -1,12 +1,26 @@
 """What the worker of a watched engine reads and writes, as the scheduler's outputs say it."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kvproof.live import adapt
 from kvproof.live.watch.contents import Contents
 from kvproof.live.watch.slices import Slices, Watched
 from kvproof.model.step import Read
+
+Tables = Sequence[Sequence[int]]
+"""Block ids, by group."""
+
+
+class Begun(NamedTuple):
+    """A request for which the worker gets whole block tables in a step: a new one, one whose load
+    is over, or one that was preempted. `computed` is the number of its tokens that are computed
+    before the step, and `reads` what it reads of them and does not find."""
+
+    watched: Watched
+    tables: Tables
+    computed: int
+    reads: list[Read]
 
 
 class Worker:
@@ -20,33 +34,36 @@ class Worker:
         self.states = not self.cfg.drafts and not all(g.attention for g in self.cfg.groups)
 
     def execute(
-        self, output: Any, admitted: Iterable[Watched], touched: Iterable[Watched]
-    ) -> list[Read]:
-        """One step. Returns what admitted requests read and do not find. Copies and loads come
-        first; a state is read before the step writes, attention after it."""
+        self,
+        output: Any,
+        admitted: Iterable[Watched],
+        touched: Iterable[Watched],
+        requests: Mapping[str, Watched],
+    ) -> list[Begun]:
+        """One step. Returns the requests that begin in it. Copies and loads come first; a state is
+        read before the step writes, attention after it."""
         for source, target in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.contents.copy(source, target)
         scheduled = output.num_scheduled_tokens
-        begins = {
-            each: each.live.num_computed_tokens - scheduled[each.live.request_id]
-            for each in admitted
-            if each.live.request_id in scheduled
-        }
-        for watched in begins:
-            if watched.external:
+        for watched in admitted:
+            if watched.external and watched.live.request_id in scheduled:
                 self.load(watched, watched.hit + watched.external)
-        reads: list[Read] = []
-        for watched, begin in begins.items():
-            reads += self.slices.reads(watched, begin, attention=False)
+        begun, reads = [], self.slices.reads
+        for name, tables in _whole_tables(output):
+            if name in requests:
+                watched = requests[name]
+                computed = watched.live.num_computed_tokens - scheduled[name]
+                found = list(reads(watched, tables, computed, attention=False))
+                begun.append(Begun(watched, tables, computed, found))
         for watched in touched:
             name = watched.live.request_id
             if name in scheduled:
                 if self.states:
                     self._passed(watched, watched.live.num_computed_tokens - scheduled[name])
                 self.write_up(watched)
-        for watched, begin in begins.items():
-            reads += self.slices.reads(watched, begin, attention=True)
-        return reads
+        for each in begun:
+            each.reads.extend(reads(each.watched, each.tables, each.computed, attention=True))
+        return begun
 
     def load(self, watched: Watched, end: int) -> None:
         """A connector has filled the blocks after the local hit, up to `end` tokens."""
@@ -91,3 +108,14 @@ class Worker:
                         start if start > first else first,
                         known if known < first + size else first + size,
                     )
+
+
+def _whole_tables(output: Any) -> Iterator[tuple[str, Tables]]:
+    """The requests for which the worker gets whole block tables, which are in the output."""
+    for new in output.scheduled_new_reqs:
+        yield new.req_id, new.block_ids
+    cached = output.scheduled_cached_reqs
+    if cached.resumed_req_ids:
+        for name, tables in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if name in cached.resumed_req_ids:
+                yield name, tables

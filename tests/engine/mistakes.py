@@ -181,7 +181,7 @@ MISTAKES = {
         f"{SCHEDULER}.schedule",
         "req_to_new_blocks[request_id] = self.kv_cache_manager.get_blocks(",
         "req_to_new_blocks[request_id] = new_blocks or (",
-        (),
+        READS,
     ),
     # Sliding windows.
     "window_is_freed_too_early": Mistake(

@@ -20,11 +20,14 @@ NO_ORACLE = ("mamba",)
 
 
 class Row(NamedTuple):
-    """What happened with one mistake. `found` is the invariant that did not hold on the watched
-    engine, `seconds` the time from the first request on; `alone` is what showed without kvproof."""
+    """What happened with one mistake. `found` is the first invariant that did not hold on the
+    watched engine, and `ended` says whether a violation ended it: one that costs a user little is
+    only printed. `seconds` is the time from the first request on; `alone` is what showed without
+    kvproof."""
 
     mistake: str
     found: str | None
+    ended: bool
     error: str
     seconds: float
     alone: str
@@ -37,12 +40,13 @@ class Row(NamedTuple):
 
 class Bench:
     """Engines of one kind in one mode, one after the other. A process serves several of them, until
-    it can serve no more."""
+    it can serve no more. `printed` is what the last run printed on standard error."""
 
     def __init__(self, models: Path, model: str, options: dict[str, Any], mode: str | None) -> None:
         self.models = models
         self.mode = mode
         self.actions = ["engine", model, OPTIONS | POOL | _pool(model) | options]
+        self.printed = self._log = ""
         self._stack = ExitStack()
         self._process: Process | None = None
 
@@ -60,7 +64,10 @@ class Bench:
             built = self._built(mistake)
         if built.error is not None:
             return built
-        return self._take(["call", "tests.engine.ordinary:work"])
+        before = len(self._process.printed()) if self._process is not None else 0
+        answer = self._take(["call", "tests.engine.ordinary:work"])
+        self.printed = self._log[before:]
+        return answer
 
     def _built(self, mistake: str) -> Answer:
         return self._take(["call", "tests.engine.mistakes:plant", mistake], self.actions)
@@ -70,8 +77,11 @@ class Bench:
             process = Process(self.models, mode=self.mode, limit_s=LIMIT_S)
             self._process = self._stack.enter_context(process)
         try:
-            return self._process.take(*actions)
+            answer = self._process.take(*actions)
+            self._log = self._process.printed()
+            return answer
         except AssertionError as error:
+            self._log = self._process.printed()
             self._renew()
             return Answer({}, [], f"process: {str(error).splitlines()[0]}", LIMIT_S)
 
@@ -94,9 +104,9 @@ def tokens(answer: Answer) -> dict[str, list[int]]:
     return found
 
 
-def found(answer: Answer) -> str | None:
-    """The invariant of the violation that ended a run, if one did."""
-    violation = re.match(r"Violation: VIOLATED (\w+)", answer.error or "")
+def found(printed: str) -> str | None:
+    """The first invariant that a run said to be violated, if any."""
+    violation = re.search(r"VIOLATED (\w+)", printed)
     return violation[1] if violation else None
 
 
@@ -131,6 +141,7 @@ def rows(models: Path, names: list[str], *, alone: bool = True) -> Iterator[Row]
         with Bench(models, model, options, "raise") as bench:
             clean = bench.run(CLEAN)
             assert clean.error is None, f"{model} without a mistake: {clean.error}"
+            assert found(bench.printed) is None, bench.printed
             if alone:
                 assert tokens(clean) == tokens(unwatched[CLEAN])
             for name in some:
@@ -139,4 +150,6 @@ def rows(models: Path, names: list[str], *, alone: bool = True) -> Iterator[Row]
                 if alone:
                     oracle = model not in NO_ORACLE
                     seen = shown(unwatched[name], unwatched[CLEAN], oracle=oracle)
-                yield Row(name, found(watched), watched.error or "", watched.seconds, seen)
+                error = watched.error or ""
+                ended = error.startswith("Violation: VIOLATED")
+                yield Row(name, found(bench.printed), ended, error, watched.seconds, seen)

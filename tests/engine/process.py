@@ -129,7 +129,7 @@ class Process:
             _end(self._process.pid)
             self.returncode = self._process.wait()
             self._process.stdout.close()
-            self.log = self._read()
+            self.log = self.printed()
             self._errors.close()
 
     def take(self, *actions: list[Any], limit_s: float | None = None) -> Answer:
@@ -158,7 +158,7 @@ class Process:
             more = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
             if not more:
                 why = "ended" if ready else f"did not answer in {limit_s} seconds"
-                raise AssertionError(f"The engine's process {why}:\n{self._read()[-5000:]}")
+                raise AssertionError(f"The engine's process {why}:\n{self.printed()[-5000:]}")
             self._left += more
         line, _, self._left = self._left.partition(b"\n")
         return line
@@ -173,10 +173,11 @@ class Process:
         ends = time.monotonic() + self.limit_s
         how = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, self._process.pid, how) is None:
-            assert time.monotonic() < ends, f"The process did not end:\n{self._read()[-5000:]}"
+            assert time.monotonic() < ends, f"The process did not end:\n{self.printed()[-5000:]}"
             time.sleep(0.05)
 
-    def _read(self) -> str:
+    def printed(self) -> str:
+        """What the process has printed so far on standard error."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")
 

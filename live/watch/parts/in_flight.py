@@ -38,7 +38,9 @@ class Placeholders(Flying):
         scheduler = self.scheduler
         classes = {each.__name__ for each in type(scheduler).__mro__}
         why = ""
-        if self.cfg.overlaps and "AsyncScheduler" not in classes:
+        if not self.cfg.overlaps:
+            why = "its steps do not overlap"
+        elif "AsyncScheduler" not in classes:
             why = "its steps overlap without placeholders"
         if getattr(scheduler, "num_sampled_tokens_per_step", 1) != 1:
             why = "its steps sample no token"
@@ -46,15 +48,11 @@ class Placeholders(Flying):
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""
-        requests, steps, pending, step = [], [], [], []
+        requests, steps, pending = [], [], []
         for watched in self.touched():
             live, name = watched.live, watched.live.request_id
-            flights = [flight for flight, _ in self.seen.flights.of(live)]
             requests.append(self.seen.request(watched))
-            if self.cfg.overlaps:
-                steps += [(each,) for each in flights]
-            elif flights:
-                step.append((name, flights[0].tokens))
+            steps += [(flight,) for flight, _ in self.seen.flights.of(live)]
             if live.num_output_placeholders and not live.is_finished():
                 pending.append((name, live.num_output_placeholders))
         if requests:
@@ -63,7 +61,6 @@ class Placeholders(Flying):
                 (),
                 (),
                 requests=tuple(requests),
-                step=tuple(step) or None,
                 steps=tuple(steps),
                 pending=tuple(pending),
             )

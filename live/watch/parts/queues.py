@@ -15,9 +15,9 @@ class Queues(Part):
         """All requests at once, and what is in the running queue without a request."""
         touched = self.seen.touched_requests()
         if touched:
-            yield self.question(self.seen.some_requests(touched), times=len(touched))
+            yield self.question(self.seen.touched_part(), times=len(touched))
         known = self.scheduler.requests
-        running = [each.request_id for each in self.scheduler.running]
-        unknown = tuple([name for name in running if name not in known])
+        running = self.scheduler.running
+        unknown = tuple([each.request_id for each in running if each.request_id not in known])
         if unknown:
             yield self.question(Engine(self.cfg.name, (), (), running=unknown))

@@ -1,4 +1,4 @@
-"""What a request reads that is admitted with a hit or a load."""
+"""What a request with a hit or a load reads when it begins."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,8 @@ UNSEEN = "blocks that a request reads, whose content was never seen written"
 
 
 class Reads(Part):
-    """What each admitted request reads and does not find, which is nothing for most."""
+    """What each request reads and does not find in the step that it begins with, through the block
+    tables that the worker gets. It is nothing for most."""
 
     judges = (
         "request_reads_its_own_prefix",
@@ -27,12 +28,10 @@ class Reads(Part):
         return skipped
 
     def questions(self) -> Iterator[Question]:
-        """One admitted request after the other."""
-        for watched in self.seen.admitted if self.seen.event.what == "schedule" else ():
-            if watched.hit + watched.external:
-                name = watched.live.request_id
-                reads = tuple(read for read in self.seen.reads if read.request == name)
-                yield self.question(effects=Effects(reads=reads))
+        """One request that begins after the other."""
+        for begun in self.seen.begun:
+            if begun.watched.hit + begun.watched.external:
+                yield self.question(effects=Effects(reads=tuple(begun.reads)))
         unseen, self.slices.unseen = self.slices.unseen, 0
         if unseen:
             self.seen.unjudged[UNSEEN] += unseen

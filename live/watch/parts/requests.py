@@ -23,6 +23,5 @@ class Requests(Part):
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""
-        some = list(self.seen.touched_requests())
-        if some:
-            yield self.question(self.seen.some_requests(some), times=len(some))
+        if touched := self.seen.touched_requests():
+            yield self.question(self.seen.touched_part(), times=len(touched))
