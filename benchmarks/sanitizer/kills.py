@@ -2,9 +2,10 @@
 
     PYTHONPATH=. python benchmarks/sanitizer/kills.py [--times 20] [--seed 0]
 
-Signals reach the process of an engine at random moments, and it must end as it does without. And
-a function of kvproof raises at a random call: all answers must be the same, the mistake is
-printed, and the verdict is UNKNOWN. Exit code: 0 all held, 1 one did not, 2 bad usage.
+Signals reach the process of an engine at random moments, most of them while it writes a record. It
+must end as it does without, and each file of a record must be whole. And a function of kvproof
+raises at a random call: all answers must be the same, the mistake is printed, and the verdict is
+UNKNOWN. Exit code: 0 all held, 1 one did not, 2 bad usage.
 """
 
 import argparse
@@ -16,6 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvproof.model.errors import UsageError
+from kvproof.model.records.record import read
 from tests.engine.injuries import printed_once
 from tests.engine.ordinary import BLOCKS, POOL
 from tests.engine.process import OPTIONS, Answer, Process
@@ -49,7 +52,11 @@ def signals(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[
     for kill, count, own in ((in_fork, times - cores, False), (in_engine_core, cores, True)):
         with Process(models, several=own, limit_s=END_S) as plain:
             expected = {sent: kill(plain, sent, 1.0).results[-1] for sent in SIGNALS}
-        with Process(models, mode="record", several=own, limit_s=END_S) as watched:
+        records = models / f"records-{kill.__name__}"
+        environment = {"KVPROOF_DIR": str(records)}
+        with Process(
+            models, mode="record", several=own, environment=environment, limit_s=END_S
+        ) as watched:
             for number in range(count):
                 sent, after_s = SIGNALS[number % len(SIGNALS)], chooses.uniform(0.05, LATEST_S)
                 answer = kill(watched, sent, after_s)
@@ -64,6 +71,20 @@ def signals(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[
         if summaries != orderly:
             wrong.append(f"{summaries} summaries of {orderly} processes that could print one")
         yield f"{kill.__name__}: the log of these {count}", wrong
+        if not own:
+            files = sorted(records.iterdir())
+            wrong = [why for path in files if (why := not_whole(path))]
+            wrong += [] if len(files) >= count else [f"only {len(files)} files of records"]
+            yield f"{kill.__name__}: {len(files)} files of records", wrong
+
+
+def not_whole(path: Path) -> str:
+    """Why a file is not a whole record, empty if it is."""
+    try:
+        read(path)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def injuries(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[str, list[str]]]:

@@ -19,9 +19,13 @@ REQUESTS = 600
 END_S = 60
 
 
+ASK_S = 0.2
+"""A watched fork is asked for a record so often, and just before the kill."""
+
+
 def in_fork(_llm: Any, models: str, options: dict[str, Any], number: int, after_s: float) -> int:
-    """Send a signal to a fork of this process, so long after the first request of its engine.
-    Returns its exit code, negative for a signal."""
+    """Send a signal to a fork of this process, so long after the first request of its engine. If
+    it is watched, it is at work on a record then. Returns its exit code, negative for a signal."""
     path = folder("full", Path(models))
     import vllm  # noqa: F401 - once for all forks
 
@@ -30,6 +34,12 @@ def in_fork(_llm: Any, models: str, options: dict[str, Any], number: int, after_
     process = context.Process(target=_serve, args=(theirs, str(path), options))
     process.start()
     mine.recv()
+    if "KVPROOF" in os.environ:
+        ends = time.monotonic() + after_s
+        while (left := ends - time.monotonic()) > 0:
+            time.sleep(min(left, ASK_S))
+            os.kill(process.pid, signal.SIGUSR2)
+        after_s = after_s % ASK_S / 20  # some part of the time that a record takes
     return _killed(process, number, after_s)
 
 

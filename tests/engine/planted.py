@@ -67,6 +67,8 @@ class Bench:
         before = len(self._process.printed()) if self._process is not None else 0
         answer = self._take(["call", "tests.engine.ordinary:work"])
         self.printed = self._log[before:]
+        if found(self.printed) and not ended(answer) and self._process is not None:
+            self._renew()  # a process prints a finding of each invariant a few times only
         return answer
 
     def _built(self, mistake: str) -> Answer:
@@ -110,6 +112,11 @@ def found(printed: str) -> str | None:
     return violation[1] if violation else None
 
 
+def ended(answer: Answer) -> bool:
+    """Whether a violation has ended a run."""
+    return (answer.error or "").startswith("Violation: VIOLATED")
+
+
 def shown(answer: Answer, clean: Answer, *, oracle: bool = True) -> str:
     """What a user sees of a run without kvproof, compared with an engine without the mistake. The
     tokens of some models depend on how a prompt is split into steps: they are no `oracle`."""
@@ -151,5 +158,4 @@ def rows(models: Path, names: list[str], *, alone: bool = True) -> Iterator[Row]
                     oracle = model not in NO_ORACLE
                     seen = shown(unwatched[name], unwatched[CLEAN], oracle=oracle)
                 error = watched.error or ""
-                ended = error.startswith("Violation: VIOLATED")
-                yield Row(name, found(bench.printed), ended, error, watched.seconds, seen)
+                yield Row(name, found(bench.printed), ended(watched), error, watched.seconds, seen)
