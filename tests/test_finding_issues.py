@@ -77,6 +77,14 @@ def test_its_releases_are_those_of_the_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_public_reports_of_the_table_are_on_its_page(name: str) -> None:
+    (row,) = re.findall(rf"^\| \[`{name}`\].*$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    reports = re.findall(r"vllm#\d+", row.split(" | ")[-1])
+    related = text(name).partition("## Related issues\n")[2].partition("\n## ")[0]
+    assert set(reports) <= set(re.findall(r"vllm#\d+", related))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_it_has_one_diff_of_vllm(name: str) -> None:
     fix = text(name).partition("### Fix\n")[2].partition("\n## ")[0]
     assert BLOCK.findall(fix) == [diff_of(name)]
