@@ -68,6 +68,7 @@ def test_no_section_is_empty(name: str) -> None:
     parts = re.split(r"^#.*$", BLOCK.sub("diff", text(name)), flags=re.MULTILINE)
     assert parts[:2] == ["", "\n\n"]
     assert all(part.strip() for part in parts[2:])
+    assert "to be filled in" not in text(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
