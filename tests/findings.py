@@ -11,6 +11,12 @@ FINDINGS = sorted(path.parent.name for path in FOLDER.glob("*/trace.jsonl"))
 MODELLED = [name for name in FINDINGS if name in FAULTS]
 """Findings that the model shows as well, with the fault of the same name."""
 
+ISSUES = sorted(FOLDER.glob("*/issue.md"))
+"""Pages that are ready for vLLM's bug-report form."""
+
+NO_DEFECTS = sorted(FOLDER.glob("*/README.md"))
+"""Pages of deviations that are no defects."""
+
 
 def trace_of(name: str) -> Trace:
     """The trace of a finding."""
@@ -18,6 +24,6 @@ def trace_of(name: str) -> Trace:
 
 
 def report_of(name: str) -> str:
-    """What is told of a finding: in its own folder, or together with the others."""
-    own = FOLDER / name / "README.md"
-    return (own if own.exists() else FOLDER / "README.md").read_text(encoding="utf-8")
+    """What the page of a finding says."""
+    (page,) = (path for path in (*ISSUES, *NO_DEFECTS) if path.parent.name == name)
+    return page.read_text(encoding="utf-8")

@@ -24,7 +24,8 @@ from vllm.v1.request import Request
 FAILS_WITH = "is cached, and the events report it as removed"
 
 BLOCK_SIZE = 16
-NUM_BLOCKS = 5
+NUM_BLOCKS = 1 + 4  # 0 is the null block
+MODEL_LEN = 4 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +52,7 @@ def make_manager() -> KVCacheManager:
     groups = [KVCacheGroupSpec(["layer0"], full)]
     return KVCacheManager(
         KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=4096,
+        max_model_len=MODEL_LEN,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
         enable_kv_cache_events=True,

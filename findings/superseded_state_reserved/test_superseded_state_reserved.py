@@ -31,7 +31,9 @@ FAILS_WITH = "was refused"
 BLOCK_SIZE = 16
 NUM_CACHED = 2 * BLOCK_SIZE
 NUM_LOADED = NUM_CACHED + 5
+BUSY = 6 * BLOCK_SIZE  # tokens of a request that holds blocks meanwhile
 MANY = 100
+MODEL_LEN = 128  # a pool of 11 blocks and the null block can serve it
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,17 +85,17 @@ def make_manager(num_blocks: int) -> KVCacheManager:
     groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
     return KVCacheManager(
         KVCacheConfig(num_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=4096,
+        max_model_len=MODEL_LEN,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
     )
 
 
-def make_request(name: str, num_tokens: int) -> Request:
+def make_request(name: str, num_tokens: int, first: int = 0) -> Request:
     init_none_hash(sha256)
     return Request(
         request_id=name,
-        prompt_token_ids=list(range(num_tokens)),
+        prompt_token_ids=list(range(first, first + num_tokens)),
         sampling_params=SamplingParams(max_tokens=1),
         pooling_params=None,
         block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
@@ -127,15 +129,25 @@ def serve_first(manager: KVCacheManager) -> None:
     manager.new_step_starts()
 
 
+def hold(manager: KVCacheManager) -> int:
+    """Another request runs. Returns the blocks that it takes."""
+    free = manager.block_pool.get_num_free_blocks()
+    assert manager.allocate_slots(make_request("busy", BUSY, first=1000), BUSY) is not None
+    return free - manager.block_pool.get_num_free_blocks()
+
+
 def test_as_many_free_blocks_as_it_takes_are_enough() -> None:
     manager = make_manager(MANY)
     serve_first(manager)
+    held = hold(manager)
     taken = admit(manager, make_request("r1", NUM_LOADED + 1), NUM_LOADED)
     assert taken is not None
 
-    exact = make_manager(1 + taken)  # and the null block
+    exact = make_manager(1 + held + taken)  # and the null block
     serve_first(exact)
+    assert hold(exact) == held
     free = exact.block_pool.get_num_free_blocks()
+    assert free == taken
     admitted = admit(exact, make_request("r1", NUM_LOADED + 1), NUM_LOADED)
     assert admitted == taken, (
         f"With {free} free blocks a request was refused that takes {taken} where there are more"

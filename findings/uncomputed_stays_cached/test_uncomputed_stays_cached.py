@@ -33,6 +33,7 @@ FAILS_WITH = "were never computed"
 BLOCK_SIZE = 16
 CHUNK = 2 * BLOCK_SIZE
 NUM_BLOCKS = 1 + 8  # 0 is the null block
+MODEL_LEN = 8 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,13 +64,13 @@ def make_scheduler(folder: Path) -> Scheduler:
     (folder / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=MODEL_LEN
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=CHUNK + BLOCK_SIZE,
             long_prefill_token_threshold=CHUNK,
-            max_model_len=4096,
+            max_model_len=MODEL_LEN,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,

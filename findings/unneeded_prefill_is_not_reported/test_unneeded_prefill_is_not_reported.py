@@ -38,7 +38,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 FAILS_WITH = "P gets no notification"
 
 BLOCK_SIZE = 16
-NUM_BLOCKS = 10
+NUM_BLOCKS = 1 + 9  # 0 is the null block
+MODEL_LEN = 9 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +74,12 @@ def make_scheduler(folder: Path) -> Scheduler:
     (folder / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=MODEL_LEN
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=4096,
-            max_model_len=4096,
+            max_model_len=MODEL_LEN,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=False,
@@ -140,6 +141,7 @@ def make_worker() -> Any:
     worker.pcp_rank, worker.pcp_dcp_sharded = 0, False
     worker._physical_blocks_per_logical_kv_block = 1
     worker._remote_agents, worker._engine_last_active = {"P": {(0, 0): "P"}}, {}
+    worker._handshake_lock, worker._evict_stale_engines = threading.RLock(), lambda: None
     worker._recving_metadata, worker._reqs_to_process, worker._reqs_to_send = {}, set(), {}
     worker._push_finished_blocks, worker._pending_d_registrations = {}, {}
     for name in ("_reg_send", "_finished_blocks", "_evict_finished", "_deferred_push"):

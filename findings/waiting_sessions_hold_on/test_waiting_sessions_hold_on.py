@@ -30,6 +30,7 @@ FAILS_WITH = "and no step will ever schedule anything"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 6  # 0 is the null block
+MODEL_LEN = 6 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
 FIRST = 3 * BLOCK_SIZE  # tokens of the first part of a session: three blocks
 NEXT = BLOCK_SIZE
 STEPS = 20
@@ -66,12 +67,12 @@ def make_scheduler(folder: Path) -> Scheduler:
     (folder / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=MODEL_LEN
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=2 * FIRST,
-            max_model_len=4096,
+            max_model_len=MODEL_LEN,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,

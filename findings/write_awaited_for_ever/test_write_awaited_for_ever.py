@@ -43,7 +43,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 FAILS_WITH = "is still held after its deadline"
 
 BLOCK_SIZE = 16
-NUM_BLOCKS = 10
+NUM_BLOCKS = 1 + 9  # 0 is the null block
+MODEL_LEN = 9 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
 TIMEOUT_S = 0.05
 """`push_registration_timeout`; it is 480 s by default."""
 
@@ -95,12 +96,12 @@ def make_scheduler(folder: Path) -> Scheduler:
     (folder / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=MODEL_LEN
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=4096,
-            max_model_len=4096,
+            max_model_len=MODEL_LEN,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=False,

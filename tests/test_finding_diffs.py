@@ -1,0 +1,35 @@
+"""The diffs of the findings' pages mend what their reproducers show: on vLLM with the diff, the
+case `[released]` passes. On vLLM as it is it fails: see tests/test_reproducers.py."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.finding_diffs import diff_of, overlay
+from tests.findings import ISSUES
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", [path.parent.name for path in ISSUES])
+def test_the_reproducer_passes_with_the_diff(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "patched"
+    overlay(diff_of(name), folder)
+    shutil.copy(ISSUES[0].parent.parent / name / f"test_{name}.py", tmp_path)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-k", "released", f"test_{name}.py"],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(paths)}
+        | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
