@@ -145,7 +145,7 @@ MISTAKES = {
         f"{SINGLE}.pop_blocks_for_free",
         "self.num_cached_block.pop(request_id, None)",
         "pass",
-        ("engine_survives",),  # the counter alone is bookkeeping, which stops no engine
+        ("counter_counts_only_cached",),
     ),
     "preempted_stays_computed": Mistake(
         f"{SCHEDULER}._preempt_request", "request.num_computed_tokens = 0", "pass", READS
