@@ -57,4 +57,6 @@ def test_a_page_that_differs_is_found() -> None:
 
 
 def test_a_cell_of_a_table_is_one_line() -> None:
-    assert table(("a", "b"), [("x|y", "two\nlines")]) == "| a | b |\n|---|---|\n| x\\|y | two lines |"
+    assert (
+        table(("a", "b"), [("x|y", "two\nlines")]) == "| a | b |\n|---|---|\n| x\\|y | two lines |"
+    )

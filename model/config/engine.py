@@ -23,8 +23,8 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
 
     `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one step
     (`max_num_batched_tokens`). `role` is both for an engine alone, else prefill or decode.
-    `prefix_caching` is vLLM's `enable_prefix_caching`. A logical attention block consists of `physical_per_logical` kernel
-    blocks; transfers copy kernel blocks. With `store`, an external store loads prefixes within the
+    `prefix_caching` is vLLM's `enable_prefix_caching`. A logical attention block consists of
+    `physical_per_logical` kernel blocks; transfers copy kernel blocks. With `store`, an external store loads prefixes within the
     step: prefixes that this engine computed earlier and no longer has in its cache (see `store`).
     `policy` says which request is scheduled first: with `fcfs` the request that arrived first, with
     `priority` the request with the lowest priority number, and among equals the one that arrived

@@ -2,7 +2,7 @@
 
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.cluster_line import cluster_lines
-from tests.reference.markdown import code, table
+from tests.reference.markdown import table
 
 
 def presets() -> str:
@@ -12,7 +12,7 @@ def presets() -> str:
         ("cluster", "purpose", "engines and groups", "distinct states"),
         (
             (
-                code(file.name),
+                file.name,
                 file.about,
                 "; ".join(cluster_lines(file.cluster)),
                 f"{file.distinct_states or 0:,}",

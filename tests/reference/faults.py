@@ -16,7 +16,7 @@ def faults() -> str:
                 fault.origin,
                 fault.mistake,
                 code(*fault.breaks),
-                code(fault.cluster),
+                fault.cluster,
                 str(fault.trace_events),
             )
             for fault in FAULTS.values()
