@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from itertools import chain
 
-from kvproof.cli.help_text import COMMANDS, EXAMPLES, _grouped
+from kvproof.cli.help_text import COMMANDS, EXAMPLES, Formatter, grouped
 from kvproof.cli.main import COMMANDS as DOES
 from kvproof.cli.main import parser
 from tests.reference.markdown import table
@@ -34,10 +34,9 @@ def _section(name: str) -> Iterator[str]:
     one = _parser(name)
     yield f"### kvproof {name}"
     yield f"{DOES[name][0].upper()}{DOES[name][1:]}."
-    actions = [a for _, grouped in _grouped(one) for a in grouped if not _of_all(a)]
+    actions = [a for _, actions in grouped(one) for a in actions if not _of_all(a)]
     if actions:
-        expand = one._get_formatter()._expand_help
-        yield table(("option", "meaning"), ((f"`{_usage(a)}`", expand(a)) for a in actions))
+        yield table(("option", "meaning"), ((f"`{_usage(a)}`", _meaning(a)) for a in actions))
     yield "\n".join(["```bash", *EXAMPLES[name], "```"])
 
 
@@ -46,6 +45,11 @@ def _parser(name: str) -> argparse.ArgumentParser:
     one = action.choices[name]
     assert isinstance(one, argparse.ArgumentParser)
     return one
+
+
+def _meaning(action: argparse.Action) -> str:
+    """The help of an argument, with its default."""
+    return Formatter("")._expand_help(action)
 
 
 def _of_all(action: argparse.Action) -> bool:
