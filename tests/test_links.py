@@ -70,3 +70,11 @@ def test_what_is_broken_is_found(text: str, wrong: str, folder: Path) -> None:
 def test_equal_headings_have_anchors_of_their_own(folder: Path) -> None:
     found = anchors((folder / "there.md").read_text(encoding="utf-8"))
     assert found == {"a-heading-of-it", "two", "two-1"}
+
+
+def test_every_page_of_docs_is_in_its_index() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    for path in docs.rglob("*.md"):
+        name = path.relative_to(docs).as_posix()
+        assert name == "README.md" or f"]({name})" in index, name
