@@ -5,7 +5,7 @@
 #   make findings   the findings on real engines that make test leaves out, and the diffs of their pages
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
 #   make fuzz       2,000 odd inputs for the program (tests/fuzz)
-#   make lint       ruff, mypy, and what may import what (make types: mypy alone)
+#   make lint       ruff, codespell, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
 
 PYTHON ?= python3
@@ -39,6 +39,7 @@ live: .venv/live-installed
 lint: .venv/dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/lint-imports --no-logo
 	$(MAKE) types
 

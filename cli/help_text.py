@@ -89,7 +89,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 """Examples of each command. They run in a copy of kvproof, some only where vLLM is installed."""
 
 
-class _Formatter(argparse.HelpFormatter):
+class Formatter(argparse.HelpFormatter):
     """Lines that fit the terminal and break between words, and the default of each option."""
 
     def __init__(self, prog: str) -> None:
@@ -117,10 +117,10 @@ class _Formatter(argparse.HelpFormatter):
 
 def help_text(parser: argparse.ArgumentParser) -> str:
     """The whole text of `--help`."""
-    text = _Formatter(parser.prog)
+    text = Formatter(parser.prog)
     text.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)
     text.add_text(parser.description)
-    for title, actions in _grouped(parser) if parser.prog != PROGRAM else _commands(parser):
+    for title, actions in grouped(parser) if parser.prog != PROGRAM else _commands(parser):
         text.start_section(title)
         text.add_arguments(actions)
         text.end_section()
@@ -138,7 +138,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argpa
     yield from _options(parser)
 
 
-def _grouped(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
+def grouped(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
     """The titles of the groups of a command, and the arguments of each."""
     yield "arguments", [action for action in parser._actions if not action.option_strings]
     yield from _options(parser)

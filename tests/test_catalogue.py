@@ -7,7 +7,7 @@ from pathlib import Path
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.spec.registry import GUARDS
 
-TABLE = Path(__file__).parent.parent / "docs" / "catalogue.md"
+TABLE = Path(__file__).parent.parent / "docs" / "reference" / "catalogue.md"
 ROWS = [line.split("|")[1:-1] for line in TABLE.read_text("utf-8").splitlines() if "| I" in line]
 
 

@@ -12,29 +12,12 @@ from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.errors import UsageError
 from kvproof.model.presets.random_clusters import random_cluster
-from kvproof.reports.feature_table import feature_table, with_feature_table
-from tests.conftest import CAREFUL, rewritten
+from tests.reference.features import table
 
-PAGE = Path(__file__).parent.parent / "docs" / "features.md"
 FULL = Group("full", 2)
 BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
 """Fields that every cluster has, and no feature."""
 OPTIONS = {name for kind in (Group, Engine, Job, Cluster) for name in kind.__struct_fields__}
-
-
-def test_readme_has_the_table(pytestconfig: pytest.Config) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    made = with_feature_table(text)
-    if pytestconfig.getoption("--rewrite") and made != text:
-        PAGE.write_text(made, encoding="utf-8")
-        pytestconfig.stash[rewritten].append(PAGE.name)
-        return
-    assert made == text, f"the table differs: if that is right run pytest --rewrite, {CAREFUL}"
-
-
-def test_a_text_without_its_place_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no place for the table\. Use <!-- features: begin"):
-        with_feature_table("# kvproof")
 
 
 def test_every_option_has_a_feature() -> None:
@@ -56,7 +39,7 @@ def test_a_feature_is_called_as_its_file() -> None:
 
 
 def test_each_is_told_beside_the_other() -> None:
-    rows = {line.split(" | ")[0]: line.split(" | ")[-1] for line in feature_table().splitlines()}
+    rows = {line.split(" | ")[0]: line.split(" | ")[-1] for line in table().splitlines()}
     store, pair = (rows[f"| {FEATURES[name].words}"] for name in ("store", "pd"))
     assert "P/D" in store
     assert "a store" in pair
@@ -106,7 +89,7 @@ def test_a_new_feature_is_one_file(odd_limits: str) -> None:
         "Engine E combines odd limits and a store, which kvproof does not model. "
         "Use max_requests 2, or store false."
     )
-    assert "| a limit of three requests | `max_requests` |  | a store |" in feature_table()
+    assert "| a limit of three requests | `max_requests` |  | a store |" in table()
     clusters = [c for c in map(random_cluster, range(200)) if odd_limits in used_by(c)]
     assert clusters
     assert not any("store" in used_by(c) for c in clusters)

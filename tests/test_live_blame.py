@@ -1,6 +1,6 @@
 """Whose fault an exception is: the adapter's, or that of the engine whose call raised it.
 
-The check of the contract is by-passed here: what it would have caught comes up while vLLM runs.
+The check of the contract is passed by here: what it would have caught comes up while vLLM runs.
 """
 
 import json

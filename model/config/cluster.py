@@ -19,8 +19,9 @@ Direction = Literal["pull", "push"]
 
 class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, dict=True):
     """Engines and jobs. `aborts`, `losses`, `evictions` and `resets` enable events of the
-    environment. `failures` is the most transfers, or loads of a store, that may fail. With
-    `sessions`, jobs may have parts (see `sessions`). `resets` allows resets of an idle engine;
+    environment. `failures` is the most transfers, or loads of a store, that may fail;
+    `load_failure` is what the engine then does (`kv_load_failure_policy`). With `sessions`, jobs
+    may have parts (see `sessions`). `resets` allows resets of an idle engine;
     `resets_any_time` also allows them under load (see `resets`). With `oversized`, randomly
     generated jobs may need more blocks than an engine has. With `stray`, a worker may also report a
     transfer a second time, or report a transfer of a removed request; the worker of vLLM 0.32.0's

@@ -22,20 +22,21 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     """One vLLM engine.
 
     `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one step
-    (`max_num_batched_tokens`). A logical attention block consists of `physical_per_logical` kernel
-    blocks; transfers copy kernel blocks. With `store`, an external store loads prefixes within the
-    step: prefixes that this engine computed earlier and no longer has in its cache (see `store`).
-    `policy` says which request is scheduled first: with `fcfs` the request that arrived first, with
-    `priority` the request with the lowest priority number, and among equals the one that arrived
-    first. At most `max_requests` requests run at a time (`max_num_seqs`). `steps_in_flight` is how
-    many steps may be dispatched before the output of the first has arrived: 2 is vLLM's async
-    scheduling (`VllmConfig.max_concurrent_batches`; see `in_flight`). `retention` (in tokens) says
-    which window blocks and states stay in the cache (`prefix_cache_retention_interval`). None keeps
-    all that could serve a hit. 0 keeps those at which the same prompt, or a prompt that shares a
-    prefix with it, resumes. A number above 0 also keeps those at every multiple of that number.
-    `drafts` is the number of tokens that a drafter proposes after each sampled token
-    (`num_speculative_tokens`); 0 means no drafter (see `drafts`). With `kv_events` the engine
-    reports what it stores in the cache and removes from it
+    (`max_num_batched_tokens`). `role` is both for an engine alone, else prefill or decode.
+    `prefix_caching` is vLLM's `enable_prefix_caching`. A logical attention block consists of
+    `physical_per_logical` kernel blocks; transfers copy kernel blocks. With `store`, an external
+    store loads prefixes within the step: prefixes that this engine computed earlier and no longer
+    has in its cache (see `store`). `policy` says which request is scheduled first: with `fcfs` the
+    request that arrived first, with `priority` the request with the lowest priority number, and
+    among equals the one that arrived first. At most `max_requests` requests run at a time
+    (`max_num_seqs`). `steps_in_flight` is how many steps may be dispatched before the output of the
+    first has arrived: 2 is vLLM's async scheduling (`VllmConfig.max_concurrent_batches`; see
+    `in_flight`). `retention` (in tokens) says which window blocks and states stay in the cache
+    (`prefix_cache_retention_interval`). None keeps all that could serve a hit. 0 keeps those at
+    which the same prompt, or a prompt that shares a prefix with it, resumes. A number above 0 also
+    keeps those at every multiple of that number. `drafts` is the number of tokens that a drafter
+    proposes after each sampled token (`num_speculative_tokens`); 0 means no drafter (see `drafts`).
+    With `kv_events` the engine reports what it stores in the cache and removes from it
     (`KVEventsConfig.enable_kv_cache_events`; see `kv_events`). `match_unit` is the number of tokens
     between two prefixes that have a hash (`prefix_match_unit`), 0 for the greatest common divisor
     of all block sizes. Where it is smaller than a Mamba block, hits may end inside a block (see
@@ -47,8 +48,8 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     (kv_both). `reserve_whole_prompt` says whether a waiting request is admitted only where all its
     tokens fit, not only its first chunk (`scheduler_reserve_full_isl`). With null a vLLM does as it
     does by default. A request beside other requests gets at most `long_prefill_tokens` tokens in
-    one step (`long_prefill_token_threshold`); 0 means no such limit. Where another request runs,
-    an admission leaves at least `watermark_blocks` blocks free (`watermark`, which vLLM takes as a
+    one step (`long_prefill_token_threshold`); 0 means no such limit. Where another request runs, an
+    admission leaves at least `watermark_blocks` blocks free (`watermark`, which vLLM takes as a
     fraction of the pool).
     """
 

@@ -14,10 +14,10 @@ Mode = Literal["align", "none"]
 class Group(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """One KV-cache group: layers of one kind that share a block table.
 
-    `block_size` is in tokens. `window` (tokens) is for kind `window`. `mode` is for kind `mamba`:
-    `align` caches states at block boundaries; `none` keeps one state for each request and caches
-    nothing. `eagle` says that an EAGLE or MTP drafter has layers in this group (see
-    `Engine.drafts`).
+    `kind` is full attention, a sliding window, or Mamba. `block_size` is in tokens. `window`
+    (tokens) is for kind `window`. `mode` is for kind `mamba`: `align` caches states at block
+    boundaries; `none` keeps one state for each request and caches nothing. `eagle` says that an
+    EAGLE or MTP drafter has layers in this group (see `Engine.drafts`).
     """
 
     kind: Kind

@@ -15,7 +15,9 @@ DRAFT = "?"
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
-    """One request: a prompt (one character is one token) and the number of output tokens.
+    """One request.
+
+    `prompt` is text, and each character is one token. `max_tokens` is the number of output tokens.
 
     In a cluster with a prefill and a decode engine, the job runs on P first, then on D. `embeds`
     sends the prompt as embeddings instead of token ids. An engine with the policy `priority`

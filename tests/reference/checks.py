@@ -1,0 +1,40 @@
+"""The invariants and the guards: what each says, and the scenario that it is there for."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import groupby
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.spec.registry import GUARDS
+from tests.reference.markdown import paragraphs
+
+
+def invariants() -> str:
+    """All invariants by severity, the gravest first."""
+    return "\n\n".join(_invariants())
+
+
+def _invariants() -> Iterator[str]:
+    for severity, group in groupby(INVARIANTS.values(), key=lambda each: each.severity):
+        assert severity is not None
+        yield f"## {severity.words.capitalize()}"
+        for each in group:
+            yield f"### `{each.id}`"
+            yield f"It must be true that {each.name}."
+            yield _scenario("invariants", each.id)
+            when = "" if each.kind == "always" else " Asked of whole runs and graphs of states."
+            yield f"Origin: {each.origin}. Broken by the fault `{each.killed_by}`.{when}"
+
+
+def guards() -> str:
+    """All guards by name."""
+    return "\n\n".join(
+        f"### `{guard.id}`\n\nIt must be true that {guard.name}.\n\n"
+        f"{_scenario('model.spec', guard.id)}\n\n"
+        f"Part of vLLM: {guard.part}. Severity: {guard.severity.words}."
+        for guard in GUARDS.values()
+    )
+
+
+def _scenario(room: str, name: str) -> str:
+    return paragraphs(import_module(f"kvproof.{room}.{name}").__doc__ or "")
