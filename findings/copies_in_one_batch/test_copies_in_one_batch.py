@@ -87,7 +87,7 @@ def make_manager() -> KVCacheManager:
             kv_cache_groups=groups,
             prefix_cache_retention_interval=0,
         ),
-        max_model_len=4096,
+        max_model_len=2048,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=HASH_SIZE,
     )

@@ -75,7 +75,7 @@ def make_manager() -> KVCacheManager:
     groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
     return KVCacheManager(
         KVCacheConfig(100, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=4096,
+        max_model_len=1024,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
     )

@@ -71,14 +71,14 @@ def make_scheduler(folder: Path) -> Scheduler:
     model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
     (folder / "config.json").write_text(json.dumps(model))
     model_config = ModelConfig(
-        model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+        model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=128
     )
     vllm_config = VllmConfig(
         model_config=model_config,
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=2 * FIRST,
-            max_model_len=4096,
+            max_model_len=128,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,

@@ -60,7 +60,7 @@ def make_manager(with_window: bool) -> KVCacheManager:
         groups.append(KVCacheGroupSpec(["layer1"], window))
     return KVCacheManager(
         KVCacheConfig(100, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=4096,
+        max_model_len=512,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
         use_eagle=True,

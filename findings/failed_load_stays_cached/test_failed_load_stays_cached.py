@@ -102,12 +102,12 @@ def scheduler(tmp_path: Path) -> Scheduler:
     (tmp_path / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(tmp_path), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(tmp_path), skip_tokenizer_init=True, dtype="float32", max_model_len=256
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=256,
-            max_model_len=4096,
+            max_model_len=256,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,

@@ -76,12 +76,12 @@ def make_scheduler(folder: Path) -> Scheduler:
     (folder / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=1024
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=4096,
-            max_model_len=4096,
+            max_model_len=1024,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=False,
