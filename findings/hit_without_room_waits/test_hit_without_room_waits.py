@@ -38,7 +38,8 @@ FAILS_WITH = "is never scheduled"
 
 BLOCK_SIZE = 32
 HASH_SIZE = 16
-LONG = 3 * BLOCK_SIZE - 1
+MAX_MODEL_LEN = 3 * BLOCK_SIZE
+LONG = MAX_MODEL_LEN - 1
 NUM_BLOCKS = 1 + 3 + 2  # the null block; three blocks of attention, and two for states
 STEPS = 20
 
@@ -89,12 +90,15 @@ def make_scheduler(folder: Path) -> Scheduler:
     )
     config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=256
+            model=str(folder),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=MAX_MODEL_LEN,
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=8,
             max_num_batched_tokens=64,
-            max_model_len=256,
+            max_model_len=MAX_MODEL_LEN,
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=False,
             async_scheduling=False,

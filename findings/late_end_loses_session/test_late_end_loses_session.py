@@ -32,6 +32,7 @@ FAILS_WITH = "are never computed"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 3  # 0 is the null block
+MAX_MODEL_LEN = 3 * BLOCK_SIZE  # the check at start requires a pool of this many tokens
 OTHER = range(2 * BLOCK_SIZE - 1)  # prompt of the other request, which needs its third block soon
 FIRST, NEXT = range(500, 508), range(600, 604)  # two parts of the session
 ANSWER = 2  # tokens
@@ -85,12 +86,15 @@ def scheduler(tmp_path: Path) -> Scheduler:
     (tmp_path / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(tmp_path), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(tmp_path),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=MAX_MODEL_LEN,
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=256,
-            max_model_len=4096,
+            max_model_len=MAX_MODEL_LEN,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,

@@ -34,7 +34,10 @@ FAILS_WITH = "raises in the middle of the step"
 BLOCK_SIZE = 16
 NUM_LOADED = 2 * BLOCK_SIZE
 NUM_NEW = 5
-MANY = 100
+MAX_MODEL_LEN = 64
+NUM_BLOCKS = 1 + MAX_MODEL_LEN // BLOCK_SIZE + 2
+"""The null block, attention for `max_model_len` tokens, and two states: what the check at start
+requires."""
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +80,7 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         patch(monkeypatch)
 
 
-def make_manager(num_blocks: int) -> KVCacheManager:
+def make_manager() -> KVCacheManager:
     shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
     mamba = MambaSpec(
@@ -88,8 +91,8 @@ def make_manager(num_blocks: int) -> KVCacheManager:
     )
     groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
     return KVCacheManager(
-        KVCacheConfig(num_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=4096,
+        KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
+        max_model_len=MAX_MODEL_LEN,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
     )
@@ -106,27 +109,32 @@ def make_request(name: str, num_tokens: int) -> Request:
     )
 
 
-def blocks_taken(manager: KVCacheManager) -> Any:
-    """Admit a request of which the store loads all except the end. None if it is refused."""
-    free = manager.block_pool.get_num_free_blocks()
+def blocks_taken(num_free: int | None = None) -> Any:
+    """Admit a request of which the store loads all except the end, where other requests have left
+    this number of blocks free. None if it is refused."""
+    manager = make_manager()
+    pool = manager.block_pool
+    if num_free is not None:
+        pool.get_new_blocks(pool.get_num_free_blocks() - num_free)
+    free = pool.get_num_free_blocks()
     allocated = manager.allocate_slots(
         make_request("r0", NUM_LOADED + NUM_NEW),
         num_new_tokens=NUM_NEW,
         num_external_computed_tokens=NUM_LOADED,
     )
-    return None if allocated is None else free - manager.block_pool.get_num_free_blocks()
+    return None if allocated is None else free - pool.get_num_free_blocks()
 
 
 def test_a_request_that_does_not_fit_is_refused() -> None:
-    taken = blocks_taken(make_manager(MANY))
+    taken = blocks_taken()
     raised = {}
-    for free in range(1, taken):
+    for free in range(taken):
         try:
-            assert blocks_taken(make_manager(1 + free)) is None  # 1 is the null block
+            assert blocks_taken(free) is None
         except ValueError as error:
             raised[free] = str(error)
     assert not raised, (
         f"A request that takes {taken} blocks is admitted with {list(raised)} free, and "
         f"get_new_blocks raises in the middle of the step: {raised}"
     )
-    assert blocks_taken(make_manager(1 + taken)) == taken
+    assert blocks_taken(taken) == taken

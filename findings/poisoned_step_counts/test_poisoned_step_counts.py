@@ -45,6 +45,7 @@ FAILS_WITH = "after its load has failed"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
+MAX_MODEL_LEN = 20 * BLOCK_SIZE
 NUM_LOADED = 2 * BLOCK_SIZE
 NUM_PROMPT = NUM_LOADED + 8
 MAX_TOKENS = 3
@@ -106,12 +107,15 @@ def scheduler(tmp_path: Path) -> Scheduler:
     (tmp_path / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(tmp_path), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
+            model=str(tmp_path),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=MAX_MODEL_LEN,
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,
             max_num_batched_tokens=256,
-            max_model_len=4096,
+            max_model_len=MAX_MODEL_LEN,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=False,
