@@ -60,6 +60,26 @@ def test_counts_of_pull_requests() -> None:
     assert "FALSE ALARM" not in table
 
 
+def test_counts_of_findings() -> None:
+    """Those of the table in findings/."""
+    table = page("findings/README.md").split("\n## Deviations")[0]
+    seen = [line.split(" | ")[3] for line in table.splitlines() if line.startswith("| [`")]
+    real = sum("real engine" in where for where in seen)
+    words = f"{real} of {len(seen)} findings were seen on real engines on CPU, {len(seen) - real}"
+    assert words in " ".join(README.split())
+
+
+def test_counts_of_planted_mistakes() -> None:
+    """Those of the table in reports/, which the sanitizer's page has too."""
+    table = page("reports/planted_mistakes.md").splitlines()
+    mistakes = [line for line in table if line.startswith("| `")]
+    found = sum("| not found" not in line for line in mistakes)
+    assert f"Of [{len(mistakes)} such mistakes](reports/planted_mistakes.md) {found}" in README
+    own = page("docs/sanitizer.md")
+    assert f"[{len(mistakes)} mistakes](../reports/planted_mistakes.md)" in own
+    assert f"{found} were found" in own
+
+
 def test_counts_of_proofs() -> None:
     engines = page("docs/explanation/engines.md")
     assert f"{len(OBLIGATIONS)} obligations of arithmetic" in engines
