@@ -70,8 +70,11 @@ def _work(llm: Any) -> None:
 def _killed(process: Any, number: int, after_s: float) -> int:
     time.sleep(after_s)
     os.kill(process.pid, number)
-    process.join(END_S)
-    code: int | None = process.exitcode
+    ends = time.monotonic() + END_S
+    code: int | None = None
+    while code is None and time.monotonic() < ends:  # a thread of vLLM waits for the process, too
+        process.join(0.1)
+        code = process.exitcode
     if code is None:
         process.kill()
         raise TimeoutError(f"the process did not end in {END_S} seconds")
