@@ -42,7 +42,7 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     if path is not None:
         yield Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
     yield Line()
-    yield Line(_headline(record), "bold")
+    yield Line(headline(record), "bold")
     if record.header.stopped:
         yield Line(f"The engine was not watched any further: {record.header.stopped}.")
     yield Line()
@@ -52,7 +52,8 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     yield from _blocks(record, width)
 
 
-def _headline(record: Record) -> str:
+def headline(record: Record) -> str:
+    """What a record is of: its events, the engine and the process."""
     header = record.header
     since = "from the start of" if header.from_start and not header.dropped else "of"
     connector = f", {header.connector.name}" if header.connector else ""
