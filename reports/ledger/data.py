@@ -41,12 +41,14 @@ class ShownTransfer(Struct, frozen=True):
 
 
 class ShownStep(Struct, frozen=True, kw_only=True):
-    """An event: its number as its file has it, what happened, the functions of vLLM that do it,
-    whether it matters to the findings, what is broken after it, and the change of the state
-    (`changed` is None where it was not recorded)."""
+    """An event: its number as its file has it, what happened, and the same in `words` for a reader
+    who does not know the names of events; the functions of vLLM that do it, whether it matters to
+    the findings, what is broken after it, and the change of the state (`changed` is None where it
+    was not recorded)."""
 
     label: str
     text: str
+    words: str
     functions: tuple[str, ...]
     near: bool = True
     found: tuple[str, ...] = ()

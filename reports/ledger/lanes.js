@@ -62,7 +62,7 @@ function eventWords(number) {
   const found = step.found.length ? ` Broken after it: ${step.found.join(", ")}.` : "";
   const point = number === DATA.point ? " From here on the violation could no longer be avoided." : "";
   const far = step.near ? "" : " It does not matter to the finding.";
-  return `Event ${step.label}: ${step.text}.${functionsOf(step)}${found}${point}${far}`;
+  return `Event ${step.label}: ${step.words}.${functionsOf(step)}${found}${point}${far}`;
 }
 
 function heading(number, before) {
@@ -97,7 +97,7 @@ function lane(title, words, about, wide, cellOf, body) {
     if (differs) box.classList.add("changed");
     mark(box, number, wide[column - 1]);
     const when = step ? `After event ${step.label}: ` : "At the start: ";
-    explained(box, `${when}${cell.words}${differs ? ` Before: ${before.words} Event ${step.label}: ${step.text}.` : ""}` +
+    explained(box, `${when}${cell.words}${differs ? ` Before: ${before.words} Event ${step.label}: ${step.words}.` : ""}` +
       (step ? functionsOf(step) : ""));
     box.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays, and the arrow keys go on to step
     box.addEventListener("click", () => go(number));

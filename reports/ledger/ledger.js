@@ -90,7 +90,7 @@ function broken(finding) {
   const step = DATA.steps[finding.step - 1], where = make("p", "Where: ");
   const button = make("button", `event ${step.label}`, { type: "button" });
   button.addEventListener("click", () => go(finding.step));
-  where.append(button, `, ${step.text}.${functionsOf(step)}`);
+  where.append(button, `, ${step.text}.${step.words === step.text ? "" : ` In words: ${step.words}.`}${functionsOf(step)}`);
   part.append(reasons, where);
   return part;
 }

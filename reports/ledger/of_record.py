@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kvproof.model.finding import Finding
-from kvproof.model.records.lines import RecordedEngine, RecordedEvent
+from kvproof.model.records.lines import RecordedEngine
 from kvproof.model.records.record import Happened, Record
 from kvproof.model.records.words import described
 from kvproof.model.traces.state_diff import Flat, diff, escaped
@@ -77,9 +77,7 @@ class _Records:
         self.pairs = pairs or {}
         clocks = {states.record.header.clock for states in each}
         self.comparable = len(each) == 1 or (len(clocks) == 1 and "" not in clocks)
-        self.order = [
-            (states, happened) for states in each for happened in states.record.events
-        ]
+        self.order = [(states, happened) for states in each for happened in states.record.events]
         if self.comparable:
             self.order.sort(key=lambda item: item[1].event.at_s)
 
@@ -106,6 +104,7 @@ class _Records:
         yield ShownStep(
             label="end",
             text=WRITTEN,
+            words=WRITTEN,
             functions=(),
             changed=change.changed,
             removed=change.removed,
@@ -122,9 +121,11 @@ class _Records:
         event, several = happened.event, len(self.each) > 1
         own = tuple(finding.invariant for finding in happened.findings)
         change = diff(*flats)
+        text = f"{states.name}: {described(event)}" if several else described(event)
         return ShownStep(
             label=f"{states.name}{event.step}" if several else str(event.step),
-            text=f"{states.name}: {described(event)}" if several else described(event),
+            text=text,
+            words=text,
             functions=tuple(recorded_functions(event)),
             near=bool(own or found) or about.near(event, states.freed),
             found=tuple(dict.fromkeys((*found, *own))),

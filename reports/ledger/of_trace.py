@@ -6,6 +6,7 @@ from pathlib import Path
 from kvproof.invariants.parties import giver, taker
 from kvproof.model.config import REVERSE, Cluster, Engine
 from kvproof.model.events import describe
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.apply import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
@@ -22,6 +23,7 @@ from kvproof.reports.terminal import replay_line
 from kvproof.reports.trace.engines import group_text
 from kvproof.reports.trace.events import About
 from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.in_words import in_words
 
 
 def of_trace(
@@ -68,7 +70,7 @@ def _transfer(cluster: Cluster, name: str) -> ShownTransfer:
 
 def _title(trace: Trace) -> str:
     where = trace.machine + (f" (vLLM {trace.vllm})" if trace.vllm else "")
-    faults = f", faults {', '.join(trace.faults)}" if trace.faults else ""
+    faults = "".join(f". Fault {n}: {FAULTS[n].mistake}" for n in trace.faults if n in FAULTS)
     return f"{len(trace.events)} events on {where}, cluster {trace.cluster.name}{faults}"
 
 
@@ -81,6 +83,7 @@ def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
         ShownStep(
             label=str(number),
             text=describe(event),
+            words=in_words(event),
             functions=tuple(functions(event, request)),
             near=number in near,
             found=found if number == last else (),

@@ -14,6 +14,7 @@ from kvproof.model.records.tables import followed
 from kvproof.model.traces.state_diff import Flat, escaped
 from kvproof.reports.ledger.data import ShownTransfer, Side
 
+
 class RecordStates:
     """The state of one engine, under a `name`. `transfers` has who takes part in each transfer:
     the record of one engine has one side of it. `freed` are the blocks that the last event took
@@ -81,9 +82,7 @@ class RecordStates:
         if arrived.remote is not None and not arrived.sends:
             self._remotes[arrived.request] = arrived.remote
         self._known[arrived.request] |= self._groups
-        self._set(
-            arrived.request, status="waiting", prompt_tokens=arrived.prompt_tokens, tables=[]
-        )
+        self._set(arrived.request, status="waiting", prompt_tokens=arrived.prompt_tokens, tables=[])
 
     def _runs(self, event: RecordedEvent) -> None:
         if event.event == "schedule":
