@@ -28,7 +28,7 @@ function blockCell(state, name, block) {
   } else {
     classes.push("free");
     cell.text = fields.refs === undefined ? "–" : fields.refs ? "?" : "free";
-    words.push("it is in no block table");
+    words.push(`it is in no block table${partly(engine) ? " that is known" : ""}`);
   }
   references(fields, held, cell, words);
   cached(fields, content, cell, words);
@@ -41,6 +41,8 @@ function blockCell(state, name, block) {
   cell.facts = { held, refs: fields.refs, key: fields.key, content, flights };
   return cell;
 }
+
+const partly = (engine) => Object.values(engine.requests ?? {}).some(({ tables }) => tables === undefined);
 
 function references(fields, held, cell, words) {
   if (fields.refs === undefined) words.push("its reference count (ref_cnt) is not known");

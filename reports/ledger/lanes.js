@@ -45,8 +45,10 @@ function isAbout(engine, request, block) {
   return DATA.findings.some((f) => f.engine === engine.name && (request ? f.request === request : block !== null && f.block === block));
 }
 
-const blockChanges = (engine, block) =>
-  now > 0 && changed(blockCell(stateAt(now - 1), engine.name, block), blockCell(stateAt(now), engine.name, block));
+function blockChanges(engine, block) {
+  const owners = (number) => stateAt(number).owners[engine.name].get(block) ?? [];
+  return now > 0 && owners(now - 1).join() !== owners(now).join();
+}
 
 function explained(element, sentence, row, column) {
   const show = () => { $("cell").textContent = sentence; };
@@ -62,7 +64,7 @@ function eventWords(number) {
   const found = step.found.length ? ` Broken after it: ${step.found.join(", ")}.` : "";
   const point = number === DATA.point ? " From here on the violation could no longer be avoided." : "";
   const far = step.near ? "" : " It does not matter to the finding.";
-  return `Event ${step.label}: ${step.words}.${functionsOf(step)}${found}${point}${far}`;
+  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${functionsOf(step)}${found}${point}${far}`;
 }
 
 function heading(number, before) {
@@ -96,7 +98,7 @@ function lane(title, words, about, wide, cellOf, body) {
     const differs = changed(before, cell), step = DATA.steps[number - 1];
     if (differs) box.classList.add("changed");
     mark(box, number, wide[column - 1]);
-    const when = step ? `After event ${step.label}: ` : "At the start: ";
+    const when = step ? (step.label === "end" ? "At the end: " : `After event ${step.label}: `) : "At the start: ";
     explained(box, `${when}${cell.words}${differs ? ` Before: ${before.words} Event ${step.label}: ${step.words}.` : ""}` +
       (step ? functionsOf(step) : ""));
     box.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays, and the arrow keys go on to step

@@ -48,12 +48,14 @@ function listed(step, number) {
   return item;
 }
 
+const EVENTS = DATA.steps.filter((step) => step.label !== "end").length;
+
 function go(number) {
   now = Math.min(Math.max(number, 0), LAST);
   $("slider").value = now;
   const step = DATA.steps[now - 1];
-  $("event").textContent = step ? `Event ${step.label} of ${DATA.steps.filter((s) => s.label !== "end").length}: ${step.text}`
-    : `Before the first of ${LAST} events`;
+  $("event").textContent = !step ? `Before the first of ${EVENTS} events`
+    : step.label === "end" ? `The end: ${step.text}` : `Event ${step.label} of ${EVENTS}: ${step.text}`;
   $("slider").setAttribute("aria-valuetext", $("event").textContent);
   if (RECORDED) { ledger(); transfers(); }
   eventList();

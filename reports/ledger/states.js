@@ -8,25 +8,26 @@ const RECORDED = DATA.steps.every((step) => step.changed !== null);
 const FOUND = DATA.findings[0];
 const ENGINES = new Map(DATA.engines.map((engine) => [engine.name, engine]));
 const kept = new Map([[0, DATA.initial]]);
+const recent = new Map();
 const nestedStates = new Map();
 
 function flatAt(number) {
   let from = number;
-  while (!kept.has(from)) from--;
-  let state = kept.get(from);
+  while (!kept.has(from) && !recent.has(from)) from--;
+  const state = { ...(kept.get(from) ?? recent.get(from)) };
   for (let i = from; i < number; i++) {
     const { changed, removed } = DATA.steps[i];
-    state = { ...state };
     for (const pointer of removed) delete state[pointer];
     Object.assign(state, changed);
-    if ((i + 1) % EVERY === 0) kept.set(i + 1, state);
+    if ((i + 1) % EVERY === 0) kept.set(i + 1, { ...state });
   }
+  recent.set(number, state);
   return state;
 }
 
 function stateAt(number) {
   if (!nestedStates.has(number)) {
-    if (nestedStates.size > 400) nestedStates.clear();
+    if (nestedStates.size > 400) { nestedStates.clear(); recent.clear(); }
     nestedStates.set(number, looked(nested(flatAt(number))));
   }
   return nestedStates.get(number);

@@ -48,16 +48,16 @@ function picture(name, group, local, remote, state) {
   const above = places(sender, remote, transfer.remote, group, state), below = places(receiver, local, transfer.local, group, state);
   const pairs = above.slice(0, below.length).map((a, i) => [a, below[i]]);
   const mamba = ENGINES.get(sender.engine).kinds[group] === "mamba";
-  const wrong = ([a, b]) => !mamba && a.at !== b.at;
+  const wrong = ([a, b]) => (!mamba && a.at !== b.at) || !a.block || !b.block;
   const all = [...above, ...below], begin = Math.min(...all.map((each) => each.at)), end = Math.max(...all.map((each) => each.at + each.size));
   const step = Math.min(...all.map((each) => each.size)), unit = Math.max(NARROW, Math.min(60, 320 / ((end - begin) / step))) / step;
   const x = (token) => 26 + (token - begin) * unit, width = Math.max(360, x(end) + 6);
   const uneven = above.length !== below.length;
   const sentence = `group ${group} of ${name}: the blocks ${remote.join(" ")} of ${sender.engine} go to the blocks ` +
     `${local.join(" ")} of ${receiver.engine}${uneven ? ", and the lists are not equally long" : ""}` +
-    `${pairs.some(wrong) ? ", and some begin at other tokens" : ""}`;
+    `${pairs.some(([a, b]) => !mamba && a.at !== b.at) ? ", and some begin at other tokens" : ""}`;
   const svg = draw("svg", { viewBox: `0 0 ${width} 140`, width, role: "group", "aria-label": sentence });
-  svg.append(draw("defs", {}), draw("text", { x: 0, y: 10, class: "token" }, `group ${group}: ${DATA.engines[0].groups[group]}`));
+  svg.append(draw("text", { x: 0, y: 10, class: "token" }, `group ${group}: ${DATA.engines[0].groups[group]}`));
   for (let token = begin; token <= end; token += step) {
     svg.append(draw("line", { x1: x(token), x2: x(token), y1: 18, y2: 122, class: "rule" }));
     if (token < end) svg.append(draw("text", { x: x(token) + 2, y: 134, class: "token" }, token));
@@ -72,9 +72,10 @@ function picture(name, group, local, remote, state) {
 }
 
 function box(each, pair, side, y, verb, x, unit, wrong) {
-  const bad = !pair || wrong(pair), other = pair && (pair[0] === each ? pair[1] : pair[0]);
+  const bad = !pair || wrong(pair) || !each.block, other = pair && (pair[0] === each ? pair[1] : pair[0]);
   const sentence = `Of ${side.engine}, ${each.named} ${verb} the KV of ${side.request || "the request"} from token ${each.at} on; ` +
-    (pair ? `it is paired with a block that stands for the tokens from ${other.at} on.` : "it is paired with no block.");
+    (pair ? `it is paired with a block that stands for the tokens from ${other.at} on.` : "it is paired with no block.") +
+    (each.block ? "" : " It is the null block, which holds no KV.");
   const part = draw("g", { role: "img", tabindex: "0", class: bad ? "wrong" : "" });
   part.append(draw("rect", { x: x(each.at) + 1, y, width: each.size * unit - 3, height: 24, rx: 3 }),
     draw("text", { x: x(each.at) + 6, y: y + 16 }, String(each.block)));

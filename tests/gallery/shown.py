@@ -81,8 +81,8 @@ SHOWN = (
         "hit_needs_every_group_on_decode",
         "vllm#42547: D never hits",
         "D has the attention blocks of the prompt in its cache, and no Mamba state at their end. "
-        "It gives up the hit of four tokens, although P sends the state in any case, and loads all of "
-        "the prompt again.",
+        "It gives up the hit of four tokens, although P sends the state in any case, and loads all "
+        "of the prompt again.",
     ),
     Shown(
         "ssm_placeholders_not_trimmed",
