@@ -191,7 +191,7 @@ def test_a_record_in_a_browser(shown: Open, width: int) -> None:
     tab = shown(page(of_record(read_record(FILE), Path("r.jsonl"))), width=width)
     assert "BROKEN: references_are_exact: wrong tokens" in tab.inner_text("#verdict")
     assert "3 more invariants are broken, and 4 more findings" in tab.inner_text("#verdict")
-    assert event(tab).startswith("Event 5 of 6: schedule: tokens of r1 1")
+    assert event(tab).startswith("Event 5 of 6: schedule: tokens to compute: r1 1")
     tab.hover("tr:has(th:text-is('block 2')) td.current")
     text = tab.inner_text("#cell")
     assert "it is in the block table of r1" in text
