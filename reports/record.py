@@ -13,6 +13,7 @@ from kvproof.reports.changes import value
 from kvproof.reports.screen import WIDTH, Line, columns, console
 from kvproof.reports.tables import Table
 from kvproof.reports.terminal import finding_lines, shell_word
+from kvproof.reports.trace.functions import recorded_functions
 
 EVENTS_MAX = 20
 """So many of the last events are shown."""
@@ -67,14 +68,14 @@ def headline(record: Record) -> str:
 
 def _findings(record: Record) -> Iterator[Line]:
     """The first finding of each invariant."""
-    found = [(each.event.step, finding) for each in record.events for finding in each.findings]
-    first: dict[str, tuple[int, Finding]] = {}
-    for step, finding in found:
-        first.setdefault(finding.invariant, (step, finding))
+    found = [(each.event, finding) for each in record.events for finding in each.findings]
+    first: dict[str, tuple[RecordedEvent, Finding]] = {}
+    for event, finding in found:
+        first.setdefault(finding.invariant, (event, finding))
     shown = list(first.values())[:INVARIANTS_MAX]
-    for step, finding in shown:
+    for event, finding in shown:
         yield from finding_lines(finding)
-        yield Line(f"Where: event {step}", hang=7)
+        yield Line(f"Where: event {event.step}, {recorded_functions(event)[0]}", hang=7)
     if len(found) > len(shown):
         yield Line(f"and {len(found) - len(shown)} more findings")
     if not found:
