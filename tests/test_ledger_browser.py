@@ -88,9 +88,11 @@ def test_a_trimming_error_is_seen(shown: Open) -> None:
     """The two blocks of the pair do not stand above the same token."""
     tab = shown(page_of(trace_of("front_trim")))
     assert tab.get_attribute("#transfers svg", "aria-label").endswith("begin at other tokens")
-    left = [box["x"] for box in map(_box, tab.locator("#transfers svg rect").all())]
+    left = [box["x"] for box in map(_box, tab.locator("#transfers svg .wrong rect").all())]
     assert len(left) == 2
     assert abs(left[0] - left[1]) > 40
+    out = tab.locator("#transfers svg .out text:first-of-type").all_text_contents()
+    assert out == ["2", "3"]  # of P; it should have been its block 3
     assert tab.locator("#transfers svg .arrow.wrong").count() == 1
     tab.keyboard.press("ArrowLeft")
     tab.keyboard.press("ArrowLeft")  # the transfer of r0, which is right
@@ -113,9 +115,10 @@ def test_numbers_are_explained_to_the_mouse(shown: Open) -> None:
     assert "In vLLM: Scheduler.schedule, KVCacheManager.get_computed_blocks" in text
     tab.hover("thead th:text-is('9') >> nth=0")
     assert "r1 is admitted with a hit of 4 tokens" in tab.inner_text("#cell")
-    tab.hover("#transfers svg g[role=img] >> nth=0")
-    assert "Of P, block 1 sends the KV of r1 from token 0 on; it is paired with a block that" in (
-        tab.inner_text("#cell")
+    tab.hover("#transfers svg g.wrong[role=img] >> nth=0")
+    assert tab.inner_text("#cell").startswith(
+        "Of P, block 1, which holds “ab”, stands for the tokens of r1 from 0 on; it sends KV, and "
+        "is paired with a block that stands for the tokens from 4 on."
     )
 
 

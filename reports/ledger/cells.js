@@ -1,14 +1,15 @@
 // What a lane shows of a state: a short text, classes, a sentence, and facts. A fact that is
 // undefined is not known.
 
-const hues = new Map(); // one colour for each request, far from the one before
+const HUES = [210, 140, 280, 40, 180, 320, 90, 250]; // none is red, the colour of what is broken
+const hues = new Map(); // a colour for each request, in the order in which they are drawn
 
 function hue(name) {
-  if (!hues.has(name)) hues.set(name, Math.round(hues.size * 137.5 + 210) % 360);
+  if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);
   return hues.get(name);
 }
 
-const STATUS = { waiting: "wait", running: "run", preempted: "preempt", loading: "load", sending: "send", aborted: "abort",
+const STATUS = { waiting: "wait", running: "run", preempted: "preempt", loading: "load", sending: "send", loaded: "ready", aborted: "abort",
   waiting_for_remote_kvs: "load" };
 
 function short(prefix) {
@@ -62,6 +63,10 @@ function cached(fields, content, cell, words) {
     cell.classes.push("cached");
     cell.small = `${short(fields.key[1])} (${fields.key[0]})`;
     words.push(`it is in the prefix cache as “${fields.key[1]}” of group ${fields.key[0]} (block_hash)`);
+    if (last && !content.slots.includes(fields.key[1])) {
+      cell.wrong = `holds ${short(last)}`;
+      words.push("which is not what it holds");
+    }
   } else if (fields.cached) {
     cell.classes.push("cached");
     cell.small = "key ?";

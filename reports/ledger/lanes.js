@@ -1,6 +1,6 @@
 // The ledger: a lane for each request and block, a column for each event around the current one.
 
-const COLUMN = 66, LANES_MAX = 120, REQUESTS_MAX = 40;
+const COLUMN = 80, LANES_MAX = 120, REQUESTS_MAX = 40;
 let now = LAST;
 
 const wants = () => $("all").checked;
@@ -11,7 +11,7 @@ function visible() {
 }
 
 function columns() {
-  const room = Math.max(3, Math.floor(($("ledger").clientWidth - 90) / COLUMN)), shown = visible();
+  const room = Math.max(3, Math.floor(($("ledger").clientWidth - 102) / COLUMN)), shown = visible();
   const begin = Math.max(0, Math.min(shown.indexOf(now) - Math.ceil(room * 0.7) + 1, shown.length - room));
   return shown.slice(begin, begin + room);
 }
@@ -93,6 +93,7 @@ function lane(title, words, about, wide, cellOf, body) {
     const cell = cellOf(stateAt(number)), before = number ? cellOf(stateAt(number - 1)) : cell;
     const box = make("td", cell.text, { tabindex: "-1" });
     if (cell.small) box.append(make("small", cell.small));
+    if (cell.wrong) box.append(make("small", cell.wrong, { class: "wrong" }));
     box.classList.add(...cell.classes);
     if (cell.hue != null) box.style.setProperty("--hue", cell.hue);
     const differs = changed(before, cell), step = DATA.steps[number - 1];
@@ -117,10 +118,9 @@ function ledger() {
 }
 
 function engineTable(engine, wide) {
-  const part = make("div", undefined, { class: "engine" }), table = make("table");
-  const caption = make("caption", `Engine ${engine.name} `);
-  const groups = engine.groups.map((group, i) => `(${i}) ${group}`).join("; ");
-  caption.append(make("small", `${engine.blocks} blocks; groups: ${groups}`));
+  const part = make("div", undefined, { class: "engine" }), table = make("table", undefined, { "aria-label": `Engine ${engine.name}` });
+  const title = make("h2", `Engine ${engine.name} `), groups = engine.groups.map((group, i) => `(${i}) ${group}`).join("; ");
+  title.append(make("small", `${engine.blocks} blocks; groups: ${groups}`));
   const head = make("thead"), body = make("tbody"), top = make("tr");
   top.append(make("th", "after event", { scope: "col" }), ...wide.map((number, i) => heading(number, wide[i - 1])));
   head.append(top);
@@ -131,15 +131,12 @@ function engineTable(engine, wide) {
   for (const block of blocks)
     lane(`block ${block}`, `Block ${block} is a KV block in the pool of engine ${engine.name}. A cell names the requests that hold it.`,
       isAbout(engine, null, block), wide, (state) => blockCell(state, engine.name, block), body);
-  table.append(caption, head, body);
-  part.append(table);
+  table.append(head, body);
+  part.append(title, table);
   const hidden = [[of - requests.length, "request"], [ofBlocks - blocks.length, "used block"]].filter(([n]) => n > 0);
   if (hidden.length) part.append(make("p", `Not shown: ${hidden.map(([n, what]) => `${n} more ${what}s`).join(", ")}.`, { class: "far" }));
-  const left = engine.blocks - ofBlocks;
-  if (left > 0 && DATA.source === "trace")
-    part.append(make("p", `${left} further blocks are free, or the null block, in all of these columns.`, { class: "far" }));
-  if (left > 0 && DATA.source !== "trace")
-    part.append(make("p", `${left} further blocks are in no known block table in these columns.`, { class: "far" }));
+  const left = engine.blocks - ofBlocks, what = DATA.source === "trace" ? "free, or the null block," : "in no known block table";
+  if (left > 0) part.append(make("p", `${left} further ${left === 1 ? "block is" : "blocks are"} ${what} in all of these columns.`, { class: "far" }));
   return part;
 }
 

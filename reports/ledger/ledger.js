@@ -56,6 +56,7 @@ function go(number) {
   const step = DATA.steps[now - 1];
   $("event").textContent = !step ? `Before the first of ${EVENTS} events`
     : step.label === "end" ? `The end: ${step.text}` : `Event ${step.label} of ${EVENTS}: ${step.text}`;
+  $("cell").textContent = `${eventWords(now)} Point at a number, or move to it with Tab and the arrow keys: what it means is explained here.`;
   $("slider").setAttribute("aria-valuetext", $("event").textContent);
   if (RECORDED) { ledger(); transfers(); }
   eventList();
@@ -108,7 +109,8 @@ function begin() {
     part.append(make("summary", `${more.length} more invariants are broken, and ${DATA.further} more findings`), ...more.map(broken));
     $("verdict").append(part);
   }
-  if (DATA.point !== null) {
+  if (DATA.point === 0) $("point").append("The violation could not be avoided in this cluster, whatever was done.");
+  else if (DATA.point !== null) {
     const button = make("button", `event ${DATA.steps[DATA.point - 1].label}`, { type: "button" });
     button.addEventListener("click", () => go(DATA.point));
     $("point").append("Point of no return: after ", button, " the violation could no longer be avoided.");
