@@ -30,7 +30,7 @@ def test_each_seed_story_is_shown() -> None:
     faults = {shown.name for shown in SHOWN if not shown.finding}
     assert faults <= {*FAULTS}
     assert all(faults & {*story.faults} for story in STORIES.values())
-    assert {shown.name for shown in SHOWN if shown.finding} <= {known.name for known in KNOWN}
+    assert {shown.name for shown in SHOWN if shown.finding} <= {*KNOWN}
 
 
 def test_each_text_has_two_sentences() -> None:

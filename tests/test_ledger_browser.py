@@ -189,6 +189,16 @@ def test_it_prints(shown: Open) -> None:
     assert tab.pdf(format="A4").startswith(b"%PDF")
 
 
+def test_a_cached_block_with_other_content_is_seen(shown: Open) -> None:
+    trace = read(FINDINGS / "uncomputed_stays_cached" / "trace.jsonl")
+    tab = shown(page(of_trace(trace)))
+    assert tab.locator("td small.wrong").all_inner_texts() == ["holds abc"]
+    tab.hover("td:has(small.wrong)")
+    assert "in the prefix cache as “abc.” of group 1 (block_hash); which is not what it holds" in (
+        tab.inner_text("#cell")
+    )
+
+
 @pytest.mark.parametrize("width", [420, 1400])
 def test_a_record_in_a_browser(shown: Open, width: int) -> None:
     tab = shown(page(of_record(read_record(FILE), Path("r.jsonl"))), width=width)

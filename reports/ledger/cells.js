@@ -17,12 +17,16 @@ function short(prefix) {
   return letters.length > 5 ? `…${letters.slice(-4).join("")}` : prefix;
 }
 
+// The ids of a real engine are long, and differ at their ends.
+
+const ending = (name) => (name.length > 11 ? `…${name.slice(-8)}` : name);
+
 function blockCell(state, name, block) {
   const engine = state.engines[name], fields = engine.blocks?.[block] ?? {};
   if (block === 0) return { text: "null", classes: ["free"], words: `Block 0 of ${name} is the null block, which holds no KV.`, facts: {} };
   const held = state.owners[name].get(block) ?? [], flights = state.flights[name].get(block) ?? [];
   const content = engine.memory?.[block], words = [], classes = [];
-  const cell = { text: held.join(" "), small: "", classes, hue: held.length ? hue(held[0]) : null };
+  const cell = { text: held.map(ending).join(" "), small: "", classes, hue: held.length ? hue(held[0]) : null };
   if (held.length) {
     classes.push("held");
     words.push(`it is in the block table of ${and(held)} (req_to_blocks)`);

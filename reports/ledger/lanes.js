@@ -1,6 +1,6 @@
 // The ledger: a lane for each request and block, a column for each event around the current one.
 
-const COLUMN = 80, LANES_MAX = 120, REQUESTS_MAX = 40;
+const COLUMN = 87, LANES_MAX = 120, REQUESTS_MAX = 40;
 let now = LAST;
 
 const wants = () => $("all").checked;
@@ -126,7 +126,7 @@ function engineTable(engine, wide) {
   head.append(top);
   const { requests, blocks, of, ofBlocks } = lanes(engine, wide);
   for (const name of requests)
-    lane(name, `${name} is a request on engine ${engine.name}. A cell has its status and its number of computed tokens.`,
+    lane(ending(name), `${name} is a request on engine ${engine.name}. A cell has its status and its number of computed tokens.`,
       isAbout(engine, name), wide, (state) => requestCell(state, engine.name, name), body);
   for (const block of blocks)
     lane(`block ${block}`, `Block ${block} is a KV block in the pool of engine ${engine.name}. A cell names the requests that hold it.`,

@@ -56,7 +56,7 @@ function go(number) {
   const step = DATA.steps[now - 1];
   $("event").textContent = !step ? `Before the first of ${EVENTS} events`
     : step.label === "end" ? `The end: ${step.text}` : `Event ${step.label} of ${EVENTS}: ${step.text}`;
-  $("cell").textContent = `${eventWords(now)} Point at a number, or move to it with Tab and the arrow keys: what it means is explained here.`;
+  $("cell").textContent = eventWords(now);
   $("slider").setAttribute("aria-valuetext", $("event").textContent);
   if (RECORDED) { ledger(); transfers(); }
   eventList();
