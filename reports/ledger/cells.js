@@ -2,7 +2,7 @@
 // undefined is not known.
 
 const HUES = [210, 140, 280, 40, 180, 320, 90, 250]; // none is red, the colour of what is broken
-const hues = new Map(); // a colour for each request, in the order in which they are drawn
+const hues = new Map(); // a colour for each request, in the order in which they are shown
 
 function hue(name) {
   if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);

@@ -31,7 +31,8 @@ class About(NamedTuple):
 
 def _requests(event: RecordedEvent) -> set[str]:
     """The requests to which more happens than that tokens are computed."""
-    found = {each.request for each in (*event.admitted, *event.loads, *event.offers)}
-    found |= {each.request for each in (*event.preempted, *event.tables)}
+    found = {each.request for each in event.admitted} | {each.request for each in event.preempted}
+    found |= {each.request for each in event.loads} | {each.request for each in event.offers}
+    found |= {change.request for change in event.tables}
     found |= {*event.released, *event.loaded, *event.received, *event.failed, *event.sent}
     return found | set(event.ended) | ({event.arrived.request} if event.arrived else set())
