@@ -62,6 +62,7 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
             yield Line(f"Fault {name}: {FAULTS[name].mistake}.")
     if trace.finding is not None:
         yield Line(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
+    yield Line("A letter is a token, and a dot a sampled token.")
     yield from engines(trace.cluster, width)
     yield Line()
     point = extra.point
@@ -94,11 +95,11 @@ def _signature(trace: Trace) -> Iterator[Line]:
 
 
 def _headline(trace: Trace) -> str:
-    faults = ", ".join(trace.faults) or "none"
+    faults = f", faults {', '.join(trace.faults)}" if trace.faults else ""
     where = trace.machine + (f" (vLLM {trace.vllm})" if trace.vllm else "")
     return (
-        f"{len(trace.events)} events on machine {where}, cluster {trace.cluster.name}, "
-        f"faults {faults}, seed {trace.seed}"
+        f"{len(trace.events)} events on machine {where}, cluster {trace.cluster.name}{faults}, "
+        f"seed {trace.seed}"
     )
 
 

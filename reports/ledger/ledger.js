@@ -106,7 +106,9 @@ function begin() {
   const more = DATA.findings.slice(1);
   if (more.length) {
     const part = make("details");
-    part.append(make("summary", `${more.length} more invariants are broken, and ${DATA.further} more findings`), ...more.map(broken));
+    const others = more.length === 1 ? "1 more invariant is" : `${more.length} more invariants are`;
+    const rest = DATA.further ? `, and ${DATA.further} more finding${DATA.further === 1 ? "" : "s"}` : "";
+    part.append(make("summary", `${others} broken${rest}`), ...more.map(broken));
     $("verdict").append(part);
   }
   if (DATA.point === 0) $("point").append("The violation could not be avoided in this cluster, whatever was done.");

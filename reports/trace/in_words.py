@@ -10,7 +10,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "Schedule": lambda e: _step(e),
     "Admit": lambda c: _admitted(c),
     "FinishLoad": lambda c: f"{c.request} goes on after its load",
-    "Compute": lambda c: f"{_count(c.tokens, 'token')} of {c.request} {_are(c.tokens)} computed",
+    "Compute": lambda c: f"{_count(c.tokens, 'token')} of {c.request} {_are(c.tokens)} scheduled",
     "Preempt": lambda c: _preempted(c),
     "Release": lambda c: f"{c.request} does not fit, and frees blocks that it no longer needs",
     "Complete": lambda e: _output(e),
