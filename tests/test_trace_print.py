@@ -53,8 +53,9 @@ def test_an_event_in_words() -> None:
         ),
     )
     assert in_words.in_words(step) == (
-        "D takes a step: r0 goes on after its load; 1 token of r0 is scheduled; r1 is admitted with "
-        "a hit of 4 tokens, and 1 token is to be loaded; r2 is preempted, because r1 does not fit"
+        "D takes a step: r0 goes on after its load; 1 token of r0 is scheduled; r1 is admitted "
+        "with a hit of 4 tokens, and 1 token is to be loaded; r2 is preempted, because r1 does not "
+        "fit"
     )
     assert in_words.in_words(vocabulary.Schedule("E", ())) == (
         "E takes a step: nothing is scheduled"
