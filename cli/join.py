@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import finish
+from kvproof.cli.finish import finish, fixed
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow
 from kvproof.invariants.registry import gravest, severity_of
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.reading import shown
+from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
+from kvproof.reports.ledger.of_record import of_join
+from kvproof.reports.ledger.page import page
 from kvproof.reports.output.join import Joined as JoinedOutput
 from kvproof.reports.output.join import JoinFinding
 from kvproof.reports.output.verdict import verdict_output
@@ -42,6 +45,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("decode", type=Path, metavar="D", help="the record of the decode engine")
     options.add_vllm(parser)
     options.add_fail_on(parser)
+    parser.add_argument(
+        "--html",
+        type=options.new_file,
+        metavar="FILE",
+        help="write the block ledger of both engines, a page for a browser, to a new file",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,11 +63,16 @@ def run(args: argparse.Namespace) -> int:
     except AdapterDrift as drift:
         found = judged(prefill, decode, None, drift.why)
     joined = _joined(found)
+    files = []
+    if args.html is not None:
+        html = page(of_join(prefill, decode, joined.findings, found.pairs))
+        files.append(fixed(args.html, lambda: write_new(args.html, html)))
     return finish(
         args,
         joined.outcome.exit_code(args.fail_on),
         lambda code: _output(args, joined, code),
         lambda: _print(args, joined),
+        files,
     )
 
 

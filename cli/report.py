@@ -1,4 +1,4 @@
-"""`kvproof report`: show a trace or a record in the terminal, or a trace as a page."""
+"""`kvproof report`: show a trace or a record in the terminal, or as a page."""
 
 import argparse
 import sys
@@ -8,16 +8,19 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import finish, fixed
+from kvproof.cli.finish import File, finish, fixed
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import Trace, records
-from kvproof.reports import record as of_record
+from kvproof.reports import record as in_terminal
+from kvproof.reports.ledger.data import Ledger
+from kvproof.reports.ledger.of_record import of_record
+from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.output.lists import Report
 from kvproof.reports.output.search import PointOfNoReturn
@@ -49,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
     point = None if args.json and args.html is None else _point(trace)
     files = []
     if args.html is not None:
-        html = page(trace, args.trace, point)
-        files.append(fixed(args.html, lambda: write_new(args.html, html)))
+        files.append(_page(args.html, of_trace(trace, args.trace, point)))
     return finish(
         args,
         0,
@@ -62,17 +64,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace, record: Record) -> int:
     """Print a record."""
+    files = []
     if args.html is not None:
-        raise UsageError(
-            "A record has no states, and so no block ledger. Use --html with a trace, or leave it "
-            "out."
-        )
+        files.append(_page(args.html, of_record(record, args.trace)))
     return finish(
         args,
         0,
         lambda code: Report(exit_code=code, trace=tuple(map(to_builtins, record_lines(record)))),
-        lambda: of_record.show(sys.stdout, record, args.trace, whole=args.all),
+        lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
+        files,
     )
+
+
+def _page(path: Path, ledger: Ledger) -> File:
+    html = page(ledger)
+    return fixed(path, lambda: write_new(path, html))
 
 
 def _point(trace: Trace) -> PointOfNoReturn | None:

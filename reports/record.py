@@ -13,6 +13,7 @@ from kvproof.reports.changes import value
 from kvproof.reports.screen import WIDTH, Line, columns, console
 from kvproof.reports.tables import Table
 from kvproof.reports.terminal import finding_lines, shell_word
+from kvproof.reports.trace.functions import recorded_functions
 
 EVENTS_MAX = 20
 """So many of the last events are shown."""
@@ -42,7 +43,7 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     if path is not None:
         yield Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
     yield Line()
-    yield Line(_headline(record), "bold")
+    yield Line(headline(record), "bold")
     if record.header.stopped:
         yield Line(f"The engine was not watched any further: {record.header.stopped}.")
     yield Line()
@@ -52,7 +53,8 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     yield from _blocks(record, width)
 
 
-def _headline(record: Record) -> str:
+def headline(record: Record) -> str:
+    """What a record is of: its events, the engine and the process."""
     header = record.header
     since = "from the start of" if header.from_start and not header.dropped else "of"
     connector = f", {header.connector.name}" if header.connector else ""
@@ -66,14 +68,14 @@ def _headline(record: Record) -> str:
 
 def _findings(record: Record) -> Iterator[Line]:
     """The first finding of each invariant."""
-    found = [(each.event.step, finding) for each in record.events for finding in each.findings]
-    first: dict[str, tuple[int, Finding]] = {}
-    for step, finding in found:
-        first.setdefault(finding.invariant, (step, finding))
+    found = [(each.event, finding) for each in record.events for finding in each.findings]
+    first: dict[str, tuple[RecordedEvent, Finding]] = {}
+    for event, finding in found:
+        first.setdefault(finding.invariant, (event, finding))
     shown = list(first.values())[:INVARIANTS_MAX]
-    for step, finding in shown:
+    for event, finding in shown:
         yield from finding_lines(finding)
-        yield Line(f"Where: event {step}", hang=7)
+        yield Line(f"Where: event {event.step}, {recorded_functions(event)[0]}", hang=7)
     if len(found) > len(shown):
         yield Line(f"and {len(found) - len(shown)} more findings")
     if not found:

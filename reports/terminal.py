@@ -10,6 +10,7 @@ from typing import NamedTuple, TextIO
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import describe
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
@@ -19,6 +20,7 @@ from kvproof.reports.screen import WIDTH, Line, columns, console
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.events import events
 from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.legend import legend
 from kvproof.strategies.verdict import Consequence
 
@@ -55,10 +57,12 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
     yield from _finding(trace, extra)
     yield Line()
     yield Line(_headline(trace), "bold")
-    if trace.finding is not None and trace.finding.invariant in CHECKS:
-        last, about = trace.events[-1], trace.finding.about
-        found = signature(trace.cluster, last, trace.finding.invariant, about)
-        yield Line(f"Signature: {found.words}.")
+    for name in trace.faults:
+        if name in FAULTS:
+            yield Line(f"Fault {name}: {FAULTS[name].mistake}.")
+    if trace.finding is not None:
+        yield Line(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
+    yield Line("A letter is a token, and a dot a sampled token.")
     yield from engines(trace.cluster, width)
     yield Line()
     point = extra.point
@@ -78,14 +82,24 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
         yield from legend(words)
     else:
         yield Line("The states were not recorded.")
+    yield from _signature(trace)
+
+
+def _signature(trace: Trace) -> Iterator[Line]:
+    """How the finding is recognised in another trace: without numbers and names."""
+    if trace.finding is not None and trace.finding.invariant in CHECKS:
+        last, about = trace.events[-1], trace.finding.about
+        found = signature(trace.cluster, last, trace.finding.invariant, about)
+        yield Line()
+        yield Line(f"Signature: {found.words}.")
 
 
 def _headline(trace: Trace) -> str:
-    faults = ", ".join(trace.faults) or "none"
+    faults = f", faults {', '.join(trace.faults)}" if trace.faults else ""
     where = trace.machine + (f" (vLLM {trace.vllm})" if trace.vllm else "")
     return (
-        f"{len(trace.events)} events on machine {where}, cluster {trace.cluster.name}, "
-        f"faults {faults}, seed {trace.seed}"
+        f"{len(trace.events)} events on machine {where}, cluster {trace.cluster.name}{faults}, "
+        f"seed {trace.seed}"
     )
 
 

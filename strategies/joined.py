@@ -65,12 +65,14 @@ class Taken(NamedTuple):
 @dataclass
 class Judged:
     """What both records together show: the number of joined requests, how often each invariant had
-    something to judge, why one was not judged, and the findings."""
+    something to judge, why one was not judged, the findings, and by request of D the blocks that
+    its worker pairs."""
 
     requests: int = 0
     asked: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    pairs: dict[str, Pairs] = field(default_factory=dict)
 
 
 def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = "") -> Judged:
@@ -206,7 +208,8 @@ def _judge(
     transfer = offered.to(Phase.READING, local=taken.blocks)
     if trim is not None and any(taken.blocks):
         remote = taken.remote.blocks or source.offer.blocks
-        transfer = transfer._replace(pairs=trim(p, d, taken.blocks, remote))
+        judged.pairs[taken.name] = trim(p, d, taken.blocks, remote)
+        transfer = transfer._replace(pairs=judged.pairs[taken.name])
     else:
         names = [name for name in names if name not in LISTS]
     kept = source.freed_s is None or source.freed_s >= taken.at_s or KEPT not in names

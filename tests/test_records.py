@@ -208,8 +208,8 @@ def test_an_event_is_one_line() -> None:
         raised="KeyError: 1",
     )
     assert described(event) == (
-        "schedule: tokens of r0 0, r1 1, r2 2, r3 3, r4 4, r5 5, r6 6, r7 7 and 2 more; admits r9, "
-        "hit 4, loads 2; preempts r1 for r2; raised KeyError: 1"
+        "schedule: tokens to compute: r0 0, r1 1, r2 2, r3 3, r4 4, r5 5, r6 6, r7 7 and 2 more; "
+        "admits r9 with 4 tokens hit and 2 to load; preempts r1 for r2; raised KeyError: 1"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import events as vocabulary
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.state import Block, Engine, Request, Transfer
@@ -14,15 +15,16 @@ from kvproof.reports.changes import HIDDEN
 from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
+from kvproof.reports.trace import in_words
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.legend import WORDS
 from tests.test_rendering import trace_of
 
-FAULTS = [fault for story in STORIES.values() for fault in story.faults]
+STORY_FAULTS = [fault for story in STORIES.values() for fault in story.faults]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", STORY_FAULTS)
 def test_the_first_lines_answer_the_questions(fault: str) -> None:
     """What broke, in which event, why, in which function of vLLM, and how to replay it."""
     trace = trace_of(fault)
@@ -36,13 +38,38 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     assert f"Where: event {len(trace.events)}," in first
     assert f"In vLLM: {FUNCTIONS[type(trace.events[-1]).__name__][0]}" in first
     assert "Replay it: kvproof replay t.jsonl --machine model" in first
+    assert f"Fault {fault}: {FAULTS[fault].mistake}." in first
+    assert f"Event {len(trace.events)} in words: " in first
+
+
+def test_an_event_in_words() -> None:
+    step = vocabulary.Schedule(
+        "D",
+        (
+            vocabulary.FinishLoad("r0"),
+            vocabulary.Compute("r0", 1),
+            vocabulary.Admit("r1", 4, 1),
+            vocabulary.Preempt("r2", "r1"),
+        ),
+    )
+    assert in_words.in_words(step) == (
+        "D takes a step: r0 goes on after its load; 1 token of r0 is scheduled; r1 is admitted "
+        "with a hit of 4 tokens, and 1 token is to be loaded; r2 is preempted, because r1 does not "
+        "fit"
+    )
+    assert in_words.in_words(vocabulary.Schedule("E", ())) == (
+        "E takes a step: nothing is scheduled"
+    )
+    assert in_words.in_words(vocabulary.Complete("E", vocabulary.Accepted({"r0": 2}), "r1")) == (
+        "the output of a step reaches E; 2 drafts of r0 are accepted; the load of r1 has failed"
+    )
 
 
 def test_what_does_not_concern_the_finding_is_folded() -> None:
     trace = trace_of("truncation_without_guard")
     short, whole = render(trace), render(trace, Extra(whole=True))
     assert "P request r0" not in short
-    assert "nothing of r1 (report --all shows it)" in short
+    assert "nothing that concerns r1 (report --all shows it)" in short
     assert "1 other request" in short
     assert "P request r0" in whole
     assert "--all" not in whole
@@ -56,7 +83,7 @@ def test_the_point_of_no_return_is_marked() -> None:
     mark = next(i for i, line in enumerate(lines) if "could no longer be avoided" in line)
     events = [line for line in lines[:mark] if line[:6].strip().isdigit()]
     assert events[-1].split()[0] == "2"
-    assert "   8 to 10  nothing of r1 (report --all shows it)" in lines
+    assert "   8 to 10  nothing that concerns r1 (report --all shows it)" in lines
 
 
 def test_each_field_of_a_state_is_explained() -> None:
@@ -80,9 +107,9 @@ def test_only_the_words_that_are_used_are_explained() -> None:
     assert "mirror" not in explained
 
 
-def test_each_event_has_a_function() -> None:
+def test_each_event_has_a_function_and_words() -> None:
     names = {kind.__name__ for kind in (*_kinds(vocabulary.Event), *_kinds(vocabulary.Choice))}
-    assert names == {*FUNCTIONS}
+    assert names == {*FUNCTIONS} == {*in_words.WORDS}
 
 
 def _kinds(union: object) -> tuple[type, ...]:

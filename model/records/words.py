@@ -19,12 +19,12 @@ def _parts(event: RecordedEvent) -> Iterator[str]:
     if event.arrived is not None:
         yield f"{event.arrived.request} arrives with {event.arrived.prompt_tokens} tokens"
     if event.event == "schedule" and event.tokens:
-        yield _counts("tokens of", event.tokens)
+        yield _counts("tokens to compute:", event.tokens)
     if event.event == "update_from_output" and event.tokens:
         yield f"output of {len(event.tokens)} request{'s' * (len(event.tokens) > 1)}"
     for each in event.admitted:
-        loads = f", loads {each.external}" if each.external else ""
-        yield f"admits {each.request}, hit {each.hit}{loads}"
+        loads = f" and {each.external} to load" if each.external else ""
+        yield f"admits {each.request} with {each.hit} tokens hit{loads}"
     for lost in event.preempted:
         why = f" for {lost.needy}" if lost.needy else ""
         yield f"preempts {lost.request}{why}"
@@ -43,7 +43,7 @@ def _parts(event: RecordedEvent) -> Iterator[str]:
         if names:
             yield f"{_names(names)} {words}"
     if event.outputs:
-        yield _counts("new tokens of", event.outputs)
+        yield _counts("new tokens:", event.outputs)
     for name, why in event.ended.items():
         yield f"{name} ended ({why})"
     if event.event == "reset_prefix_cache":

@@ -84,7 +84,9 @@ def _unfold(printed: Printed, folded: list[int], what: str) -> None:
     if folded:
         first, last = folded[0], folded[-1]
         which = f"{first:4}  " if first == last else f"{first:4} to {last}  "
-        printed.lines.append(Line(f"{which}nothing of {what} (report --all shows it)", "dim", 8))
+        printed.lines.append(
+            Line(f"{which}nothing that concerns {what} (report --all shows it)", "dim", 8)
+        )
         folded.clear()
 
 
@@ -109,7 +111,10 @@ class About:
     @property
     def words(self) -> str:
         """What it is, for a line about what is folded."""
-        return self.request or "these blocks"
+        block = (
+            f"block {', '.join(self.blocks)} of {self.engine}" if self.blocks else "these blocks"
+        )
+        return self.request or block
 
     def entries(self, change: Change, before: Flat, after: Flat) -> list[Entry]:
         """The changes by an event, marked as near or not."""

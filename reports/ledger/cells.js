@@ -1,0 +1,121 @@
+// What a lane shows of a state: a short text, classes, a sentence, and facts. A fact that is
+// undefined is not known.
+
+const HUES = [210, 140, 280, 40, 180, 320, 90, 250]; // none is red, the colour of what is broken
+const hues = new Map(); // a colour for each request, in the order in which they are shown
+
+function hue(name) {
+  if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);
+  return hues.get(name);
+}
+
+const STATUS = { waiting: "wait", running: "run", preempted: "preempt", loading: "load", sending: "send", loaded: "ready", aborted: "abort",
+  waiting_for_remote_kvs: "load" };
+
+function short(prefix) {
+  const letters = [...prefix];
+  return letters.length > 5 ? `…${letters.slice(-4).join("")}` : prefix;
+}
+
+// The ids of a real engine are long, and differ at their ends.
+
+const ending = (name) => (name.length > 11 ? `…${name.slice(-8)}` : name);
+
+function blockCell(state, name, block) {
+  const engine = state.engines[name], fields = engine.blocks?.[block] ?? {};
+  if (block === 0) return { text: "null", classes: ["free"], words: `Block 0 of ${name} is the null block, which holds no KV.`, facts: {} };
+  const held = state.owners[name].get(block) ?? [], flights = state.flights[name].get(block) ?? [];
+  const content = engine.memory?.[block], words = [], classes = [];
+  const cell = { text: held.map(ending).join(" "), small: "", classes, hue: held.length ? hue(held[0]) : null };
+  if (held.length) {
+    classes.push("held");
+    words.push(`it is in the block table of ${and(held)} (req_to_blocks)`);
+  } else {
+    classes.push("free");
+    cell.text = fields.refs === undefined ? "–" : fields.refs ? "?" : "free";
+    words.push(`it is in no block table${partly(engine) ? " that is known" : ""}`);
+  }
+  references(fields, held, cell, words);
+  cached(fields, content, cell, words);
+  holds(engine, content, words);
+  if (flights.length) {
+    classes.push("flight");
+    words.push(`the transfer of ${and(flights)} names it`);
+  }
+  cell.words = `Block ${block} of ${name}: ${words.join("; ")}.`;
+  cell.facts = { held, refs: fields.refs, key: fields.key, content, flights };
+  return cell;
+}
+
+const partly = (engine) => Object.values(engine.requests ?? {}).some(({ tables }) => tables === undefined);
+
+function references(fields, held, cell, words) {
+  if (fields.refs === undefined) words.push("its reference count (ref_cnt) is not known");
+  else {
+    if (fields.refs !== held.length) {
+      cell.text += ` ×${fields.refs}`;
+      cell.classes.push("miscounted");
+    }
+    words.push(`its reference count (ref_cnt) is ${fields.refs}`);
+  }
+  if (fields.free !== undefined) words.push(`it is ${fields.free ? "" : "not "}in the free queue`);
+}
+
+function cached(fields, content, cell, words) {
+  const last = (content?.slots ?? []).filter(Boolean).at(-1) ?? "";
+  if (fields.key) {
+    cell.classes.push("cached");
+    cell.small = `${short(fields.key[1])} (${fields.key[0]})`;
+    words.push(`it is in the prefix cache as “${fields.key[1]}” of group ${fields.key[0]} (block_hash)`);
+    if (last && !content.slots.includes(fields.key[1])) {
+      cell.wrong = `holds ${short(last)}`;
+      words.push("which is not what it holds");
+    }
+  } else if (fields.cached) {
+    cell.classes.push("cached");
+    cell.small = "key ?";
+    words.push("it is in the prefix cache, under a key that is not known");
+  } else if (fields.key === null) {
+    cell.small = last ? short(last) : "";
+    words.push("it is not in the prefix cache");
+  } else {
+    cell.small = fields.cached === false ? "" : "?";
+    words.push(fields.cached === false ? "it is not in the prefix cache" : "whether it is in the prefix cache is not known");
+  }
+}
+
+function holds(engine, content, words) {
+  if (engine.memory === undefined) words.push("what it holds is not known");
+  else if (content?.slots?.some(Boolean))
+    words.push(`its slots hold ${content.slots.map((slot) => (slot ? `“${slot}”` : "nothing")).join(", ")} (group ${content.group})`);
+  else words.push("it holds nothing");
+}
+
+function requestCell(state, name, request) {
+  const fields = state.engines[name].requests?.[request];
+  if (!fields) return { text: "", classes: ["far"], words: `${request} is not on ${name}.`, facts: { there: false } };
+  const known = fields.tables !== undefined, words = [`${request} on ${name} is ${fields.status}`];
+  words.push(fields.computed === undefined ? "its computed tokens (num_computed_tokens) are not known"
+    : `${fields.computed} of its tokens are computed (num_computed_tokens)`);
+  if (fields.scheduled !== undefined) words.push(`the last step has ${fields.scheduled} of its tokens`);
+  const length = fields.prompt === undefined ? fields.prompt_tokens : [...fields.prompt].length;
+  words.push(length === undefined ? "the length of its prompt is not known" : `its prompt has ${length} tokens`);
+  if (fields.hit !== undefined) words.push(`its admission hit ${fields.hit} tokens and loads ${fields.external}`);
+  words.push(known ? `its blocks are ${tables(fields.tables)}` : "its blocks are not known");
+  if (fields.num_cached_blocks?.length) words.push(`num_cached_blocks is ${fields.num_cached_blocks.join(", ")}`);
+  const number = fields.computed ?? (fields.scheduled === undefined ? "?" : `+${fields.scheduled}`);
+  return { text: `${STATUS[fields.status] ?? fields.status} ${number}`, small: known ? "" : "blocks ?", classes: ["held"],
+    hue: hue(request), words: `${words.join("; ")}.`, facts: { there: true, ...fields } };
+}
+
+const tables = (lists) =>
+  (lists?.length ? lists.map((list, group) => `(${group}) ${list.join(" ") || "none"}`).join(" | ") : "none");
+
+// Whether an event changed a cell. What was not known before or is not known after says nothing.
+
+function changed(before, after) {
+  const names = new Set([...Object.keys(before.facts), ...Object.keys(after.facts)]);
+  if (before.facts.there !== after.facts.there) return true;
+  return [...names].some((name) => before.facts[name] !== undefined && after.facts[name] !== undefined &&
+    JSON.stringify(before.facts[name]) !== JSON.stringify(after.facts[name]));
+}

@@ -1,0 +1,107 @@
+"""What the page of the block ledger is given: the same for a trace, a record and two records.
+
+A state is flat (see `model.traces.state_diff`). A field that a state does not have is not known,
+and the page says so: a record has no reference counts before its end, and no content of blocks.
+"""
+
+import json
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.finding import Finding
+from kvproof.model.traces.state_diff import Flat
+
+
+class ShownEngine(Struct, frozen=True, kw_only=True):
+    """An engine: the number of its blocks, and the text, the block size in tokens and the kind of
+    each cache group. A block of it is `split` kernel blocks."""
+
+    name: str
+    blocks: int
+    groups: tuple[str, ...]
+    sizes: tuple[int, ...]
+    kinds: tuple[str, ...]
+    split: int = 1
+
+
+class Side(Struct, frozen=True):
+    """A side of a transfer: its engine (empty: one that is not on the page), and its request."""
+
+    engine: str
+    request: str
+
+
+class ShownTransfer(Struct, frozen=True):
+    """Who sends and who receives in a transfer."""
+
+    sender: Side
+    receiver: Side
+
+
+class ShownStep(Struct, frozen=True, kw_only=True):
+    """An event: its number as its file has it, what happened, and the same in `words` for a reader
+    who does not know the names of events; the functions of vLLM that do it, whether it matters to
+    the findings, what is broken after it, and the change of the state (`changed` is None where it
+    was not recorded)."""
+
+    label: str
+    text: str
+    words: str
+    functions: tuple[str, ...]
+    near: bool = True
+    found: tuple[str, ...] = ()
+    changed: Flat | None = None
+    removed: tuple[str, ...] = ()
+
+
+class ShownFinding(Struct, frozen=True, kw_only=True):
+    """A finding, and the number of its step on the page, from 1."""
+
+    name: str
+    severity: str
+    must: str
+    reasons: tuple[str, ...]
+    step: int
+    engine: str
+    request: str
+    block: int | None
+
+
+class Ledger(Struct, frozen=True, kw_only=True):
+    """All that the page shows. `source` is "trace", "record" or "two records". `point` is the
+    number of the step from which the violation could no longer be avoided."""
+
+    source: str
+    title: str
+    findings: tuple[ShownFinding, ...]
+    further: int = 0
+    replay: str
+    point: int | None = None
+    notes: tuple[str, ...] = ()
+    engines: tuple[ShownEngine, ...]
+    transfers: dict[str, ShownTransfer]
+    initial: Flat
+    steps: tuple[ShownStep, ...]
+
+
+def shown_finding(finding: Finding, step: int) -> ShownFinding:
+    """A finding after a step."""
+    known = CHECKS.get(finding.invariant)
+    return ShownFinding(
+        name=finding.invariant,
+        severity=known.severity.words if known and known.severity else "",
+        must=f"It must be true that {known.name} ({known.origin})." if known else "",
+        reasons=finding.reasons,
+        step=step,
+        engine=finding.about.engine,
+        request=finding.about.request,
+        block=finding.about.block,
+    )
+
+
+def encoded(ledger: Ledger) -> str:
+    """The data as JSON that can stand in a script element."""
+    plain: Any = to_builtins(ledger)
+    return json.dumps(plain, ensure_ascii=True).replace("<", "\\u003c")

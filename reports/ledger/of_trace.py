@@ -1,0 +1,108 @@
+"""A trace as data of the block ledger."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from kvproof.invariants.parties import giver, taker
+from kvproof.model.config import REVERSE, Cluster, Engine
+from kvproof.model.events import describe
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.reference.apply import initial
+from kvproof.model.traces.state_diff import flat
+from kvproof.model.traces.trace import Trace
+from kvproof.reports.ledger.data import (
+    Ledger,
+    ShownEngine,
+    ShownStep,
+    ShownTransfer,
+    Side,
+    shown_finding,
+)
+from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.terminal import replay_line
+from kvproof.reports.trace.engines import group_text
+from kvproof.reports.trace.events import About
+from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.in_words import in_words
+
+
+def of_trace(
+    trace: Trace, path: Path | None = None, point: PointOfNoReturn | None = None
+) -> Ledger:
+    """The data of a trace. `path` is its file, which is named in the command that replays it."""
+    last = len(trace.events)
+    return Ledger(
+        source="trace",
+        title=_title(trace),
+        findings=(shown_finding(trace.finding, last),) if trace.finding else (),
+        replay=replay_line(trace, path) if path else "",
+        point=point.event if point else None,
+        engines=tuple(map(_engine, trace.cluster.engines)),
+        transfers=_transfers(trace.cluster),
+        initial=flat(initial(trace.cluster)),
+        steps=_steps(trace, point.irrelevant if point else ()),
+    )
+
+
+def _engine(engine: Engine) -> ShownEngine:
+    return ShownEngine(
+        name=engine.name,
+        blocks=engine.num_blocks,
+        groups=tuple(map(group_text, engine.groups)),
+        sizes=tuple(group.block_size for group in engine.groups),
+        kinds=tuple(group.kind for group in engine.groups),
+        split=engine.physical_per_logical,
+    )
+
+
+def _transfers(cluster: Cluster) -> dict[str, ShownTransfer]:
+    if len(cluster.engines) == 1:
+        return {}
+    names = [job.name for job in cluster.jobs]
+    names += [name + REVERSE for name in names]
+    return {name: _transfer(cluster, name) for name in names}
+
+
+def _transfer(cluster: Cluster, name: str) -> ShownTransfer:
+    (sender, sent), (receiver, received) = giver(cluster, name), taker(cluster, name)
+    return ShownTransfer(Side(sender.name, sent), Side(receiver.name, received))
+
+
+def _title(trace: Trace) -> str:
+    where = trace.machine + (f" (vLLM {trace.vllm})" if trace.vllm else "")
+    faults = "".join(f". Fault {n}: {FAULTS[n].mistake}" for n in trace.faults if n in FAULTS)
+    return f"{len(trace.events)} events on {where}, cluster {trace.cluster.name}{faults}"
+
+
+def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
+    near, last = _near(trace, irrelevant), len(trace.events)
+    request = trace.finding.about.request if trace.finding else ""
+    changes = trace.changes or [None] * last
+    found = (trace.finding.invariant,) if trace.finding else ()
+    return tuple(
+        ShownStep(
+            label=str(number),
+            text=describe(event),
+            words=in_words(event),
+            functions=tuple(functions(event, request)),
+            near=number in near,
+            found=found if number == last else (),
+            changed=change.changed if change else None,
+            removed=change.removed if change else (),
+        )
+        for number, (event, change) in enumerate(zip(trace.events, changes, strict=True), 1)
+    )
+
+
+def _near(trace: Trace, irrelevant: Collection[int]) -> set[int]:
+    """The numbers of the events that concern the finding."""
+    numbers = set(range(1, len(trace.events) + 1))
+    if trace.changes is not None:
+        about, states = About(trace, False), trace.states()
+        before = next(states)
+        for number, (change, after) in enumerate(zip(trace.changes, states, strict=True), 1):
+            if not any(entry.near for entry in about.entries(change, before, after)):
+                numbers.discard(number)
+            before = after
+    last = {len(trace.events)} if trace.finding is not None else set()
+    return numbers - set(irrelevant) | last

@@ -1,0 +1,275 @@
+"""The block ledger in a real browser: what is read, with the mouse and with the keyboard alone."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.model.records.record import read as read_record
+from kvproof.model.traces.trace_reader import read
+from kvproof.reports.ledger.of_record import of_join, of_record
+from kvproof.reports.ledger.of_trace import of_trace
+from kvproof.reports.ledger.page import page
+from tests.test_ledger import FINDINGS, data_of, page_of
+from tests.test_ledger_records import DECODE, FILE, PREFILL, record_of
+from tests.test_rendering import trace_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+LABEL = "document.activeElement.getAttribute('aria-label')"
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def shown(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Open a page from a file. At the end there were no errors and no requests to a network."""
+    errors: list[str] = []
+    tabs = []
+
+    def open_page(html: str, *, width: int = 1400, scheme: str = "light") -> Any:
+        file = tmp_path / "t.html"
+        file.write_text(html, encoding="utf-8")
+        tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        tab.on("console", lambda message: errors.append(message.text))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("request", lambda sent: sent.url == file.as_uri() or errors.append(sent.url))
+        tab.goto(file.as_uri())
+        tabs.append(tab)
+        return tab
+
+    yield open_page
+    for tab in tabs:
+        tab.close()
+    assert not errors
+
+
+def event(tab: Any) -> str:
+    return str(tab.inner_text("#event"))
+
+
+@pytest.mark.parametrize("width", [420, 900, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser(shown: Open, width: int, scheme: str) -> None:
+    tab = shown(page_of(trace_of("front_trim")), width=width, scheme=scheme)
+    assert "BROKEN: paired_offsets_are_equal: wrong tokens" in tab.inner_text("#verdict")
+    assert "after event 8 the violation could no longer be avoided" in tab.inner_text("#point")
+    assert event(tab).startswith("Event 9 of 9: Schedule(D)")
+    tab.keyboard.press("ArrowLeft")
+    assert event(tab).startswith("Event 8 of 9: TransferDone(r0)")
+    tab.keyboard.press("Home")
+    assert event(tab) == "Before the first of 9 events"
+    tab.click("#next")
+    assert event(tab).startswith("Event 1 of 9: Submit(P, r0)")
+    tab.keyboard.press("ArrowRight")
+    assert event(tab).startswith("Event 2 of 9")
+    tab.click("#events li:has-text('Admit(r1, 4, 1)')")
+    assert event(tab).startswith("Event 9 of 9")
+    assert tab.evaluate(OVERFLOW) <= 0
+
+
+def test_a_trimming_error_is_seen(shown: Open) -> None:
+    """The two blocks of the pair do not stand above the same token."""
+    tab = shown(page_of(trace_of("front_trim")))
+    assert tab.get_attribute("#transfers svg", "aria-label").endswith("begin at other tokens")
+    left = [box["x"] for box in map(_box, tab.locator("#transfers svg .wrong rect").all())]
+    assert len(left) == 2
+    assert abs(left[0] - left[1]) > 40
+    out = tab.locator("#transfers svg .out text:first-of-type").all_text_contents()
+    assert out == ["2", "3"]  # of P; it should have been its block 3
+    assert tab.locator("#transfers svg .arrow.wrong").count() == 1
+    tab.keyboard.press("ArrowLeft")
+    tab.keyboard.press("ArrowLeft")  # the transfer of r0, which is right
+    assert event(tab).startswith("Event 7 of 9")
+    boxes = [box["x"] for box in map(_box, tab.locator("#transfers svg rect").all())]
+    assert boxes[:2] == boxes[2:]
+    assert tab.locator("#transfers svg .wrong").count() == 0
+
+
+def _box(element: Any) -> Any:
+    return element.bounding_box()
+
+
+def test_numbers_are_explained_to_the_mouse(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")))
+    tab.hover("tr:has(th:text-is('block 3')) td >> nth=-1")
+    text = tab.inner_text("#cell")
+    assert "Block 3 of " in text
+    assert "its reference count (ref_cnt) is " in text
+    assert "In vLLM: Scheduler.schedule, KVCacheManager.get_computed_blocks" in text
+    tab.hover("thead th:text-is('9') >> nth=0")
+    assert "r1 is admitted with a hit of 4 tokens" in tab.inner_text("#cell")
+    tab.hover("#transfers svg g.wrong[role=img] >> nth=0")
+    assert tab.inner_text("#cell").startswith(
+        "Of P, block 1, which holds “ab”, stands for the tokens of r1 from 0 on; it sends KV, and "
+        "is paired with a block that stands for the tokens from 4 on."
+    )
+
+
+def test_numbers_are_explained_to_the_keyboard(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")))
+    tab.focus("#all")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.closest('#ledger') !== null")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowRight")
+    label = tab.evaluate(LABEL)
+    assert label.startswith(("After event", "At the start"))
+    assert tab.inner_text("#cell") == label
+    assert event(tab).startswith("Event 9 of 9")
+
+
+def test_everything_that_can_be_focused_has_a_name(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")))
+    unnamed = """[...document.querySelectorAll('button, input, td, [tabindex]')].filter((each) =>
+      !(each.getAttribute('aria-label') || each.textContent.trim() || each.closest('label')))
+      .map((each) => each.outerHTML)"""
+    assert tab.evaluate(unnamed) == []
+    roles = [tab.get_by_role("slider", name="Event"), tab.get_by_role("navigation", name="Events")]
+    roles += [tab.get_by_role("region", name="Block ledger")]
+    assert all(role.count() == 1 for role in roles)
+
+
+def test_events_that_do_not_matter_are_folded(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")))
+    heads = "#ledger table:first-of-type thead th"
+    assert tab.locator("#events li.fold").count() == 2
+    assert tab.locator(f"#ledger .engine >> nth=0 >> {'thead th'}").all_inner_texts() == (
+        ["after event", "start", "2", "3", "4", "6", "7", "8", "9"]
+    )
+    assert tab.locator("thead th.gap").count() == 4  # two on each engine
+    tab.keyboard.press("PageUp")
+    assert event(tab).startswith("Event 8 of 9")
+    for _ in range(3):
+        tab.keyboard.press("PageUp")
+    assert event(tab).startswith("Event 4 of 9")
+    tab.click("#events li.fold button >> nth=0")
+    assert tab.is_checked("#all")
+    assert tab.locator("#events li.fold").count() == 0
+    assert tab.locator("#events li.far").count() == 2
+    assert tab.locator(f"{heads}.far").count() == 4
+
+
+def test_the_point_of_no_return_and_the_changed_cells(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")))
+    assert tab.locator("thead th.edge").all_inner_texts() == ["8", "8"]
+    assert tab.locator("thead th.bad").all_inner_texts() == ["9", "9"]
+    assert tab.locator("tbody th.about").all_inner_texts() == ["r1", "block 3"]
+    changed = "tr:has(th:text-is('block 3')) td.changed"
+    assert tab.locator(changed).count() >= 1
+    tab.click("#point button")
+    assert event(tab).startswith("Event 8 of 9")
+
+
+def test_it_prints(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")), scheme="dark")
+    tab.emulate_media(media="print", color_scheme="dark")
+    assert not tab.is_visible("#slider")
+    assert not tab.is_visible("#cell")
+    assert tab.is_visible("#ledger table >> nth=0")
+    assert tab.is_visible("#legend")
+    back = "getComputedStyle(document.body).backgroundColor"
+    assert tab.evaluate(back) == "rgb(255, 255, 255)"
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_a_cached_block_with_other_content_is_seen(shown: Open) -> None:
+    trace = read(FINDINGS / "uncomputed_stays_cached" / "trace.jsonl")
+    tab = shown(page(of_trace(trace)))
+    assert tab.locator("td small.wrong").all_inner_texts() == ["holds abc"]
+    tab.hover("td:has(small.wrong)")
+    assert "in the prefix cache as “abc.” of group 1 (block_hash); which is not what it holds" in (
+        tab.inner_text("#cell")
+    )
+
+
+@pytest.mark.parametrize("width", [420, 1400])
+def test_a_record_in_a_browser(shown: Open, width: int) -> None:
+    tab = shown(page(of_record(read_record(FILE), Path("r.jsonl"))), width=width)
+    assert "BROKEN: references_are_exact: wrong tokens" in tab.inner_text("#verdict")
+    assert "3 more invariants are broken, and 4 more findings" in tab.inner_text("#verdict")
+    assert event(tab).startswith("Event 5 of 6: schedule: tokens to compute: r1 1")
+    tab.hover("tr:has(th:text-is('block 2')) td.current")
+    text = tab.inner_text("#cell")
+    assert "it is in the block table of r1" in text
+    for unknown in (
+        "its reference count (ref_cnt) is not known",
+        "whether it is in the prefix cache is not known",
+        "what it holds is not known",
+    ):
+        assert unknown in text
+    assert tab.locator("td", has_text="free").count() == 0
+    tab.keyboard.press("End")
+    tab.hover("tr:has(th:text-is('block 2')) td.current")
+    assert "its reference count (ref_cnt) is -1; it is in the free queue" in tab.inner_text("#cell")
+    assert "not shown" not in tab.inner_text("#ledger").lower()
+    assert tab.evaluate(OVERFLOW) <= 0
+
+
+def test_two_records_in_a_browser(shown: Open) -> None:
+    pairs = {"r0": (((1, 2), (5, 6)),)}
+    tab = shown(page(of_join(record_of(*PREFILL), record_of(*DECODE), (), pairs)))
+    assert tab.inner_text("#verdict") == "No invariant is broken by these two records."
+    tab.click("#events li:has-text('asks for 2 blocks')")
+    assert tab.locator("#transfers svg").count() == 1
+    assert "P to D, reading, 4 tokens offered" in tab.inner_text("#transfers")
+    assert tab.locator("#ledger table").count() == 2
+
+
+def test_a_load_whose_sender_is_not_there(shown: Open) -> None:
+    tab = shown(page(of_record(record_of(*DECODE))))
+    tab.click("#events li:has-text('asks for 2 blocks')")
+    text = tab.inner_text("#transfers")
+    assert "another engine to E, reading, 4 tokens offered" in text
+    assert "Which blocks are paired is not known" in text
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.parent.name for path in FINDINGS.glob("*/trace.jsonl"))
+)
+def test_every_finding_in_a_browser(shown: Open, name: str) -> None:
+    """Each state of each trace is drawn without an error."""
+    path = FINDINGS / name / "trace.jsonl"
+    trace = read(path)
+    tab = shown(page(of_trace(trace, path)), width=900)
+    for _ in trace.events:
+        tab.keyboard.press("ArrowLeft")
+    assert event(tab) == f"Before the first of {len(trace.events)} events"
+    assert tab.evaluate(OVERFLOW) <= 0
+
+
+def test_two_thousand_events_in_a_browser(shown: Open) -> None:
+    """The page shows a part of the columns, so its size does not grow with the trace."""
+    trace = trace_of("front_trim")
+    many = 2000 // len(trace.events) + 1
+    html = page(of_trace(replace(trace, finding=None)))
+    data = data_of(html)
+    data["steps"] *= many
+    start, end = html.index('json">') + 6, html.index("</script>")
+    tab = shown(html[:start] + json.dumps(data) + html[end:])
+    for key in ("ArrowLeft", "Home", "ArrowRight", "End", "ArrowLeft"):
+        took = tab.evaluate(
+            "(key) => { const from = performance.now(); "
+            "document.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); "
+            "return performance.now() - from; }",
+            key,
+        )
+        assert took < 3000
+    assert "of 2007" in event(tab)
+    assert tab.locator("#ledger td").count() < 1000
