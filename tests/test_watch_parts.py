@@ -1,7 +1,9 @@
 """What a watcher judges: each invariant by a part of an engine, or a reason why none does."""
 
+import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
 from kvproof.live.watch.summary import Summary
 from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from tests.conftest import CAREFUL, rewritten
 
@@ -160,3 +163,48 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
         return
     with pytest.raises(Unknown, match=said):
         group(made, manager)
+
+
+@pytest.mark.live
+def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
+    """A prefix of a watched engine is no plain text."""
+    from kvproof.live.watch.record import record_of
+    from kvproof.live.watch.tokens import Prefix
+    from kvproof.model.because import About
+    from kvproof.model.records.record import read, write_in
+    from tests.recorded import Recorded
+
+    recorded = Recorded(CLUSTERS["full"])
+    recorded.at_random(random.Random(0), 10)
+    noted = recorded.observers["E"].noted
+    about = About(engine="E", prefix=Prefix("ab", 5))
+    noted.history.found(Finding("cached_block_holds_its_key", ("a", "b"), about))
+    [found] = read(write_in(tmp_path, "record", record_of(noted, "violation"))).findings
+    assert found.about.prefix.startswith("<7 tokens")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("second", "asked"), [(1.0, 0), (2.0, 1)])
+def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) -> None:
+    """vLLM says nothing of two requests of equal priority that arrive at the same moment."""
+    from kvproof.live.watch.happening import Happening
+    from kvproof.live.watch.parts.priority import Priority
+    from kvproof.model.events import Preempt
+
+    live = [
+        SimpleNamespace(request_id=name, priority=0, arrival_time=at, num_computed_tokens=1)
+        for name, at in (("b", 1.0), ("a", second))
+    ]
+    event = Happening()
+    event.what, event.running, event.choices = "schedule", live, [Preempt("a", "c")]
+    scheduler = SimpleNamespace(requests={each.request_id: each for each in live})
+    slices = SimpleNamespace(queues=lambda: ())
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=scheduler,
+        slices=slices,
+        cfg=SimpleNamespace(name="E", by_priority=True),
+        unjudged=Counter(),
+    )
+    assert len(list(Priority(seen).questions())) == asked
+    assert sum(seen.unjudged.values()) == 1 - asked

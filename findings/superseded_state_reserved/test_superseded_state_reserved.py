@@ -131,7 +131,7 @@ def serve_first(manager: KVCacheManager) -> None:
 
 def hold(manager: KVCacheManager) -> int:
     """Another request runs. Returns the blocks that it takes."""
-    free = manager.block_pool.get_num_free_blocks()
+    free = int(manager.block_pool.get_num_free_blocks())
     assert manager.allocate_slots(make_request("busy", BUSY, first=1000), BUSY) is not None
     return free - manager.block_pool.get_num_free_blocks()
 

@@ -20,6 +20,10 @@ KEPT = 1000
 METHODS: tuple[str, ...] = get_args(Method)
 """The events that are kept."""
 
+LOADING = ("NixlConnectorMetadata",)
+"""What connectors give to their worker, where the loads in it are noted. Others have another
+form."""
+
 Note = tuple[Any, ...]
 
 REPORTS = {
@@ -104,9 +108,10 @@ class History:
     def scheduled(self, output: Any) -> None:
         """What a step computes, and the loads that the connector's worker gets."""
         self.note("tokens", output.num_scheduled_tokens)
-        asked = getattr(output.kv_connector_metadata, "reqs_to_recv", None)
-        for name, meta in (asked or {}).items():
-            self.note("loads", name, meta.local_block_ids)
+        metadata = output.kv_connector_metadata
+        if type(metadata).__name__ in LOADING:
+            for name, meta in metadata.reqs_to_recv.items():
+                self.note("loads", name, meta.local_block_ids)
 
     def accepts(self, scheduled: Any, output: Any) -> None:
         """The drafts that a step has accepted. vLLM cuts these lists where a request ends."""

@@ -3,6 +3,7 @@
 Nothing of it is computed before somebody asks for it.
 """
 
+import dataclasses
 import hashlib
 import os
 import secrets
@@ -11,10 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 import kvproof
 from kvproof.live.availability import UNKNOWN_VERSION, installed
 from kvproof.live.watch.history import History, NotedEvent
 from kvproof.live.watch.noted import Noted
+from kvproof.live.watch.tokens import Prefix
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Lists
 from kvproof.model.files.reading import read_text
@@ -105,8 +109,17 @@ def _connector(scheduler: Any) -> lines.Connector | None:
 
 
 def _happened(noted: Noted, event: NotedEvent) -> Happened:
-    findings = tuple(note[1] for note in list(event.notes) if note[0] == "finding")
+    findings = tuple(_plain(note[1]) for note in list(event.notes) if note[0] == "finding")
     return Happened(_event(event, noted.cfg.hash_block_size), findings)
+
+
+def _plain(finding: Finding) -> Finding:
+    """A finding whose prefix is a text, as in its reasons."""
+    prefix = finding.about.prefix
+    if isinstance(prefix, Prefix):
+        about = structs.replace(finding.about, prefix=repr(prefix))
+        return dataclasses.replace(finding, about=about)
+    return finding
 
 
 def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:
@@ -170,7 +183,11 @@ def _offer(name: str, params: dict[str, Any]) -> lines.Offer:
 
 
 def _lists(groups: Iterable[Any] | None) -> Lists:
-    return tuple(tuple(int(block) for block in group) for group in groups or ())
+    """Lists of blocks. Some connectors have one list and no groups."""
+    lists = list(groups or ())
+    if any(isinstance(each, int) for each in lists):
+        lists = [lists]
+    return tuple(tuple(int(block) for block in group) for group in lists)
 
 
 def _change(name: str, group: int, at: int, blocks: list[int]) -> lines.TableChange:

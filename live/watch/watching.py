@@ -129,7 +129,7 @@ class Watching:
         """An invariant does not hold."""
         self.counts[finding.invariant] += 1
         kept = self.dumps.violation(finding, history)
-        lines = (*last_words(history, SHOWN), kept)
+        lines = (*_last_words(history), kept)
         text = "\n".join((words(finding), *(f"    {line}" for line in lines)))
         severity = severity_of(finding)
         grave = severity is None or severity <= FAIL_ON
@@ -164,6 +164,14 @@ class Watching:
     def summary(self) -> Iterator[str]:
         """What was judged, what was found, and what was not judged and why."""
         yield from self.gathered().lines()
+
+
+def _last_words(history: History) -> tuple[str, ...]:
+    """The last events. A mistake here hides no finding."""
+    try:
+        return tuple(last_words(history, SHOWN))
+    except MISTAKES as error:
+        return (f"no events: kvproof made a mistake ({type(error).__name__}: {error})",)
 
 
 def words(finding: Finding) -> str:

@@ -11,6 +11,8 @@ from kvproof.model.state import NULL, RUNNING, WAITING, Engine, Request
 SOME = ((NULL,),)
 """Block tables of which it is only known that they have blocks."""
 
+EQUAL = "steps with requests of equal priority that arrived at the same moment"
+
 
 class Priority(Part):
     """The admissions and preemptions of a step, with the requests that ran and the first of those
@@ -42,9 +44,12 @@ class Priority(Part):
             first = min(waits, key=_rank, default=None)
             if first is not None:
                 some[first.request_id] = first
+        if len({_rank(each) for each in some.values()}) < len(some):
+            self.seen.unjudged[EQUAL] += 1
+            return
         before = tuple(
             self._before(each, each.request_id in running, each.request_id in loaded)
-            for each in sorted(some.values(), key=lambda each: (each.arrival_time, each.request_id))
+            for each in sorted(some.values(), key=lambda each: float(each.arrival_time))
         )
         engine = Engine(self.cfg.name, (), (), requests=before, running=tuple(running))
         yield self.question(before=engine, event=Schedule(self.cfg.name, tuple(event.choices)))
@@ -69,5 +74,5 @@ class Priority(Part):
         return Request(name, status, "", 0, 0, tables=SOME if held else ())
 
 
-def _rank(live: Any) -> tuple[int, float, str]:
-    return live.priority, live.arrival_time, live.request_id
+def _rank(live: Any) -> tuple[int, float]:
+    return live.priority, live.arrival_time
