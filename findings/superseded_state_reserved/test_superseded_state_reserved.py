@@ -133,7 +133,7 @@ def hold(manager: KVCacheManager) -> int:
     """Another request runs. Returns the blocks that it takes."""
     free = int(manager.block_pool.get_num_free_blocks())
     assert manager.allocate_slots(make_request("busy", BUSY, first=1000), BUSY) is not None
-    return free - manager.block_pool.get_num_free_blocks()
+    return free - int(manager.block_pool.get_num_free_blocks())
 
 
 def test_as_many_free_blocks_as_it_takes_are_enough() -> None:
