@@ -44,8 +44,13 @@ class Calls:
         yield None
 
     def preempts(self, request: Any, *_: Any, **__: Any) -> Noting:
-        event = self.noted.event
+        """A request loses its blocks. What it has written into them since it was touched last is
+        not known later."""
+        event, watched = self.noted.event, self.noted.requests.get(request.request_id)
         event.choices.append(Preempt(request.request_id, event.needy))
+        if watched is not None:
+            watched.know()
+            self.worker.write_up(watched)
         yield from self.concerns(request)
 
     def predicted(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
