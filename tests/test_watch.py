@@ -4,9 +4,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kvproof.live.watch.not_judged import JUDGED
-from kvproof.model.config import Cluster
+from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
@@ -44,9 +45,11 @@ PRESETS: dict[str, tuple[str, ...]] = {
 
 
 class Watched:
-    """Runs of real vLLM under an observer. `found` counts the findings, `asked` what was asked."""
+    """Runs of real vLLM under an observer, of class `kind` if it is another. `found` counts the
+    findings, `asked` what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Any = None) -> None:
+        self.kind = kind
         self.found: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
         self.judges: list[Any] = []
@@ -59,7 +62,7 @@ class Watched:
         machine = LiveMachine(cluster)
         for name, node in machine.nodes.items():
             judge = Judge(lambda finding, _: self.found.update([finding.invariant]))
-            Observer(node.scheduler, judge, name)
+            (self.kind or Observer)(node.scheduler, judge, name)
             self.judges.append(judge)
         return machine
 
@@ -139,3 +142,29 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
     [why] = watched.judges[0].why_off
     assert why.startswith(f"{mistake.__name__}: {mistake('a mistake')}, in test_watch.py, line ")
     assert why.endswith("; it watches this engine no more")
+
+
+def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
+    """It is written up when its blocks change, and a preemption sets its computed tokens to 0."""
+    from kvproof.live.watch.calls import Calls, Noting
+    from kvproof.live.watch.observer import Observer
+
+    noted: list[tuple[int, int]] = []
+
+    class Seen(Calls):
+        def preempts(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
+            computed = request.num_computed_tokens
+            hook = super().preempts(request, *args, **kwargs)
+            next(hook)
+            noted.append((self.noted.requests[request.request_id].written, computed))
+            yield None
+
+    class Observed(Observer):
+        CALLS = Seen
+
+    preset = CLUSTERS["priority"]
+    engine = structs.replace(preset.engines[0], groups=(Group("full", 8),), num_blocks=5)
+    jobs = [structs.replace(job, max_tokens=24) for job in preset.jobs]
+    Watched(Observed).run(structs.replace(preset, engines=(engine,)).carrying(*jobs))
+    assert noted
+    assert [each for each in noted if each[0] < each[1]] == []
