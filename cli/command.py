@@ -1,6 +1,7 @@
 """The interface of a command: a module with its options, and a function that runs it."""
 
 import argparse
+from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from kvproof.model.errors import UsageError
@@ -22,6 +23,15 @@ REASON_MAX = 300
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are usage errors."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Also refuse what a command does not know, so that the error names the command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""

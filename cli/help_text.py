@@ -68,9 +68,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "report": (
         "kvproof report findings/copied_before_filled/trace.jsonl",
-        "kvproof report findings/copied_before_filled/trace.jsonl --json",
+        "kvproof report findings/copied_before_filled/trace.jsonl --html ledger.html",
     ),
-    "join": ("kvproof join P.jsonl D.jsonl", "kvproof join P.jsonl D.jsonl --json"),
+    "join": ("kvproof join P.jsonl D.jsonl", "kvproof join P.jsonl D.jsonl --html both.html"),
     "releases": (
         "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
         "kvproof releases --trace findings/copied_before_filled/trace.jsonl",

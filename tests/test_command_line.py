@@ -33,6 +33,11 @@ def test_an_empty_value_is_refused(argv: tuple[str, ...], refused: Any, tmp_path
     assert not any(tmp_path.iterdir())
 
 
+def test_an_unknown_option_names_the_command(refused: Any) -> None:
+    assert refused("explore", "--confg", "pd").count("Use kvproof explore --help") == 1
+    assert "Use kvproof report --help" in refused("report", "a.jsonl", "b.jsonl")
+
+
 @pytest.mark.parametrize(
     "argv",
     [

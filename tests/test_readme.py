@@ -47,7 +47,8 @@ def test_counts_of_pull_requests() -> None:
     table = page("reports/pull_requests.md")
     words = " ".join(README.split())
     found = re.search(
-        r"(\d+) of (\d+) that mended a defect, turned round, and on none of (\d+)", words
+        r"(\d+) of (\d+) fixes when .* Of (\d+) harmless .* green on (\d+), and UNKNOWN on (\d+)",
+        words,
     )
     assert found is not None
     rows = [line for line in table.splitlines() if line.startswith("| vllm#")]
@@ -55,7 +56,12 @@ def test_counts_of_pull_requests() -> None:
     mended = [line for line in parts[1].splitlines() if line.startswith("| vllm#")]
     harmless = [line for line in parts[3].splitlines() if line.startswith("| vllm#")]
     caught = sum("| caught |" in line for line in mended)
-    assert tuple(map(int, found.groups())) == (caught, len(mended), len(harmless))
+    green, unknown = (
+        sum(f"| {word} |" in line for line in harmless) for word in ("green", "unknown")
+    )
+    counts = caught, len(mended), len(harmless), green, unknown
+    assert tuple(map(int, found.groups())) == counts
+    assert green + unknown == len(harmless)
     assert len(rows) > len(mended) + len(harmless)
     assert "FALSE ALARM" not in table
 

@@ -24,7 +24,10 @@ HEAD = """# Gallery
 
 Counterexamples as kvproof shows them: the first lines in the terminal, and the block ledger
 (`kvproof report TRACE --html FILE`). In the ledger a row is a request or a block, and a column is
-the state after an event; the transfers of the last event are at the right. A letter is a token.
+the state after an event; the transfers of the last event are at the right. P is a prefill engine,
+D a decode engine, E an engine alone; r0 and r1 are requests. A letter is a token, a dot a sampled
+one. A bar below a block: it is in the prefix cache. A thick frame: the event changed it. A dotted
+frame: a transfer names it. Red: the finding.
 
 `python -m tests.gallery` makes this page and its pictures (it needs Chromium).
 """
@@ -186,7 +189,7 @@ def page() -> str:
 
 def _part(shown: Shown) -> str:
     lines = "".join(f"    {line}".rstrip() + "\n" for line in output(shown).lines)
-    title = f"[{shown.title}](../findings/{shown.name}/README.md)" if shown.finding else shown.title
+    title = f"[{shown.title}](../findings/{shown.name}/issue.md)" if shown.finding else shown.title
     alt = f"The block ledger of {shown.name}"
     return (
         f"### {title}\n\n{_folded(shown.about)}\n\n    $ kvproof {' '.join(shown.command)}\n"
