@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import time
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,10 @@ def patch(_llm: Any, finding: str, constants: dict[str, Any]) -> None:
     reproducer.patch(_patches)
 
 
+_counted: Counter[str] = Counter()
+"""How often each invariant had been found violated at the last call of `found`."""
+
+
 def unpatch(_llm: Any) -> None:
     """vLLM as released again."""
     _patches.undo()
@@ -38,7 +43,10 @@ def found(_llm: Any) -> list[str]:
     from kvproof.live.watch import switch
 
     assert switch._watching is not None
-    return sorted({text.split()[1].rstrip(":") for text in switch._watching.take()})
+    counts = switch._watching.counts.copy()
+    new = counts - _counted
+    _counted.update(new)
+    return sorted(new)
 
 
 def hybrids_over_nixl(_llm: Any) -> None:
