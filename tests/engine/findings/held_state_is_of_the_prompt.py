@@ -23,5 +23,6 @@ SHOWN = Shown(
     {"P": ("mamba2", {}), "D": ("mamba2", {})},
     before=(["call", f"{INSIDE}:hybrids_over_nixl"],),
     transfer=HELD,
+    named=("state_read_is_state_at_computed",),
     beside=("counter_counts_only_cached",),
 )

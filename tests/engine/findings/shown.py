@@ -127,13 +127,15 @@ class Shown:
     """How a finding is shown. `engines` has the model and options of each engine; two engines P and
     D are connected. `before` are actions before an engine is built. `constants` are those of the
     reproducer that its patch uses. `named` are the invariants that the sanitizer finds violated,
-    `beside` those of another finding, which it finds with the patch, too. `fresh` is whether vLLM
-    cannot build a second engine in a process that had one of these."""
+    `beside` those of another finding, which it finds with the patch, too. `of_patch` are those that
+    the patch itself violates, because it is short. `fresh` is whether vLLM cannot build a second
+    engine in a process that had one of these."""
 
     look: Callable[[Engines], Iterator[Seen]]
     engines: dict[str, tuple[str, dict[str, Any]]]
     named: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    of_patch: tuple[str, ...] = ()
     before: tuple[list[Any], ...] = ()
     constants: dict[str, Any] = field(default_factory=dict)
     transfer: dict[str, Any] = field(default_factory=dict)

@@ -28,4 +28,5 @@ SHOWN = Shown(
     look,
     {"E": ("full", {"max_model_len": 192, "num_gpu_blocks_override": 7})},
     named=("step_makes_progress",),
+    of_patch=("step_makes_progress", "worker_forgets_who_left"),
 )

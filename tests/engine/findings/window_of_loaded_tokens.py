@@ -21,5 +21,7 @@ NARROW = {"hf_overrides": {"sliding_window": 8}}
 SHOWN = Shown(
     look,
     {"P": ("window", NARROW), "D": ("window", NARROW)},
+    named=("null_block_is_nobody",),
+    beside=("counter_counts_only_cached",),
     slow=False,
 )
