@@ -56,6 +56,16 @@ def test_a_reverse_transfer_goes_from_decode_to_prefill() -> None:
     }
 
 
+def test_who_else_takes_the_sent_blocks_matters() -> None:
+    """P gives the blocks that it still sends to r1 in event 8, and that is what D receives."""
+    trace = read(FINDINGS / "lease_ends_under_writer" / "trace.jsonl")
+    assert trace.finding is not None
+    assert trace.finding.about.request == "r0"
+    steps = data_of(page_of(trace))["steps"]
+    assert "Admit(r1" in steps[7]["text"]
+    assert [n for n, step in enumerate(steps, 1) if not step["near"]] == [1, 7, 9]  # 1 by POINT
+
+
 def test_no_text_of_a_trace_ends_the_program() -> None:
     trace = trace_of("front_trim")
     assert trace.finding is not None

@@ -199,6 +199,31 @@ def test_a_cached_block_with_other_content_is_seen(shown: Open) -> None:
     )
 
 
+def test_the_cells_that_the_finding_is_about_have_a_frame(shown: Open) -> None:
+    tab = shown(page_of(trace_of("front_trim")))
+    framed = tab.locator("#ledger .engine >> nth=1 >> td.breaks")
+    assert framed.all_inner_texts() == ["load 5\nhit 4\n1 2 3", "r1"]  # of r1 and of block 3
+    assert tab.locator("#ledger h2 small").all_inner_texts()[1].startswith("decode; 7 blocks")
+    tab = shown(page(of_trace(read(FINDINGS / "window_of_loaded_tokens" / "trace.jsonl"))))
+    assert tab.inner_text("#ledger td.breaks") == "run 4\n1 2 | 0 3"
+
+
+def test_a_disagreement_about_tokens_is_seen(shown: Open) -> None:
+    tab = shown(page(of_trace(trace_of("decode_loads_whole_prompt"))))
+    assert tab.inner_text("#transfers b.wrong") == ", but D counts 5"
+    assert tab.locator("#transfers svg .arrow.wrong").count() == 1
+    tab.keyboard.press("ArrowLeft")
+    assert tab.locator("#transfers .wrong").count() == 0
+
+
+def test_a_wrong_transfer_comes_first_on_a_narrow_screen(shown: Open) -> None:
+    tops = "['#transfers', '#ledger'].map((id) => document.querySelector(id).offsetTop)"
+    lease = read(FINDINGS / "lease_ends_under_writer" / "trace.jsonl")
+    for trace, first in ((trace_of("front_trim"), True), (lease, False)):
+        transfers, ledger = shown(page(of_trace(trace)), width=420).evaluate(tops)
+        assert (transfers < ledger) is first
+
+
 @pytest.mark.parametrize("width", [420, 1400])
 def test_a_record_in_a_browser(shown: Open, width: int) -> None:
     tab = shown(page(of_record(read_record(FILE), Path("r.jsonl"))), width=width)

@@ -2,19 +2,25 @@
 // undefined is not known.
 
 const HUES = [210, 140, 280, 40, 180, 320, 90, 250]; // none is red, the colour of what is broken
-const hues = new Map(); // a colour for each request, in the order in which they are shown
+const hues = new Map(); // a colour for each request, in the order in which they come
 
 function hue(name) {
   if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);
   return hues.get(name);
 }
 
+for (const changed of [DATA.initial, ...DATA.steps.map((step) => step.changed ?? {})])
+  for (const pointer of Object.keys(changed)) {
+    const [, engines, , requests, name] = namesIn(pointer);
+    if (engines === "engines" && requests === "requests") hue(name);
+  }
+
 const STATUS = { waiting: "wait", running: "run", preempted: "preempt", loading: "load", sending: "send", loaded: "ready", aborted: "abort",
   waiting_for_remote_kvs: "load" };
 
-function short(prefix) {
+function short(prefix, most = 7) {
   const letters = [...prefix];
-  return letters.length > 5 ? `…${letters.slice(-4).join("")}` : prefix;
+  return letters.length > most ? `…${letters.slice(1 - most).join("")}` : prefix;
 }
 
 // The ids of a real engine are long, and differ at their ends.
@@ -104,12 +110,22 @@ function requestCell(state, name, request) {
   words.push(known ? `its blocks are ${tables(fields.tables)}` : "its blocks are not known");
   if (fields.num_cached_blocks?.length) words.push(`num_cached_blocks is ${fields.num_cached_blocks.join(", ")}`);
   const number = fields.computed ?? (fields.scheduled === undefined ? "?" : `+${fields.scheduled}`);
-  return { text: `${STATUS[fields.status] ?? fields.status} ${number}`, small: known ? "" : "blocks ?", classes: ["held"],
+  const small = known ? fields.tables.map((list) => list.join(" ") || "–").join(" | ") : "blocks ?";
+  return { text: `${STATUS[fields.status] ?? fields.status} ${number}`, small: fields.tables?.flat().length || !known ? small : "", classes: ["held"],
     hue: hue(request), words: `${words.join("; ")}.`, facts: { there: true, ...fields } };
 }
 
 const tables = (lists) =>
   (lists?.length ? lists.map((list, group) => `(${group}) ${list.join(" ") || "none"}`).join(" | ") : "none");
+
+// What an admission took from the prefix cache, in the column of the admission.
+
+const OUTSIDE = [undefined, "waiting", "preempted", "waiting_for_remote_kvs"];
+
+function hitOf(before, cell) {
+  const { hit, status } = cell.facts;
+  return hit !== undefined && OUTSIDE.includes(before.facts.status) && !OUTSIDE.includes(status) ? `hit ${hit}` : "";
+}
 
 // Whether an event changed a cell. What was not known before or is not known after says nothing.
 

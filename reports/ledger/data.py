@@ -15,14 +15,16 @@ from kvproof.model.traces.state_diff import Flat
 
 
 class ShownEngine(Struct, frozen=True, kw_only=True):
-    """An engine: the number of its blocks, and the text, the block size in tokens and the kind of
-    each cache group. A block of it is `split` kernel blocks."""
+    """An engine: its role (empty: an engine alone, or not known), the number of its blocks, and the
+    text, the block size in tokens and the kind of each cache group. A block of it is `split` kernel
+    blocks."""
 
     name: str
     blocks: int
     groups: tuple[str, ...]
     sizes: tuple[int, ...]
     kinds: tuple[str, ...]
+    role: str = ""
     split: int = 1
 
 

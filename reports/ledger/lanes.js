@@ -41,9 +41,11 @@ function foremost(all, most, matters) {
   return all.filter((each) => first.has(each));
 }
 
-function isAbout(engine, request, block) {
-  return DATA.findings.some((f) => f.engine === engine.name && (request ? f.request === request : block !== null && f.block === block));
+function aboutIt(engine, request, block) {
+  return DATA.findings.filter((f) => f.engine === engine.name && (request ? f.request === request : block !== null && f.block === block));
 }
+
+const isAbout = (...lane) => aboutIt(...lane).length > 0;
 
 function blockChanges(engine, block) {
   const owners = (number) => stateAt(number).owners[engine.name].get(block) ?? [];
@@ -64,7 +66,7 @@ function eventWords(number) {
   const found = step.found.length ? ` Broken after it: ${step.found.join(", ")}.` : "";
   const point = number === DATA.point ? " From here on the violation could no longer be avoided." : "";
   const far = step.near ? "" : " It does not matter to the finding.";
-  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${functionsOf(step)}${found}${point}${far}`;
+  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${found}${point}${far}${functionsOf(step)}`;
 }
 
 function heading(number, before) {
@@ -87,11 +89,13 @@ function mark(box, number, before) {
 
 function lane(title, words, about, wide, cellOf, body) {
   const line = make("tr"), head = make("th", title, { scope: "row", tabindex: "-1" });
-  if (about) head.classList.add("about");
+  if (about.length) head.classList.add("about");
   line.append(explained(head, words));
   wide.forEach((number, column) => {
     const cell = cellOf(stateAt(number)), before = number ? cellOf(stateAt(number - 1)) : cell;
     const box = make("td", cell.text, { tabindex: "-1" });
+    const hit = number ? hitOf(before, cell) : "";
+    if (hit) box.append(make("small", hit));
     if (cell.small) box.append(make("small", cell.small));
     if (cell.wrong) box.append(make("small", cell.wrong, { class: "wrong" }));
     box.classList.add(...cell.classes);
@@ -99,6 +103,7 @@ function lane(title, words, about, wide, cellOf, body) {
     const differs = changed(before, cell), step = DATA.steps[number - 1];
     if (differs) box.classList.add("changed");
     mark(box, number, wide[column - 1]);
+    if (about.some((finding) => finding.step === number)) box.classList.add("breaks");
     const when = step ? (step.label === "end" ? "At the end: " : `After event ${step.label}: `) : "At the start: ";
     explained(box, `${when}${cell.words}${differs ? ` Before: ${before.words} Event ${step.label}: ${step.words}.` : ""}` +
       (step ? functionsOf(step) : ""));
@@ -120,17 +125,17 @@ function ledger() {
 function engineTable(engine, wide) {
   const part = make("div", undefined, { class: "engine" }), table = make("table", undefined, { "aria-label": `Engine ${engine.name}` });
   const title = make("h2", `Engine ${engine.name} `), groups = engine.groups.map((group, i) => `(${i}) ${group}`).join("; ");
-  title.append(make("small", `${engine.blocks} blocks; groups: ${groups}`));
+  title.append(make("small", `${engine.role && `${engine.role}; `}${engine.blocks} blocks; groups: ${groups}`));
   const head = make("thead"), body = make("tbody"), top = make("tr");
   top.append(make("th", "after event", { scope: "col" }), ...wide.map((number, i) => heading(number, wide[i - 1])));
   head.append(top);
   const { requests, blocks, of, ofBlocks } = lanes(engine, wide);
   for (const name of requests)
-    lane(ending(name), `${name} is a request on engine ${engine.name}. A cell has its status and its number of computed tokens.`,
-      isAbout(engine, name), wide, (state) => requestCell(state, engine.name, name), body);
+    lane(ending(name), `${name} is a request on engine ${engine.name}. A cell has its status, its number of computed tokens, and its block tables.`,
+      aboutIt(engine, name), wide, (state) => requestCell(state, engine.name, name), body);
   for (const block of blocks)
     lane(`block ${block}`, `Block ${block} is a KV block in the pool of engine ${engine.name}. A cell names the requests that hold it.`,
-      isAbout(engine, null, block), wide, (state) => blockCell(state, engine.name, block), body);
+      aboutIt(engine, null, block), wide, (state) => blockCell(state, engine.name, block), body);
   table.append(head, body);
   part.append(title, table);
   const hidden = [[of - requests.length, "request"], [ofBlocks - blocks.length, "used block"]].filter(([n]) => n > 0);

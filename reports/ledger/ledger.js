@@ -93,7 +93,7 @@ function broken(finding) {
   const step = DATA.steps[finding.step - 1], where = make("p", "Where: ");
   const button = make("button", `event ${step.label}`, { type: "button" });
   button.addEventListener("click", () => go(finding.step));
-  where.append(button, `, ${step.text}.${step.words === step.text ? "" : ` In words: ${step.words}.`}${functionsOf(step)}`);
+  where.append(button, `, ${step.text}.${functionsOf(step)}`);
   part.append(reasons, where);
   return part;
 }
@@ -129,6 +129,7 @@ function begin() {
   document.addEventListener("keydown", pressed);
   window.addEventListener("resize", () => { if (RECORDED) ledger(); });
   go(FOUND ? FOUND.step : LAST);
+  $("transfers").parentElement.classList.toggle("first", Boolean($("transfers").querySelector(".wrong")));
 }
 
 begin();

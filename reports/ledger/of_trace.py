@@ -20,8 +20,8 @@ from kvproof.reports.ledger.data import (
 )
 from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.terminal import replay_line
+from kvproof.reports.trace.about import About
 from kvproof.reports.trace.engines import group_text
-from kvproof.reports.trace.events import About
 from kvproof.reports.trace.functions import functions
 from kvproof.reports.trace.in_words import in_words
 
@@ -51,6 +51,7 @@ def _engine(engine: Engine) -> ShownEngine:
         groups=tuple(map(group_text, engine.groups)),
         sizes=tuple(group.block_size for group in engine.groups),
         kinds=tuple(group.kind for group in engine.groups),
+        role=engine.role if engine.role != "both" else "",
         split=engine.physical_per_logical,
     )
 

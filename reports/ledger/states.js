@@ -33,10 +33,12 @@ function stateAt(number) {
   return nestedStates.get(number);
 }
 
+const namesIn = (pointer) => pointer.split("/").map((n) => n.replace(/~1/g, "/").replace(/~0/g, "~"));
+
 function nested(flat) {
   const root = { engines: {}, transfers: {} };
   for (const [pointer, value] of Object.entries(flat)) {
-    const names = pointer.split("/").slice(1).map((n) => n.replace(/~1/g, "/").replace(/~0/g, "~"));
+    const names = namesIn(pointer).slice(1);
     let place = root;
     for (const name of names.slice(0, -1)) place = place[name] ??= {};
     place[names[names.length - 1]] = value;

@@ -1,6 +1,6 @@
 // Transfers: the blocks of both sides above the tokens that they hold, so that a shift is seen.
 
-const NARROW = 34, HEIGHT = 34; // the least width of a block, and its height
+const NARROW = 34, HEIGHT = 34, LEFT = 56; // the least width of a block, its height, and where the first one begins
 
 function transfers() {
   const state = stateAt(now), parts = Object.entries(state.transfers).flatMap(([name, transfer]) => oneTransfer(name, transfer, state));
@@ -12,6 +12,8 @@ function oneTransfer(name, transfer, state) {
   const from = sender.engine || "another engine", to = receiver.engine || "another engine";
   const tokens = transfer.tokens ?? "an unknown number of";
   const parts = [make("p", `${name}: ${from} to ${to}, ${transfer.phase}, ${tokens} tokens offered`)];
+  const counted = disagrees(name, state);
+  if (counted) parts[0].append(make("b", `, but ${to} counts ${counted}`, { class: "wrong" }));
   if (transfer.pairs?.length)
     transfer.pairs.forEach(([local, remote], group) => {
       if (local.length || remote.length) parts.push(make("p", caption(sender, receiver, group), { class: "far" }), picture(name, group, local, remote, state));
@@ -24,6 +26,14 @@ function oneTransfer(name, transfer, state) {
   return parts;
 }
 
+// How many tokens the receiver counts as computed, where a finding says that it must be another number.
+
+function disagrees(name, state) {
+  const { engine, request } = DATA.transfers[name]?.receiver ?? {};
+  const found = DATA.findings.some((f) => f.name === "prefill_and_decode_agree" && f.step === now && f.engine === engine && f.request === request);
+  return found ? state.engines[engine].requests?.[request]?.computed : 0;
+}
+
 // Where a kernel block begins, in tokens of its request: by the block table, or else by its place in the list.
 
 function places(side, list, whole, group, state) {
@@ -32,8 +42,8 @@ function places(side, list, whole, group, state) {
   return list.map((block, i) => {
     const logical = Math.floor(block / engine.split), index = table.indexOf(logical), part = block % engine.split;
     const at = index < 0 ? i * size : index * engine.sizes[group] + part * size;
-    const held = (state.engines[side.engine].memory?.[logical]?.slots ?? []).filter(Boolean).at(-1) ?? "";
-    return engine.split === 1 ? { block, at, size, small: short(held), named: `block ${block}${held ? `, which holds “${held}”,` : ""}` }
+    const held = !logical ? "null" : (state.engines[side.engine].memory?.[logical]?.slots ?? []).filter(Boolean).at(-1) ?? "";
+    return engine.split === 1 ? { block, at, size, small: held, named: `block ${block}${held ? `, which holds “${held}”,` : ""}` }
       : { block, at, size, small: `of ${logical}`, named: `kernel block ${block}, which is part ${part + 1} of block ${logical},` };
   });
 }
@@ -58,10 +68,10 @@ function picture(name, group, local, remote, state) {
   const above = places(sender, remote, transfer.remote, group, state), below = places(receiver, local, transfer.local, group, state);
   const out = [leftOut(sender, remote, transfer.remote, group, state), leftOut(receiver, local, transfer.local, group, state)];
   const pairs = above.slice(0, below.length).map((a, i) => [a, below[i]]), mamba = ENGINES.get(sender.engine).kinds[group] === "mamba";
-  const shifted = ([a, b]) => !mamba && a.at !== b.at, wrong = (pair) => shifted(pair) || pair.some((each) => !each.block);
+  const shifted = ([a, b]) => (mamba ? disagrees(name, state) > 0 : a.at !== b.at), wrong = (pair) => shifted(pair) || pair.some((each) => !each.block);
   const all = [...above, ...below, ...out.flat()], begin = Math.min(...all.map((each) => each.at)), end = Math.max(...all.map((each) => each.at + each.size));
-  const step = Math.min(...all.map((each) => each.size)), unit = Math.max(NARROW, Math.min(60, 300 / ((end - begin) / step))) / step;
-  const x = (token) => 36 + (token - begin) * unit, width = Math.max(340, x(end) + 6);
+  const step = Math.min(...all.map((each) => each.size)), unit = Math.max(NARROW, Math.min(60, 280 / ((end - begin) / step))) / step;
+  const x = (token) => LEFT + (token - begin) * unit, width = x(end) + 12;
   const sentence = `group ${group} of ${name}: the blocks ${remote.join(" ")} of ${sender.engine} go to the blocks ` +
     `${local.join(" ")} of ${receiver.engine}${above.length !== below.length ? ", and the lists are not equally long" : ""}` +
     `${pairs.some(shifted) ? ", and some begin at other tokens" : ""}`;
@@ -72,7 +82,7 @@ function picture(name, group, local, remote, state) {
   }
   svg.append(draw("text", { x: 0, y: 154, class: "token" }, "token"));
   [[sender, above, 22, "sends"], [receiver, below, 104, "receives"]].forEach(([side, list, y, verb], row) => {
-    svg.append(draw("text", { x: 0, y: y + 20 }, side.engine));
+    svg.append(draw("text", { x: 0, y: y + 15, class: "side" }, side.engine), draw("text", { x: 0, y: y + 29, class: "token" }, verb));
     out[row].forEach((each) => svg.append(box(each, { side, y, x, unit, look: "out", words: `it is left out, and ${verb} nothing.` })));
     list.forEach((each, i) => {
       const look = !pairs[i] || wrong(pairs[i]) ? "wrong" : "";
@@ -95,7 +105,7 @@ function box(each, { side, y, x, unit, look, words }) {
   const part = draw("g", { role: "img", tabindex: "0", class: look });
   part.append(draw("rect", { x: x(each.at) + 1, y, width: each.size * unit - 3, height: HEIGHT, rx: 3 }),
     draw("text", { x: x(each.at) + 6, y: y + 15 }, String(each.block)),
-    draw("text", { x: x(each.at) + 6, y: y + 28, class: "token" }, each.small));
+    draw("text", { x: x(each.at) + 6, y: y + 28, class: "token" }, short(each.small, Math.floor((each.size * unit - 10) / 6.5))));
   return explained(part, `Of ${side.engine}, ${each.named} stands for the tokens of ${side.request || "the request"} from ${each.at} on; ${words} ` +
     "In vLLM: the connector's worker trims the two lists and pairs them.");
 }

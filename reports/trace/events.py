@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from kvproof.model.events import Event, describe
-from kvproof.model.state import NULL
-from kvproof.model.traces.state_diff import Change, Flat
+from kvproof.model.traces.state_diff import Flat
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.changes import Entry, entries
+from kvproof.reports.changes import Entry
 from kvproof.reports.screen import Line
+from kvproof.reports.trace.about import About
 
 NO_RETURN = "      --- from here on the violation could no longer be avoided ---"
 
@@ -88,56 +88,3 @@ def _unfold(printed: Printed, folded: list[int], what: str) -> None:
             Line(f"{which}nothing that concerns {what} (report --all shows it)", "dim", 8)
         )
         folded.clear()
-
-
-class About:
-    """What the finding of a trace is about: a request with its blocks, or a block, on an engine.
-    Where it names neither, everything is."""
-
-    def __init__(self, trace: Trace, whole: bool) -> None:
-        found = trace.finding
-        self.engine = found.about.engine if found else ""
-        self.request = found.about.request if found else ""
-        self.blocks: set[str] = set()
-        self.all = whole or found is None or not (self.request or found.about.block)
-        if self.all or found is None:
-            return
-        if found.about.block:
-            self.blocks.add(str(found.about.block))
-        states = list(trace.states())[-2:] if self.request else []
-        for state in states:
-            self.blocks |= _blocks(state, self.engine, self.request)
-
-    @property
-    def words(self) -> str:
-        """What it is, for a line about what is folded."""
-        block = (
-            f"block {', '.join(self.blocks)} of {self.engine}" if self.blocks else "these blocks"
-        )
-        return self.request or block
-
-    def entries(self, change: Change, before: Flat, after: Flat) -> list[Entry]:
-        """The changes by an event, marked as near or not."""
-        found = entries(before, change, after)
-        return [entry._replace(near=self._near(entry, before, after)) for entry in found]
-
-    def _near(self, entry: Entry, before: Flat, after: Flat) -> bool:
-        if self.all:
-            return True
-        if entry.kind == "request":
-            mine = entry.engine in (self.engine, "") or not self.engine
-            if entry.name == self.request:
-                return True
-            gained = _blocks(before, entry.engine, entry.name) ^ _blocks(
-                after, entry.engine, entry.name
-            )
-            return mine and bool(self.blocks & gained)
-        if entry.kind == "block":
-            return entry.engine == self.engine and entry.name in self.blocks
-        return entry.kind == "transfer" and entry.name == self.request
-
-
-def _blocks(state: Flat, engine: str, request: str) -> set[str]:
-    """The blocks in the tables of a request."""
-    tables = state.get(f"/engines/{engine}/requests/{request}/tables") or ()
-    return {str(block) for table in tables for block in table if block != NULL}

@@ -1,0 +1,81 @@
+"""Which changes of a trace concern its finding."""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from kvproof.invariants.parties import giver, taker
+from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.state import NULL
+from kvproof.model.traces.state_diff import Change, Flat
+from kvproof.model.traces.trace import Trace
+from kvproof.reports.changes import Entry, entries
+
+Block: TypeAlias = tuple[str, str]
+"""An engine and the number of a block of it."""
+
+
+class About:
+    """What the finding of a trace is about: a request, a block, or both, on an engine; the
+    transfers of the request; and the blocks of all of these, on both sides. Where it names neither
+    a request nor a block, everything is."""
+
+    def __init__(self, trace: Trace, whole: bool) -> None:
+        found = trace.finding
+        self.engine = found.about.engine if found else ""
+        self.request = found.about.request if found else ""
+        self.block = str(found.about.block) if found and found.about.block else ""
+        self.all = whole or not (self.request or self.block)
+        self.blocks: set[Block] = {(self.engine, self.block)} if self.block else set()
+        self.transfers: set[str] = set()
+        if self.all or not self.request:
+            return
+        states = list(trace.states())
+        for state in states[-2:]:
+            self.blocks |= _of_request(state, self.engine, self.request)
+        for name, (sender, receiver) in _transfers(trace.cluster):
+            if (self.engine, self.request) in (sender, receiver):
+                self.transfers.add(name)
+                for state in states:
+                    self.blocks |= _of(state, f"/transfers/{name}/remote", sender[0])
+                    self.blocks |= _of(state, f"/transfers/{name}/local", receiver[0])
+
+    @property
+    def words(self) -> str:
+        """What it is, for a line about what is folded."""
+        block = f"block {self.block} of {self.engine}" if self.block else "these blocks"
+        return self.request or block
+
+    def entries(self, change: Change, before: Flat, after: Flat) -> list[Entry]:
+        """The changes by an event, marked as near or not."""
+        found = entries(before, change, after)
+        return [entry._replace(near=self._near(entry, before, after)) for entry in found]
+
+    def _near(self, entry: Entry, before: Flat, after: Flat) -> bool:
+        if self.all:
+            return True
+        if entry.kind == "request":
+            held = [_of_request(state, entry.engine, entry.name) for state in (before, after)]
+            return entry.name == self.request or bool(self.blocks & (held[0] ^ held[1]))
+        if entry.kind == "block":
+            return (entry.engine, entry.name) in self.blocks
+        return entry.kind == "transfer" and entry.name in {self.request, *self.transfers}
+
+
+def _of_request(state: Flat, engine: str, request: str) -> set[Block]:
+    """The blocks in the tables of a request."""
+    return _of(state, f"/engines/{engine}/requests/{request}/tables", engine)
+
+
+def _of(state: Flat, pointer: str, engine: str) -> set[Block]:
+    """The blocks in the lists at a pointer, which are blocks of this engine."""
+    lists = state.get(pointer) or ()
+    return {(engine, str(block)) for group in lists for block in group if block != NULL}
+
+
+def _transfers(cluster: Cluster) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The transfers that can be, and the engine and the request of each one's two sides."""
+    if len(cluster.engines) == 1:
+        return
+    for name in [job.name + end for end in ("", REVERSE) for job in cluster.jobs]:
+        sides = giver(cluster, name), taker(cluster, name)
+        yield name, [(side.engine.name, side.request) for side in sides]
