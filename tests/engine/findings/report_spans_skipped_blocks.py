@@ -22,4 +22,5 @@ SHOWN = Shown(
     look,
     {"E": ("mamba", {"mamba_cache_mode": "align", "kv_events_config": CONFIG})},
     named=("events_carry_their_tokens",),
+    of_patch=("events_carry_their_tokens",),
 )
