@@ -42,8 +42,8 @@ function places(side, list, whole, group, state) {
   return list.map((block, i) => {
     const logical = Math.floor(block / engine.split), index = table.indexOf(logical), part = block % engine.split;
     const at = index < 0 ? i * size : index * engine.sizes[group] + part * size;
-    const held = !logical ? "null" : (state.engines[side.engine].memory?.[logical]?.slots ?? []).filter(Boolean).at(-1) ?? "";
-    return engine.split === 1 ? { block, at, size, small: held, named: `block ${block}${held ? `, which holds “${held}”,` : ""}` }
+    const held = (state.engines[side.engine].memory?.[logical]?.slots ?? []).filter(Boolean).at(-1) ?? "";
+    return engine.split === 1 ? { block, at, size, small: block ? held : "null", named: `block ${block}${held ? `, which holds “${held}”,` : ""}` }
       : { block, at, size, small: `of ${logical}`, named: `kernel block ${block}, which is part ${part + 1} of block ${logical},` };
   });
 }

@@ -27,7 +27,7 @@ Counterexamples as kvproof shows them: the first lines in the terminal, and the 
 the state after an event; the transfers of the last event are at the right. P is a prefill engine,
 D a decode engine, E an engine alone; r0 and r1 are requests. A letter is a token, a dot a sampled
 one. A bar below a block: it is in the prefix cache. A thick frame: the event changed it. A dotted
-frame: a transfer names it. Red: the finding.
+frame: a transfer names it. A red frame: it is broken there.
 
 `python -m tests.gallery` makes this page and its pictures (it needs Chromium).
 """
