@@ -41,11 +41,11 @@ function foremost(all, most, matters) {
   return all.filter((each) => first.has(each));
 }
 
-function aboutIt(engine, request, block) {
+function findingsAbout(engine, request, block) {
   return DATA.findings.filter((f) => f.engine === engine.name && (request ? f.request === request : block !== null && f.block === block));
 }
 
-const isAbout = (...lane) => aboutIt(...lane).length > 0;
+const isAbout = (...lane) => findingsAbout(...lane).length > 0;
 
 function blockChanges(engine, block) {
   const owners = (number) => stateAt(number).owners[engine.name].get(block) ?? [];
@@ -132,10 +132,10 @@ function engineTable(engine, wide) {
   const { requests, blocks, of, ofBlocks } = lanes(engine, wide);
   for (const name of requests)
     lane(ending(name), `${name} is a request on engine ${engine.name}. A cell has its status, its number of computed tokens, and its block tables.`,
-      aboutIt(engine, name), wide, (state) => requestCell(state, engine.name, name), body);
+      findingsAbout(engine, name), wide, (state) => requestCell(state, engine.name, name), body);
   for (const block of blocks)
     lane(`block ${block}`, `Block ${block} is a KV block in the pool of engine ${engine.name}. A cell names the requests that hold it.`,
-      aboutIt(engine, null, block), wide, (state) => blockCell(state, engine.name, block), body);
+      findingsAbout(engine, null, block), wide, (state) => blockCell(state, engine.name, block), body);
   table.append(head, body);
   part.append(title, table);
   const hidden = [[of - requests.length, "request"], [ofBlocks - blocks.length, "used block"]].filter(([n]) => n > 0);
