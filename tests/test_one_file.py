@@ -88,7 +88,8 @@ def test_the_copy_keeps_its_tests(tree: Path) -> None:
     folder.mkdir()
     shutil.move(tree / found["trace"], folder / "trace.jsonl")
     (folder / f"test_{DEVIATION}.py").write_text('FAILS_WITH = "an example"\n', encoding="utf-8")
-    told = f"`{DEVIATION}` breaks `{INVARIANT}`: an example.\n"
+    told = f"# `{DEVIATION}`\n\nA deviation from what kvproof expects, and no defect to report: "
+    told += f"an example, which breaks `{INVARIANT}`.\n"
     told += "\n## On a real engine\n\nNot seen on a real engine, because it is an example.\n"
     (folder / "README.md").write_text(told, encoding="utf-8")
     asked = " or ".join((INVARIANT, FAULT, GUARD, DEVIATION, *HOLD_THE_LISTS))

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kvproof.model.events import Lists
+from kvproof.model.phases import Phase
 from kvproof.model.records.lines import Offer, RecordedEvent, Remote
 from kvproof.model.records.record import Record
 from kvproof.model.records.tables import followed
@@ -128,7 +129,7 @@ class RecordStates:
         self.transfers[name] = sides
         fields = {
             "request": name,
-            "phase": "reading" if local else "offered",
+            "phase": Phase.READING if local else Phase.OFFERED,
             "tokens": sent.tokens if sent else None,
             "remote": [list(each) for each in sent.blocks] if sent else None,
             "local": [list(each) for each in local] or None,

@@ -36,6 +36,11 @@ def change_null(llm: Any) -> None:
     _change(_scheduler(llm), 0, 0)
 
 
+def held(llm: Any) -> int:
+    """How many requests the scheduler has, with those that wait for their transfer to end."""
+    return len(_scheduler(llm).requests)
+
+
 def record(_: Any) -> list[str]:
     """Write a record of each engine. Returns a line about each file."""
     from kvproof.live.watch import switch

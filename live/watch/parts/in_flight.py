@@ -38,21 +38,25 @@ class Placeholders(Flying):
         scheduler = self.scheduler
         classes = {each.__name__ for each in type(scheduler).__mro__}
         why = ""
-        if not self.cfg.overlaps:
+        if "AsyncScheduler" not in classes:
             why = "its steps do not overlap"
-        elif "AsyncScheduler" not in classes:
-            why = "its steps overlap without placeholders"
+            if self.cfg.overlaps:
+                why = "its steps overlap without placeholders"
         if getattr(scheduler, "num_sampled_tokens_per_step", 1) != 1:
             why = "its steps sample no token"
         return dict.fromkeys(self.judges, why) if why else {}
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""
-        requests, steps, pending = [], [], []
+        requests, steps, pending, step = [], [], [], []
         for watched in self.touched():
             live, name = watched.live, watched.live.request_id
+            flights = [flight for flight, _ in self.seen.flights.of(live)]
             requests.append(self.seen.request(watched))
-            steps += [(flight,) for flight, _ in self.seen.flights.of(live)]
+            if self.cfg.overlaps:
+                steps += [(each,) for each in flights]
+            elif flights:
+                step.append((name, flights[0].tokens))
             if live.num_output_placeholders and not live.is_finished():
                 pending.append((name, live.num_output_placeholders))
         if requests:
@@ -61,6 +65,7 @@ class Placeholders(Flying):
                 (),
                 (),
                 requests=tuple(requests),
+                step=tuple(step) or None,
                 steps=tuple(steps),
                 pending=tuple(pending),
             )
