@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -208,3 +209,52 @@ def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) ->
     )
     assert len(list(Priority(seen).questions())) == asked
     assert sum(seen.unjudged.values()) == 1 - asked
+
+
+@pytest.mark.live
+def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
+    """Their metadata has a field of the same name, and so has a mock of a test."""
+    from kvproof.live.watch.history import History
+
+    class NixlConnectorMetadata(SimpleNamespace):
+        """As vLLM's, by its name."""
+
+    load = SimpleNamespace(local_block_ids=[[1, 2]])
+    noted = []
+    for metadata in (
+        NixlConnectorMetadata(reqs_to_recv={"r0": load}),
+        SimpleNamespace(reqs_to_recv={"engine": {"r0": load}}),
+        Mock(),
+        None,
+    ):
+        history = History(from_start=True)
+        history.scheduled(SimpleNamespace(num_scheduled_tokens={}, kv_connector_metadata=metadata))
+        noted.append([note for note in history._notes if note[0] == "loads"])
+    assert noted == [[("loads", "r0", [[1, 2]])], [], [], []]
+
+
+@pytest.mark.live
+def test_blocks_of_one_list_are_one_group() -> None:
+    """Some connectors offer one list of blocks, and no groups."""
+    from kvproof.live.watch.record import _lists
+
+    assert _lists([3, 4]) == _lists([[3, 4]]) == ((3, 4),)
+    assert _lists(None) == ()
+
+
+@pytest.mark.live
+def test_a_mistake_in_telling_the_last_events_hides_no_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kvproof.live.watch import watching
+    from kvproof.live.watch.history import History
+
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError("planted")
+
+    said: list[str] = []
+    monkeypatch.setattr(watching, "last_words", fails)
+    watched = watching.Watching("warn", said.append)
+    watched.report(Finding("pool_adds_up", ("a", "b")), History(from_start=True))
+    assert "VIOLATED pool_adds_up" in said[0]
+    assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in said[0]
