@@ -28,7 +28,7 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
+        pytest.skip("Chromium is not installed: install it to test the page in a browser")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
