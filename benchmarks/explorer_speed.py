@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Callable
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.packed import PackedSearch
 
-ALL = tuple(INVARIANTS.values())
+ALL = tuple(CHECKS.values())
 
 
 def plain(cluster: Cluster) -> int:

@@ -11,7 +11,7 @@ from kvproof.cli.graver import with_graver
 from kvproof.cli.looking_back import looked_back
 from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import check_folder
 from kvproof.model.files.reading import shown
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         args.fail_on,
         lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
-        [*INVARIANTS.values(), *conformance_checks(setup.rules)],
+        [*CHECKS.values(), *conformance_checks(setup.rules)],
     )
     new = len(reached.packed) - (kept.states if kept else 0)
     more = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kvproof.cli.progress import progress
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
@@ -29,7 +29,7 @@ def looked_back(
         interruption.check()
         found = point_of_no_return(
             cluster,
-            invariants or list(INVARIANTS.values()),
+            invariants or list(CHECKS.values()),
             events,
             AHEAD_MAX,
             rules,

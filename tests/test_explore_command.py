@@ -167,3 +167,12 @@ def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(explore_command, "run", interrupted)
     assert run("explore") == (130, "UNKNOWN: interrupted\n", "")
+
+
+def test_explore_asks_the_guards_too(as_json: Any) -> None:
+    """The guard shows one event before the invariant: the lost load of a request is computed."""
+    fault = FAULTS["failed_load_waits_on"]
+    code, record = as_json("explore", "--fault", fault.name)
+    assert (code, record["invariant"]) == (1, "computed_tokens_are_those_scheduled")
+    assert record["trace_length"] < fault.trace_events
+    assert record["leads_to"]["invariant"] in fault.breaks

@@ -1,7 +1,7 @@
 """The explorer: it visits every state of a scope and gives the verdict.
 
 Guarantee: if the search ends by itself, it has visited every state reachable in the scope, every
-invariant holds in each of them, and every fair run ends. A violation has a shortest trace. A search
+invariant holds in each of them, every step keeps every guard of the spec, and every fair run ends. A violation has a shortest trace. A search
 that a bound or the user cut is UNKNOWN; it can continue from its checkpoint.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.goals.registry import goals_of
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
@@ -119,7 +119,7 @@ def _explored(
     rules: Rules,
 ) -> tuple[Outcome, SearchGraph]:
     chosen = (
-        [*INVARIANTS.values(), *conformance_checks(rules)]
+        [*CHECKS.values(), *conformance_checks(rules)]
         if invariants is None
         else list(invariants)
     )
