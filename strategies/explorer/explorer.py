@@ -1,8 +1,9 @@
 """The explorer: it visits every state of a scope and gives the verdict.
 
 Guarantee: if the search ends by itself, it has visited every state reachable in the scope, every
-invariant holds in each of them, every step keeps every guard of the spec, and every fair run ends. A violation has a shortest trace. A search
-that a bound or the user cut is UNKNOWN; it can continue from its checkpoint.
+invariant holds in each of them, every step keeps every guard of the spec, and every fair run ends.
+A violation has a shortest trace. A search that a bound or the user cut is UNKNOWN; it can continue
+from its checkpoint.
 """
 
 import resource
