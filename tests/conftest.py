@@ -1,6 +1,7 @@
 """Hypothesis profiles, golden transcripts that can be rewritten, and the command line.
 
-`KVPROOF_PROFILE` or `--hypothesis-profile` chooses dev (the default), ci or nightly.
+`KVPROOF_PROFILE=nightly` runs more and longer examples than README's commands and CI, which take
+the default profile.
 `KVPROOF_VLLM` names the vLLM of the live tests, as `--vllm` does for a command (default: the
 installed one).
 """
@@ -9,7 +10,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from hypothesis import HealthCheck, settings
 from kvproof.cli.main import main
 from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
+from tests import signals
 from tests.outputs import decoded
 from tests.sentences import two_sentences
 from tests.undriven import Undriven
 
 TESTDATA = Path(__file__).parent / "testdata"
 CAREFUL = "only commit the changes if you understand them"
-PROFILES = {"dev": (50, 20), "ci": (40, 40), "nightly": (2000, 60)}
+PROFILES = {"default": (50, 20), "nightly": (2000, 60)}
 """Examples, and steps of a stateful example."""
 
 for name, (examples, steps) in PROFILES.items():
@@ -38,7 +40,7 @@ for name, (examples, steps) in PROFILES.items():
         suppress_health_check=[HealthCheck.too_slow],
     )
 
-chosen = os.environ.get("KVPROOF_PROFILE") or "dev"
+chosen = os.environ.get("KVPROOF_PROFILE") or "default"
 if chosen not in PROFILES:
     # pytest would show an exception as an error of this import, and end with 4.
     print(
@@ -103,6 +105,13 @@ def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """The readline library, where Python has loaded it, gives COLUMNS to all processes."""
     for name in ("COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """This process heeds SIGINT, also where the tests run in the background."""
+    with signals.heeded():
+        yield
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests import signals
 
 pytestmark = pytest.mark.exhaustive
 
@@ -85,7 +86,11 @@ explorer.explore(CLUSTERS["pd-failing"], kept=explorer.Checkpoint(Path(sys.argv[
 @pytest.mark.parametrize("states", [1, 40, 150])
 def test_stopped_from_outside(how: signal.Signals, states: int, tmp_path: Path) -> None:
     path = tmp_path / "c"
-    with subprocess.Popen([sys.executable, "-c", SLOW, str(path)], env=dict(os.environ)) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(path)],
+        env=dict(os.environ),
+        preexec_fn=signals.as_in_a_terminal,
+    ) as process:
         while process.poll() is None:
             if path.exists() and checkpoint.load(path, about()).expanded >= states:
                 process.send_signal(how)

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.verdict import Verdict
+from tests import signals
 
 SMALL: Cluster = CLUSTERS["pd-failing"]
 
@@ -147,18 +147,34 @@ def test_too_few_files_are_no_violation(files: int, tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
+CLOSED = """
+import signal, sys
+from kvproof.cli import start
+from kvproof.strategies.explorer.packed import PackedSearch
+
+expand = PackedSearch.expand
+
+def closed(search):
+    if search.reached.expanded == 10:
+        signal.raise_signal(signal.SIGHUP)
+    expand(search)
+
+PackedSearch.expand = closed
+sys.argv[1:] = ["explore", "--checkpoint", "c", "--config", "pd-default"]
+start.main()
+"""
+
+
 def test_a_closed_terminal_is_an_interruption(tmp_path: Path) -> None:
     path = os.pathsep.join(folder for folder in sys.path if folder)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kvproof", "explore", "--checkpoint", "c", "--config", "pd-default"],
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
+        preexec_fn=signals.as_in_a_terminal,
     )
-    time.sleep(1.5)
-    process.send_signal(1)
-    out, _ = process.communicate(timeout=20)
-    assert process.returncode == 129
-    assert "interrupted" in out
+    assert done.returncode == 129
+    assert "interrupted" in done.stdout
     assert (tmp_path / "c").exists()

@@ -88,6 +88,7 @@ def interrupted(search: PackedSearch) -> None:
     EXPAND(search)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PackedSearch, "expand", interrupted)
     code, record = as_json("explore", *SMALL)
@@ -95,6 +96,7 @@ def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.Monk
     assert 1 < record["states_distinct"] < 25
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_search_goes_on(as_json: Any, run: Any) -> None:
     _, whole = as_json("explore", *SMALL)
     with pytest.MonkeyPatch.context() as patch:

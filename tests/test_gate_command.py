@@ -225,6 +225,7 @@ def test_on_github_the_summary_of_the_step_is_written_without_an_option(
     assert Path("summary.md").read_text(encoding="utf-8").count("## kvproof") == 2
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_is_unknown_and_is_in_the_files(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

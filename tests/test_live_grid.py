@@ -1,7 +1,7 @@
 """Live vLLM on clusters that nobody chose: green but for the known deviations, and every step is
 one that the proofs speak of.
 
-In profile ci these are 60 clusters of 20 episodes each. A failing run is printed as it was found;
+A failing run is printed as it was found;
 `kvproof sample --machine live --config random:SEED` finds a short one.
 
 Runs on each release that is driven; other tests want the one that is tested in full.

@@ -165,6 +165,7 @@ def test_an_interruption_while_a_file_is_written_keeps_the_verdict(
     assert two_sentences(err)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from kvproof.cli.pull_request.side import Ended, Side, started
 from kvproof.strategies.difference.protocol import Record, Recorded, Seen
 from kvproof.strategies.difference.workload import Follow
-from tests import made_trees
+from tests import made_trees, signals
 from tests.processes import environment
 from tests.two_machines import FULL, broken
 
@@ -197,7 +197,7 @@ def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> No
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=signals.as_in_a_terminal,
     )
     sides = until(2, gate.pid)
     time.sleep(1)  # they import vLLM, or are about to
