@@ -87,7 +87,6 @@ def _names() -> dict[str, list[str]]:
     from kvproof.model.faults.registry import FAULTS
     from kvproof.model.presets import CLUSTERS
     from kvproof.model.severity import Severity
-    from kvproof.strategies.symbolic.induction import claimed
     from kvproof.strategies.symbolic.prove import everything
 
     return {
@@ -95,7 +94,6 @@ def _names() -> dict[str, list[str]]:
         "fault": sorted(FAULTS),
         "invariant": sorted(CHECKS),
         "obligation": sorted(everything()),
-        "discover": sorted(claimed()),
         "releases": list(SURVEYED),
         "fail_on": [each.option for each in Severity],
     }

@@ -9,7 +9,7 @@ PROGRAM = "kvproof"
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "what is checked": (
-        *("config", "fault", "invariant", "obligation", "discover", "size"),
+        *("config", "fault", "invariant", "obligation"),
         *("machine", "vllm", "releases", "repo", "base", "head", "fail_on"),
     ),
     "how much, and for how long": (

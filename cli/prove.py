@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from kvproof.cli import discover, second_opinion, witness
+from kvproof.cli import second_opinion, witness
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.progress import progress
@@ -52,7 +52,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write a table of the proofs to a new Markdown file",
     )
     second_opinion.add_options(parser)
-    discover.add_options(parser)
     witness.add_options(parser)
 
 
@@ -74,8 +73,6 @@ def run(args: argparse.Namespace) -> int:
     """Prove, and print one line for each obligation."""
     rules = rules_with(fault_named(name) for name in args.fault)
     witness.prepare(args)
-    if args.discover is not None or args.size:
-        return discover.run(args, rules)
     second_opinion.prepare(args)
     found, proofs = proved(args.obligation or None, args.timeout_s, rules)
     found, opinions = second_opinion.opinions(args, found, proofs, rules)

@@ -32,7 +32,6 @@ COMMANDS: list[tuple[list[str], type[Part]]] = [
     (["prove", *ONE], proof.Proved),
     (["prove", *ONE, "--certificates", "made"], proof.Proved),
     (["prove", *WITNESS], proof.Proved),
-    (["prove", "--discover", "pool.held_is_referenced"], proof.Discovered),
     (["invariants"], lists.Invariants),
     (["faults"], lists.Faults),
     (["configs"], lists.Configs),

@@ -1,4 +1,4 @@
-"""The outputs of `prove`: of obligations, as a part of `gate`, and with --discover."""
+"""The outputs of `prove`: of obligations, and as a part of `gate`."""
 
 from typing import Annotated
 
@@ -95,21 +95,3 @@ class ProvedPart(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
     proved: Maybe[int] = UNSET
     violated: Maybe[int] = UNSET
     unknown: Maybe[int] = UNSET
-
-
-class DiscoveredClaim(Part, frozen=True, kw_only=True):
-    """A claim and the sizes that were fixed. `invariant` has one line for each part, or `run` the
-    states that lead to one that breaks the claim. `walked` counts the states of random walks on
-    which the invariant was evaluated."""
-
-    claim: str
-    sizes: dict[str, int]
-    invariant: tuple[str, ...]
-    run: tuple[str, ...]
-    walked: int
-
-
-class Discovered(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
-    """The search for an inductive invariant, with --discover."""
-
-    discovered: DiscoveredClaim

@@ -5,7 +5,7 @@ from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
 from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report, ShownConfig
 from kvproof.reports.output.many import Coverage, Matrix
-from kvproof.reports.output.proof import Discovered, Proved
+from kvproof.reports.output.proof import Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
 from kvproof.reports.output.search import Explored, Replayed, Sampled
 
@@ -13,7 +13,6 @@ OUTPUTS: tuple[type[Part], ...] = (
     Explored,
     Sampled,
     Proved,
-    Discovered,
     Replayed,
     Joined,
     Invariants,

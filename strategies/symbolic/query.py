@@ -19,10 +19,3 @@ def checked(solver: z3.Solver, *assumptions: Any) -> str:
     solver.set(OWN_HANDLER, False)
     with interruption.stopping(solver.ctx.interrupt):
         return str(solver.check(*assumptions))
-
-
-def asked(engine: z3.Fixedpoint, relation: Any) -> str:
-    """The answer of Spacer: sat, unsat or unknown. Raises KeyboardInterrupt and Z3Exception."""
-    engine.set(OWN_HANDLER, False)
-    with interruption.stopping(engine.ctx.interrupt):
-        return str(engine.query(relation))

@@ -4,8 +4,7 @@ So the proved formulas are the ones that run, and they are about reachable state
 """
 
 import random
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any
 
 from kvproof.model.arithmetic.system import System
@@ -25,10 +24,10 @@ def _number(source: random.Random) -> int:
     return source.choice((0, 1, source.randint(0, 4), source.randint(0, HIGHEST)))
 
 
-def _sizes(system: System, source: random.Random, fixed: Mapping[str, int]) -> Any:
+def _sizes(system: System, source: random.Random) -> Any:
     while True:
         chosen = {name: _number(source) for name in system.parameters._fields}
-        sizes = system.parameters(**{**chosen, **fixed})
+        sizes = system.parameters(**chosen)
         if system.given(sizes):
             return sizes
 
@@ -44,15 +43,12 @@ def _step(system: System, sizes: Any, state: Any, source: random.Random) -> Any:
     return None
 
 
-def visited(
-    name: str, rules: Rules, *, fixed: Mapping[str, int] = MappingProxyType({})
-) -> Iterator[tuple[Any, Any]]:
-    """Sizes and counts of states on random walks; the walks are deterministic. Sizes in `fixed` are
-    not random. The system must allow some sizes with these values."""
+def visited(name: str, rules: Rules) -> Iterator[tuple[Any, Any]]:
+    """Sizes and counts of states on random walks; the walks are deterministic."""
     system = systems(rules)[name]
     source = random.Random(name)
     for _ in range(WALKS):
-        sizes = _sizes(system, source, fixed)
+        sizes = _sizes(system, source)
         state = system.initial(sizes)
         for _ in range(STEPS):
             yield sizes, state
