@@ -14,7 +14,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "how much, and for how long": (
         *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
-        *("budget", "symmetry", "cross", "lines"),
+        *("budget", "symmetry", "lines"),
     ),
     "files": (
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from kvproof.cli import second_opinion, witness
+from kvproof.cli import certificates, witness
 from kvproof.cli import parser as options
+from kvproof.cli.certificates import Certificates
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.progress import progress
-from kvproof.cli.second_opinion import Certificates
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
@@ -24,7 +24,6 @@ from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import TIMEOUT_MAX_S, everything, outcome, prove
-from kvproof.strategies.symbolic.second_opinion import Checked
 from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -51,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a table of the proofs to a new Markdown file",
     )
-    second_opinion.add_options(parser)
+    certificates.add_options(parser)
     witness.add_options(parser)
 
 
@@ -73,16 +72,15 @@ def run(args: argparse.Namespace) -> int:
     """Prove, and print one line for each obligation."""
     rules = rules_with(fault_named(name) for name in args.fault)
     witness.prepare(args)
-    second_opinion.prepare(args)
+    certificates.prepare(args)
     found, proofs = proved(args.obligation or None, args.timeout_s, rules)
-    found, opinions = second_opinion.opinions(args, found, proofs, rules)
     runs = witness.run(args, proofs)
-    files, certificates = [attempt.file for attempt in runs if attempt.file], None
+    files, written = [attempt.file for attempt in runs if attempt.file], None
     if args.table is not None:
         files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
     if args.certificates is not None:
-        certificates = Certificates(args.certificates, args.obligation or None, rules)
-        files.append(certificates)
+        written = Certificates(args.certificates, args.obligation or None, rules)
+        files.append(written)
 
     def output(code: int) -> Proved:
         return verdict_output(
@@ -93,18 +91,16 @@ def run(args: argparse.Namespace) -> int:
             machine="none",
             seed=args.seed,
             more={
-                "obligations": tuple(_obligation(p, opinions.get(p.id)) for p in proofs),
+                "obligations": tuple(map(_obligation, proofs)),
                 "witnesses": witness.outputs(runs) if args.witness else UNSET,
-                "certificates": certificates.count if certificates else UNSET,
-                "second_opinion": second_opinion.totals(opinions) if args.cross else UNSET,
+                "certificates": written.count if written else UNSET,
             },
         )
 
     def text() -> None:
         for proof in proofs:
-            also = f"; {opinions[proof.id].text}" if proof.id in opinions else ""
-            say(line(proof) + also, hang=9)
-        for more in (*second_opinion.lines(args, found, opinions), *witness.lines(runs)):
+            say(line(proof), hang=9)
+        for more in witness.lines(runs):
             say(more)
         why = f": {INTERRUPTED}" if found.reason == INTERRUPTED else ""
         if why and (missing := len(args.obligation or everything()) - len(proofs)):
@@ -154,7 +150,7 @@ def covered(found: Outcome) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
-def _obligation(proof: Proof, checked: Checked | None) -> Obligation:
+def _obligation(proof: Proof) -> Obligation:
     against = proof.counterexample
     return Obligation(
         name=proof.id,
@@ -167,5 +163,4 @@ def _obligation(proof: Proof, checked: Checked | None) -> Obligation:
         seconds=round(proof.seconds, 3),
         slowest_s=round(proof.slowest_s, 3),
         reason=proof.reason,
-        second_opinion=second_opinion.output(checked),
     )

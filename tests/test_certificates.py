@@ -1,6 +1,5 @@
-"""Certificates say what was asked, two solvers agree on them, and a wrong claim passes neither."""
+"""Certificates say what was asked; as texts alone they prove the spec, and refute what is wrong."""
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -16,20 +15,15 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
-from kvproof.strategies.symbolic import cross, second_opinion
 from kvproof.strategies.symbolic.certificate import (
     Question,
     certificate,
     questions,
     write_certificates,
 )
-from kvproof.strategies.symbolic.cross import AGREES, DISAGREES, UNKNOWN
 from kvproof.strategies.symbolic.induction import claimed, steps
 from kvproof.strategies.symbolic.obligation import Claim, obligation
-from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import everything
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.verdict import Verdict
 
 pytestmark = pytest.mark.proof
 
@@ -46,7 +40,6 @@ HANDFUL = (
 def z3_says(text: str) -> str:
     solver = z3.Solver(ctx=z3.Context())
     solver.from_string(text)
-    solver.set("timeout", 10_000)
     return str(solver.check())
 
 
@@ -60,12 +53,6 @@ def wrong(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
     return Claim(div(n, 2) < n)
 
 
-@obligation("a quotient is one", for_all={n: at_least(0) for n in "xy"}, origin="this test")
-def divided_by_none(rules: Rules, x: Num, y: Num) -> Claim:  # noqa: ARG001
-    """The same dividend has one quotient only, whatever the divisor."""
-    return Claim(div(x, y) == div(x + 0, y))
-
-
 def test_there_is_one_question_for_each_step_of_each_claim() -> None:
     names = [q.name for q in questions()]
     of_steps = sum(len(steps(c.system)) for c in claimed().values())
@@ -74,13 +61,11 @@ def test_there_is_one_question_for_each_step_of_each_claim() -> None:
 
 
 @pytest.mark.parametrize("name", HANDFUL)
-def test_both_solvers_find_nothing_that_breaks_the_spec(name: str) -> None:
-    pytest.importorskip("cvc5")
+def test_a_certificate_has_nothing_that_breaks_the_spec(name: str) -> None:
     texts = asked(name)
     assert len(texts) == (1 if name in OBLIGATIONS else len(steps(claimed()[name].system)))
     for text in texts:
         assert z3_says(text) == "unsat"
-        assert cross.second_opinion(text, 10.0).answer == AGREES
 
 
 def test_a_certificate_says_what_it_is_about() -> None:
@@ -105,67 +90,17 @@ def test_a_certificate_says_what_it_is_about() -> None:
         ("truncation_without_guard", "full.truncated_once"),
     ],
 )
-def test_both_solvers_refute_a_wrong_rule(fault: str, name: str) -> None:
-    pytest.importorskip("cvc5")
+def test_a_certificate_of_a_wrong_rule_is_refuted(fault: str, name: str) -> None:
     rules = rules_with([FAULTS[fault]])
     texts = [certificate(q, rules) for q in questions([name])]
-    said = [(z3_says(text), cross.second_opinion(text, 10.0).answer) for text in texts]
-    assert ("sat", DISAGREES) in said
-    assert set(said) <= {("sat", DISAGREES), ("unsat", AGREES)}
+    found = [z3_says(text) for text in texts]
+    assert "sat" in found
+    assert set(found) <= {"sat", "unsat"}
 
 
-def test_both_solvers_refute_a_wrong_claim() -> None:
-    pytest.importorskip("cvc5")
+def test_a_certificate_of_a_wrong_claim_is_refuted() -> None:
     text = certificate(Question(wrong), REFERENCE)
     assert z3_says(text) == "sat"
-    said = cross.second_opinion(text, 10.0)
-    assert (said.answer, said.numbers) == (DISAGREES, {"n": 0})
-
-
-def test_a_divisor_of_0_divides_the_same_number_alike() -> None:
-    """Without division quotients by 0 are any numbers, so cvc5 must look at the text again."""
-    pytest.importorskip("cvc5")
-    text = certificate(Question(divided_by_none), REFERENCE)
-    assert z3_says(text) == "unsat"
-    assert cross.second_opinion(text, 10.0).answer == AGREES
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "q"), [(7, 2, 3), (6, 2, 3), (0, 5, 0), (-7, 2, -4), (7, -2, 9)]
-)
-@pytest.mark.parametrize("off", [-1, 0, 1])
-def test_division_is_rewritten_to_what_it_means(x: int, y: int, q: int, off: int) -> None:
-    """Only a divisor above 0 settles the quotient."""
-    cvc5 = pytest.importorskip("cvc5")
-    text = "(declare-const x Int) (declare-const y Int)" + "".join(
-        f"(assert (= {term} (- {value} 10)))"
-        for term, value in (("x", x + 10), ("y", y + 10), ("(div x y)", q + off + 10))
-    )
-    question = cross.Asked(cvc5, text)
-    weaker = cross.without_division(cvc5, question.terms, question.assertions)
-    assert not any("div" in str(a) for a in weaker)
-    result, _ = question.ask(weaker, 10.0)
-    assert result.isSat() == (off == 0 or y < 0)
-
-
-def test_a_larger_dividend_has_no_smaller_quotient() -> None:
-    cvc5 = pytest.importorskip("cvc5")
-    wide = "(declare-const a Int) (declare-const b Int) (declare-const y Int) (assert (> y 0))"
-    for sign, possible in ((">", False), ("<=", True)):
-        text = f"{wide} (assert (<= a b)) (assert ({sign} (div a y) (div b y)))"
-        question = cross.Asked(cvc5, text)
-        weaker = cross.without_division(cvc5, question.terms, question.assertions)
-        result, _ = question.ask(weaker, 10.0)
-        assert result.isSat() == possible
-
-
-def test_what_cvc5_gives_up_on_is_unknown() -> None:
-    pytest.importorskip("cvc5")
-    fermat = "".join(f"(declare-const {n} Int) (assert (> {n} 0))" for n in "abc")
-    cubes = "(assert (= (+ (* a a a) (* b b b)) (* c c c)))"
-    said = cross.second_opinion(f"(set-logic ALL) {fermat} {cubes} (check-sat)", 0.2)
-    assert said.answer == UNKNOWN
-    assert said.reason.startswith("cvc5 gave up: ")
 
 
 def test_certificates_are_written_and_nothing_is_overwritten(run: Any, tmp_path: Path) -> None:
@@ -218,19 +153,3 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
     ]
     assert texts[0] == texts[1]
     assert len(texts[0]) > 10
-
-
-def test_a_proof_that_is_none_is_not_asked_about() -> None:
-    pytest.importorskip("cvc5")
-    proof = Proof("truncated_once", "", Verdict.UNKNOWN)
-    assert second_opinion.cross_check([proof], REFERENCE) == []
-    (checked,) = second_opinion.cross_check(
-        [dataclasses.replace(proof, verdict=Verdict.PROVED)], REFERENCE
-    )
-    assert (checked.id, checked.answer) == ("truncated_once", AGREES)
-    assert set(HANDFUL) < set(everything())
-
-
-def test_cvc5_is_not_imported_without_need() -> None:
-    code = "import sys, kvproof.cli.main, kvproof.cli.prove; assert 'cvc5' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,13 +1,9 @@
 """The outputs of `prove`: of obligations, and as a part of `gate`."""
 
-from typing import Annotated
-
-from msgspec import UNSET, Meta
+from msgspec import UNSET
 
 from kvproof.reports.output.base import Maybe, Part, VerdictName
 from kvproof.reports.output.verdict import VerdictOutput
-
-Answer = Annotated[str, Meta(pattern="^(agrees|unknown|disagrees)$")]
 
 
 class Counterexample(Part, frozen=True, kw_only=True):
@@ -22,21 +18,10 @@ class Counterexample(Part, frozen=True, kw_only=True):
     looked_at: int
 
 
-class SecondOpinion(Part, frozen=True, kw_only=True):
-    """The answer of another solver, and the questions on which it does not agree."""
-
-    solver: str
-    answer: Answer
-    questions: int
-    unknown: tuple[str, ...]
-    disagrees: tuple[str, ...]
-    seconds: float
-
-
 class Obligation(Part, frozen=True, kw_only=True):
     """An obligation and its verdict. If it is VIOLATED, `numbers` break it, or `counterexample` is
     the step that refutes an induction. `cases` counts the queries, and `slowest_s` is the CPU time
-    of the slowest one. `second_opinion` is null if no other solver was asked."""
+    of the slowest one."""
 
     name: str
     sentence: str
@@ -48,7 +33,6 @@ class Obligation(Part, frozen=True, kw_only=True):
     seconds: float
     slowest_s: float
     reason: str
-    second_opinion: SecondOpinion | None
 
 
 class WitnessRun(Part, frozen=True, kw_only=True):
@@ -65,19 +49,10 @@ class WitnessRun(Part, frozen=True, kw_only=True):
     trace: str | None
 
 
-class OpinionCounts(Part, frozen=True, kw_only=True):
-    """The number of questions by the answer of the other solver."""
-
-    questions: int
-    agrees: int
-    unknown: int
-    disagrees: int
-
-
 class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
     """The proofs of obligations, and their number by verdict. `witnesses` is there with --witness,
-    `second_opinion` with --cross, and `certificates` with --certificates: the number of files, or
-    null if they could not be written."""
+    and `certificates` with --certificates: the number of files, or null if they could not be
+    written."""
 
     obligations: tuple[Obligation, ...]
     proved: int
@@ -85,7 +60,6 @@ class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
     unknown: int
     witnesses: Maybe[tuple[WitnessRun, ...]] = UNSET
     certificates: Maybe[int | None] = UNSET
-    second_opinion: Maybe[OpinionCounts] = UNSET
 
 
 class ProvedPart(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
