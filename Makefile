@@ -2,7 +2,8 @@
 #
 #   make stateful   Hypothesis drives the model, and live vLLM where it is installed
 #   make test       installs live vLLM too; lint, types and every test
-#   make findings   the findings on real engines that make test leaves out, and the diffs of their pages
+#   make findings   what make test leaves out because it takes long: findings on real engines, the
+#                   diffs of their pages, and engines compared on every preset and every fault
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
 #   make fuzz       2,000 odd inputs for the program (tests/fuzz)
 #   make lint       ruff, codespell, mypy, and what may import what (make types: mypy alone)

@@ -38,6 +38,7 @@ from kvproof.strategies.explorer.fairness import (
     lasso,
     no_progress,
 )
+from tests.cover import BROKEN, others_slow
 
 pytestmark = pytest.mark.exhaustive
 
@@ -139,13 +140,6 @@ def test_what_is_a_duty() -> None:
     assert duty(CLUSTERS["full"], Submit("E", "r0")) is None
 
 
-@pytest.mark.parametrize("name", CLUSTERS)
-def test_no_preset_has_a_lasso(name: str) -> None:
-    reached = search(CLUSTERS[name], [], 100_000, REFERENCE)
-    assert not reached.cut
-    assert lasso(CLUSTERS[name], reached) is None
-
-
 def found_in(cluster: Cluster, rules: Rules, states_max: int = 10_000) -> Lasso:
     """The lasso of a cluster, replayed: it leads to where somebody waits, and back to there."""
     found = lasso(cluster, search(cluster, [], states_max, rules))
@@ -188,7 +182,7 @@ def out_of_reach(reached: Explored) -> bool:
     return len(seen) < len(reached.states)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", others_slow(FAULTS, BROKEN))
 def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
     reached = search(cluster, [], 20_000, rules_with([FAULTS[fault]]))

@@ -16,21 +16,23 @@ from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.gates import packed_differs
 from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
 from kvproof.strategies.explorer.packed import PackedSearch
+from tests.cover import BROKEN, PRESETS, others_slow
 
 pytestmark = pytest.mark.exhaustive
 
 ALL = list(INVARIANTS.values())
 PD = CLUSTERS["pd"]
-SLOW = ("pd-evicting", "pd-default", "pd-remnant")
+LARGE = ("pd-evicting", "pd-default", "pd-remnant")
 
 
-@pytest.mark.parametrize("name", [n for n in CLUSTERS if n not in SLOW])
+@pytest.mark.parametrize("name", others_slow((n for n in CLUSTERS if n not in LARGE), PRESETS))
 def test_packed_is_plain(name: str) -> None:
     assert packed_differs(CLUSTERS[name], ALL, REFERENCE) is None
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
-def test_packed_finds_a_fault_as_plain_does(fault) -> None:
+@pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
+def test_packed_finds_a_fault_as_plain_does(name: str) -> None:
+    fault = FAULTS[name]
     assert packed_differs(CLUSTERS[fault.cluster], ALL, rules_with([fault])) is None
 
 

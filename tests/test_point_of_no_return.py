@@ -27,6 +27,7 @@ from kvproof.strategies.explorer.point_of_no_return import (
     numbered,
     point_of_no_return,
 )
+from tests.cover import BROKEN, others_slow
 
 pytestmark = pytest.mark.exhaustive
 
@@ -117,7 +118,7 @@ def agrees(name: str, event: int) -> bool:
     return all(avoidable[:event]) and not any(avoidable[event:])
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
 def test_backward_reachability_on_the_whole_graph_says_the_same(name: str) -> None:
     event = judged(name).event
     assert event is not None
