@@ -20,7 +20,8 @@ from tests.watching import Counting, is_later, is_undriven, known_rules, watched
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
 RANDOM_CLUSTERS = 60
-SHARE = 3
+SHARE = 8
+"""Many clusters, and few episodes of each: clusters differ more than episodes."""
 
 
 def _eagle(size: int) -> tuple[Group, ...]:

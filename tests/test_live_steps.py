@@ -19,8 +19,13 @@ pytestmark = pytest.mark.live
 SEEDS = 4
 """Searches after which a mistake must have been found."""
 
+RELEASED = 20
+"""Episodes of vLLM as released. `test_live_stateful` asks all invariants of it, in all presets."""
 
-def run(preset: str, invariant: str, use_jobs: bool = True, seed: int = 0) -> Outcome:
+
+def run(
+    preset: str, invariant: str, use_jobs: bool = True, seed: int = 0, examples: int = 90
+) -> Outcome:
     from kvproof.live.machine import LiveMachine
 
     return sample(
@@ -28,7 +33,7 @@ def run(preset: str, invariant: str, use_jobs: bool = True, seed: int = 0) -> Ou
         LiveMachine,
         [INVARIANTS[invariant]],
         seed=seed,
-        examples=90,
+        examples=examples,
         use_jobs=use_jobs,
         shrink=False,
     )
@@ -40,7 +45,7 @@ def test_the_invariant_finds_the_mistake_and_nothing_without_it(
 ) -> None:
     finds = MISTAKES[name].finds
     assert finds in FAULTS[name].breaks
-    assert run(FAULTS[name].cluster, finds).verdict is Verdict.SAMPLED
+    assert run(FAULTS[name].cluster, finds, examples=RELEASED).verdict is Verdict.SAMPLED
     MISTAKES[name].patch(monkeypatch)
     outcomes = (run(FAULTS[name].cluster, finds, seed=seed) for seed in range(SEEDS))
     finding = next((o.finding for o in outcomes if o.verdict is Verdict.VIOLATED), None)
@@ -49,7 +54,8 @@ def test_the_invariant_finds_the_mistake_and_nothing_without_it(
 
 
 def test_a_list_that_nobody_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("full", "idle_engine_keeps_nothing", False).verdict is Verdict.SAMPLED
+    released = run("full", "idle_engine_keeps_nothing", False, examples=RELEASED)
+    assert released.verdict is Verdict.SAMPLED
     new_blocks_are_noted_for_ever(monkeypatch)
     outcome = run("full", "idle_engine_keeps_nothing", False)
     assert outcome.finding is not None
@@ -59,7 +65,8 @@ def test_a_list_that_nobody_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_session_that_waits_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    assert run("sessions-limited", "worker_forgets_who_left").verdict is Verdict.SAMPLED
+    released = run("sessions-limited", "worker_forgets_who_left", examples=RELEASED)
+    assert released.verdict is Verdict.SAMPLED
     nobody = property(lambda _: 0, lambda *_: None)
     monkeypatch.setattr(Scheduler, "num_waiting_for_streaming_input", nobody, raising=False)
     assert run("sessions-limited", "worker_forgets_who_left").verdict is Verdict.VIOLATED

@@ -1,4 +1,4 @@
-"""No file is too long for one reading, and no code stands twice."""
+"""No code stands twice."""
 
 import ast
 from collections import defaultdict
@@ -8,13 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROOMS = sorted(path.name for path in (ROOT / "src" / "kvproof").iterdir() if path.is_symlink())
 
-LINES_MAX = 300
-"""Lines of a Python file, at most."""
-
 RUN_LINES = 10
 """So many lines of code, one after the other, stand nowhere twice in the rooms."""
-
-FOLDERS = (*ROOMS, "benchmarks", "findings", "gate", "tests")
 
 
 def files(*folders: str) -> list[Path]:
@@ -44,15 +39,6 @@ def repeated(texts: dict[str, str]) -> list[list[str]]:
             run = lines[first : first + RUN_LINES]
             places[tuple(line for _, line in run)].append(f"{name}:{run[0][0]}")
     return [where for where in places.values() if len(where) > 1]
-
-
-def test_no_file_is_too_long() -> None:
-    lengths = {
-        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
-        for path in files(*FOLDERS)
-    }
-    assert len(lengths) > 500
-    assert {name: n for name, n in lengths.items() if n > LINES_MAX} == {}
 
 
 def test_no_code_stands_twice() -> None:
