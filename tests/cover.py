@@ -8,6 +8,7 @@ findings` compares on all of them.
 from collections.abc import Collection, Iterable, Mapping
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.faults.registry import FAULTS
@@ -37,7 +38,24 @@ BROKEN = covering(
 )
 """Each invariant that a fault breaks is broken by one of them."""
 
+REFUTING = covering(
+    {name: fault.all_refuted for name, fault in FAULTS.items()}, dict.fromkeys(FAULTS, 1)
+)
+"""Each claim about counts that a fault refutes is refuted by one of them. Under each fault all
+claims are proved again, which takes seconds."""
 
-def others_slow(names: Iterable[str], quick: Collection[str]) -> list[object]:
+
+def others_slow(names: Iterable[str], quick: Collection[str]) -> list[ParameterSet]:
     """These names as parameters of a test; those that are not quick are marked slow."""
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
+def once_each(pairs: Iterable[tuple[str, str]]) -> list[ParameterSet]:
+    """Pairs of a fault and what it refutes, as parameters; all but the first of each fault are
+    marked slow."""
+    seen: set[str] = set()
+    made = []
+    for fault, name in pairs:
+        made.append(pytest.param(fault, name, marks=pytest.mark.slow if fault in seen else ()))
+        seen.add(fault)
+    return made

@@ -23,6 +23,7 @@ from kvproof.strategies.symbolic.prove import everything, prove
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
+from tests.cover import REFUTING, others_slow
 
 pytestmark = pytest.mark.proof
 
@@ -65,7 +66,7 @@ def test_proved_of_the_spec(name: str) -> None:
     assert proof.cases == len(steps(claimed()[name].system)) > 1
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", others_slow(FAULTS, REFUTING))
 def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     rules = rules_with([FAULTS[fault]])
     proofs = prove(rules, names=list(claimed()))

@@ -37,6 +37,7 @@ from kvproof.strategies.symbolic.witness import (
     witnesses,
 )
 from kvproof.strategies.verdict import Verdict
+from tests.cover import once_each
 from tests.mistakes import MISTAKES
 
 pytestmark = pytest.mark.proof
@@ -120,7 +121,7 @@ def of(fault: str, name: str) -> Witness:
     return witness(proof, faults)
 
 
-@pytest.mark.parametrize(("fault", "name"), REFUTED)
+@pytest.mark.parametrize(("fault", "name"), once_each(REFUTED))
 def test_refuting_numbers_break_a_matching_invariant_in_a_run(fault: str, name: str) -> None:
     found = of(fault, name)
     assert found.finding is not None, found.reason
@@ -136,7 +137,8 @@ def test_refuting_numbers_break_a_matching_invariant_in_a_run(fault: str, name: 
 
 
 @pytest.mark.parametrize(
-    ("fault", "name"), [r for r in REFUTED if r[1] in claimed() and r not in INSIDE_A_STEP]
+    ("fault", "name"),
+    once_each(r for r in REFUTED if r[1] in claimed() and r not in INSIDE_A_STEP),
 )
 def test_the_run_breaks_the_claim_about_counts_too(fault: str, name: str) -> None:
     found = of(fault, name)
@@ -150,7 +152,7 @@ def without_fault(cluster: Cluster) -> Verdict:
     return explore(cluster, rules=REFERENCE, states_max=60_000, symmetric=True).verdict
 
 
-@pytest.mark.parametrize(("fault", "name"), REFUTED)
+@pytest.mark.parametrize(("fault", "name"), once_each(REFUTED))
 def test_without_the_fault_the_same_cluster_is_clean(fault: str, name: str) -> None:
     found = of(fault, name)
     assert found.cluster is not None
@@ -268,7 +270,7 @@ def on_live(fault: str, found: Witness) -> bool:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("fault", "name"), LIVE)
+@pytest.mark.parametrize(("fault", "name"), once_each(LIVE))
 def test_the_same_run_breaks_it_on_live_vllm(
     fault: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
