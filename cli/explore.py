@@ -40,8 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--graph",
         type=Path,
         metavar="FILE",
-        help="write the graph to a new .graphml or .dot file; up to "
-        f"{graph_file.PICTURE_STATES_MAX} states also as a picture, .svg or .png",
+        help="write the graph to a new .graphml or .dot file",
     )
 
 
@@ -51,8 +50,6 @@ def run(args: argparse.Namespace) -> int:
     limits = Limits(args.states_max, args.memory_max)
     if args.graph is not None:
         graph_file.check(args.graph)
-        if args.graph.suffix in graph_file.PICTURES:
-            _check_small(args.graph, setup, limits, args.symmetry)
     kept = _checkpoint(args)
     outcome, reached = exhausted(setup, limits, kept, args.symmetry)
     outcome = with_graver(
@@ -83,16 +80,6 @@ def run(args: argparse.Namespace) -> int:
         details=_details(outcome, kept),
         files=files,
     )
-
-
-def _check_small(path: Path, setup: options.Setup, limits: Limits, symmetric: bool) -> None:
-    """Raise UsageError if there are too many states to draw: a short search looks for them before
-    the long one."""
-    few = limits._replace(states=min(limits.states, graph_file.PICTURE_STATES_MAX))
-    _, reached = explored(
-        setup.cluster, setup.invariants, few, rules=setup.rules, symmetric=symmetric
-    )
-    graph_file.check_size(path, len(reached.packed))
 
 
 def exhausted(

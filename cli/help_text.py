@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "explore": (
         "kvproof explore --fault truncation_without_guard",
-        "kvproof explore --config full --graph full.svg",
+        "kvproof explore --config full --graph full.dot",
     ),
     "sample": (
         "kvproof sample --config pd --examples 1000 --seed 1",

@@ -1,7 +1,5 @@
-"""The explored graph as a file: GraphML for programs, DOT for Graphviz, SVG and PNG for small
-graphs."""
+"""The explored graph as a file: GraphML for programs, DOT for Graphviz."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,68 +46,27 @@ def dot(graph: Graph) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def svg(graph: Graph) -> str:
-    """The picture of a small graph as SVG. Needs matplotlib, as `png` does."""
-    from kvproof.reports import picture
-
-    return picture.svg(graph)
-
-
-def png(graph: Graph) -> bytes:
-    """The picture of a small graph as PNG."""
-    from kvproof.reports import picture
-
-    return picture.png(graph)
-
-
-FORMATS: dict[str, Callable[[Graph], str | bytes]] = {
+FORMATS: dict[str, Callable[[Graph], str]] = {
     ".graphml": graphml,
     ".dot": dot,
-    ".svg": svg,
-    ".png": png,
 }
 """The writer of each file format, by the suffix of the file name."""
-
-PICTURES = (".svg", ".png")
-"""The formats for small graphs only."""
-
-TEXT_FORMATS = " or ".join(suffix for suffix in FORMATS if suffix not in PICTURES)
-
-PICTURE_STATES_MAX = 150
-"""The maximum number of states of a picture: in a larger one no line can be followed."""
 
 
 def check(path: Path) -> None:
     """Raise UsageError if a graph cannot be written to this path. Call it before a long search."""
     if path.suffix not in FORMATS:
-        *most, last = FORMATS
         raise UsageError(
             f"The file {shown(path)} is no known kind of graph. "
-            f"Use a name that ends in {', '.join(most)} or {last}."
-        )
-    if path.suffix in PICTURES and importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(
-            f"The picture {shown(path)} needs matplotlib, which is not installed. "
-            f"Use pip install 'kvproof[picture]', or a name that ends in {TEXT_FORMATS}."
+            f"Use a name that ends in {' or '.join(FORMATS)}."
         )
     check_new(path)
 
 
-def check_size(path: Path, states: int) -> None:
-    """Raise UsageError if the path is a picture and the graph has too many states for one."""
-    if path.suffix in PICTURES and states > PICTURE_STATES_MAX:
-        raise UsageError(
-            f"The picture {shown(path)} may have {PICTURE_STATES_MAX} states, and the graph has "
-            f"more. Use a smaller --config, or a name that ends in {TEXT_FORMATS}."
-        )
-
-
 def write(path: Path, reached: StateGraph) -> None:
     """Write the graph to a new file in the format of its suffix. Raises UsageError if the file
-    exists or cannot be written, if the suffix is unknown, or if a picture would have too many
-    states."""
+    exists or cannot be written, or if the suffix is unknown."""
     check(path)
-    check_size(path, len(reached.states))
     made = FORMATS[path.suffix](graph_of(reached))
     write_new(path, made)
 

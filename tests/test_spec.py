@@ -7,12 +7,10 @@ import pytest
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import bare
-from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.spec.registry import GUARDS
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.made_steps import EXAMPLES, ONE, Made, admitted, chunk_of, hit, other_block
 
@@ -52,14 +50,6 @@ def test_another_chunk_may_be_chosen() -> None:
     cluster, step = chunk_of(1)
     assert step.event != hit().event
     assert not told((cluster, step))
-
-
-@pytest.mark.stateful
-@pytest.mark.parametrize("name", CLUSTERS)
-def test_the_reference_keeps_every_guard(name: str) -> None:
-    outcome = sample(CLUSTERS[name], ModelMachine, ASKED, examples=5, steps=30, shrink=False)
-    assert outcome.verdict is Verdict.SAMPLED, outcome.finding
-    assert outcome.coverage["steps"] > 0
 
 
 @pytest.mark.exhaustive

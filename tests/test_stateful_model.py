@@ -38,7 +38,7 @@ def faulty(fault: Fault):
 
 
 @pytest.mark.parametrize("name", [n for n in SCOPES.values() if not n.startswith("fault")])
-def test_every_invariant_holds_in_a_preset(name: str) -> None:
+def test_every_invariant_and_guard_holds_in_a_preset(name: str) -> None:
     check_machine(CLUSTERS[name], ModelMachine, examples=max(settings().max_examples // SHARE, 5))
 
 
