@@ -43,7 +43,7 @@ def environment(**changed: str | None) -> dict[str, str]:
 def started(argv: Sequence[str], folder: Path, before: Sequence[str] = (), **options: Any) -> Ran:
     """Run the program to its end, by the command `before` if there is one."""
     options.setdefault("env", environment())
-    options.setdefault("timeout", 120)
+    options.setdefault("timeout", 600)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     command = [*before, *PROGRAM, *argv]
@@ -54,7 +54,7 @@ def redirected(argv: Sequence[str], folder: Path, how: str) -> Ran:
     """Run the program as a shell does with this redirection."""
     command = ["sh", "-c", f'exec "$0" "$@" {how}', *PROGRAM, *argv]
     return subprocess.run(
-        command, cwd=folder, check=False, timeout=120, env=environment(), capture_output=True
+        command, cwd=folder, check=False, timeout=600, env=environment(), capture_output=True
     )
 
 

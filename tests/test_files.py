@@ -231,8 +231,7 @@ while True:
 def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
     for delay_s in (0.0, 0.01, 0.02, 0.03, 0.05):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
-            deadline = time.monotonic() + 30
-            while not list(tmp_path.glob("new-*")) and time.monotonic() < deadline:
+            while not list(tmp_path.glob("new-*")) and writer.poll() is None:
                 time.sleep(0.01)
             time.sleep(delay_s)
             writer.send_signal(signal.SIGKILL)
@@ -258,7 +257,7 @@ def test_two_processes_take_no_name_twice(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([*command, mark], stdout=subprocess.PIPE, text=True) for mark in "ab"
     ]
-    names = [writer.communicate(timeout=60)[0].split() for writer in writers]
+    names = [writer.communicate(timeout=300)[0].split() for writer in writers]
     assert len({*names[0], *names[1]}) == 40
     for mark, written in zip("ab", names, strict=True):
         assert {(tmp_path / name).read_text() for name in written} == {mark * 1000}

@@ -108,7 +108,7 @@ def test_a_planted_mistake_in_an_action_is_refuted(
     systems.cache_clear()
     try:
         step = Step(about.system, action)
-        (proof,) = prove_system.__wrapped__(about.system, (about,), REFERENCE, timeout_s=10.0)
+        (proof,) = prove_system.__wrapped__(about.system, (about,), REFERENCE, timeout_s=300.0)
         assert proof.verdict is Verdict.VIOLATED, proof
         if proof.numbers:
             assert any(
@@ -150,7 +150,7 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
     systems.cache_clear()
     try:
         about = claimed()["full.table_fits_its_tokens"]
-        (proof,) = prove_system.__wrapped__("full", (about,), REFERENCE, timeout_s=10.0)
+        (proof,) = prove_system.__wrapped__("full", (about,), REFERENCE, timeout_s=300.0)
     finally:
         monkeypatch.undo()
         systems.cache_clear()
@@ -203,7 +203,7 @@ def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.Monke
         lambda _name, _rules: {"pool_adds_up": (1, 2)},
     )
     about = claimed()["pool.pool_adds_up"]
-    (proof,) = prove_system.__wrapped__("pool", (about,), REFERENCE, timeout_s=10.0)
+    (proof,) = prove_system.__wrapped__("pool", (about,), REFERENCE, timeout_s=300.0)
     assert proof.verdict is Verdict.UNKNOWN
     assert "a walk breaks it" in proof.reason
     assert walks.broken_claims("pool", REFERENCE) == {}

@@ -37,6 +37,7 @@ def head(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.live
+@pytest.mark.slow  # the gate on real vLLM in test_gate_live writes one too
 def test_it_fails_on_head_and_passes_on_base(head: dict[str, str], tmp_path: Path) -> None:
     engine = Engine("E", (Group("full", 2),), num_blocks=6)
     jobs = (Job("r0", "abcde", 3), Job("r1", "abcdx", 3))

@@ -26,7 +26,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 def searching(both: Comparison, **options: Any) -> Search:
     given: dict[str, Any] = {
         "changed": [SOME],
-        "until": time.monotonic() + 60,
+        "until": time.monotonic() + 6000,
         "fails": lambda: bool(both.introduced),
         "show": lambda _text: None,
     }

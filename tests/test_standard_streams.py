@@ -69,7 +69,7 @@ def test_a_reader_that_leaves_after_the_first_line(command: str, tmp_path: Path)
         assert process.stdout.readline()
         process.stdout.close()
         said = process.stderr.read()
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=300)
     assert b"Traceback" not in said
     assert code == NOT_PRINTED
 

@@ -48,7 +48,7 @@ def environment_in(root: Path, python: str = PYTHON) -> Path:
 
 def imported(tree: Tree, program: str = SAYS) -> str:
     """What a process prints that imports the tree."""
-    ran = children.run([sys.executable, "-c", program], env=environment(tree), timeout_s=60)
+    ran = children.run([sys.executable, "-c", program], env=environment(tree), timeout_s=600)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
 

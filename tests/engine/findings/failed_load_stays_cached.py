@@ -55,6 +55,5 @@ def store(options: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
 SHOWN = Shown(
     look,
     store({}),
-    slow=False,
     named=("request_reads_its_own_prefix",),
 )

@@ -23,5 +23,4 @@ SHOWN = Shown(
     {"P": ("window", NARROW), "D": ("window", NARROW)},
     named=("null_block_is_nobody",),
     beside=("counter_counts_only_cached",),
-    slow=False,
 )
