@@ -64,7 +64,9 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
         others.append(st.just(Output()))
     action = st.one_of(submit, submit, step, step, *others)
     again = st.just([Drain(), Reset()])
-    some = st.lists(st.one_of(action.map(lambda each: [each]), again), min_size=3, max_size=TURNS_MAX)
+    some = st.lists(
+        st.one_of(action.map(lambda each: [each]), again), min_size=6, max_size=TURNS_MAX
+    )
     actions = [each for part in draw(some) for each in part]
     failure = draw(st.sampled_from(("recompute", "fail")))
     return Plan(engine, tuple(actions), failure)

@@ -4,7 +4,6 @@ import inspect
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from kvproof.connectors.facts import (
     Died,
     Fact,
     Kept,
-    LoadEnded,
     Loaded,
+    LoadEnded,
     Matched,
     Missed,
     Owed,
@@ -192,7 +191,7 @@ class Engine:
         """Note an offer that is shorter than what an ended request had in common with this one: of
         its prompt, the whole blocks, but for the last token, which must be computed."""
         prompt, size = self.owners.prompts[request.request_id], max(self.cfg.block_sizes)
-        common = max((len(commonprefix([prompt, each])) for each in self.computed), default=0)
+        common = max((_shared(prompt, each) for each in self.computed), default=0)
         whole = min(common, len(prompt) - 1) // size * size
         if offered < whole:
             self.facts.append(Missed(request.request_id, offered, whole))
@@ -238,3 +237,11 @@ class Engine:
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
                 setattr(connector, name, ended(getattr(connector, name)))
+
+
+def _shared(prompt: str, other: str) -> int:
+    """The number of tokens with which both begin."""
+    return next(
+        (at for at, (one, two) in enumerate(zip(prompt, other, strict=False)) if one != two),
+        min(len(prompt), len(other)),
+    )

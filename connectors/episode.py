@@ -116,7 +116,9 @@ def play(subject: Subject, plan: Plan) -> Result:
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
-        with closing(Engine(plan.engine, settings, plan.load_failure, subject.keeps_prompts)) as engine:
+        with closing(
+            Engine(plan.engine, settings, plan.load_failure, subject.keeps_prompts)
+        ) as engine:
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 _act(engine, action)
                 findings = list(broken(engine.take_facts(), past))

@@ -7,7 +7,11 @@ from msgspec import Meta, Struct
 
 from kvproof.model.config import Engine
 
-FAMILIES = ("abcdefghijklmnopqrstuvwxyz", "abcdefghABCDEFGHIJKLMNOPQR", "0123456789!#$%&()*+,-/:;<=")
+FAMILIES = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "abcdefghABCDEFGHIJKLMNOPQR",
+    "0123456789!#$%&()*+,-/:;<=",
+)
 """Prompts are beginnings of these texts: the first two share eight tokens."""
 
 PROMPT_TOKENS_MAX = len(FAMILIES[0])
@@ -67,8 +71,10 @@ def lines(plan: Plan) -> list[str]:
     """The plan for a reader, a line for each action."""
     engine = plan.engine
     groups = ", ".join(
-        f"{g.kind} attention" * g.attention + "Mamba" * (not g.attention)
-        + f" in blocks of {g.block_size}" + (f", window {g.window}" if g.window else "")
+        f"{g.kind} attention" * g.attention
+        + "Mamba" * (not g.attention)
+        + f" in blocks of {g.block_size}"
+        + (f", window {g.window}" if g.window else "")
         for g in engine.groups
     )
     overlap = ", steps overlap" if engine.overlaps else ""

@@ -3,16 +3,16 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
+from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HYBRID, plans
 from kvproof.connectors.episode import Result, Subject, play
 from kvproof.connectors.plan import Plan
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
-from kvproof.connectors.contract.rules import RULES
 
 SHRINK_S = 20.0
 """Wall time after which a plan is shrunk no further."""
@@ -36,6 +36,11 @@ class Search:
     plan: Plan | None = None
     result: Result | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def nothing_judged(self) -> bool:
+        """Whether no load was promised: then nothing about loads was judged."""
+        return not self.judged["promised tokens"]
 
     @property
     def rule(self) -> str:
@@ -63,10 +68,13 @@ def search(
     start: int,
     *,
     overlaps: bool = True,
+    shrinks: bool = True,
+    found: Search | None = None,
     progress: Progress | None = None,
 ) -> Search:
-    """Play random plans until one breaks a rule, and shrink it. `start` is the seed."""
-    found = Search()
+    """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
+    plan is made smaller. What is found is in `found` also if an interruption ends the search."""
+    found = Search() if found is None else found
     groups = HYBRID if subject.supports_groups else ALONE
     began: list[float] = []
 
@@ -76,7 +84,7 @@ def search(
         database=None,
         deadline=None,
         derandomize=False,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
@@ -94,8 +102,6 @@ def search(
             began.append(time.monotonic())
             raise Broken
 
-    try:
+    with suppress(Broken):
         episode()
-    except Broken:
-        pass
     return found

@@ -5,7 +5,7 @@ are kept from the scheduler's outputs alone; in each layer, the new tokens are w
 the connector is asked to have the layer loaded, then attention reads, then the layer is saved.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproof.connectors.caches import Caches, Layer
@@ -15,7 +15,7 @@ from kvproof.connectors.owners import Owners
 from kvproof.live import adapt, step_output
 from kvproof.live.batch import Batch
 from kvproof.model.config import Engine
-from kvproof.model.state import NULL, SAMPLED, Flight
+from kvproof.model.state import Flight
 
 
 class Part(NamedTuple):

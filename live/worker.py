@@ -1,9 +1,9 @@
 """A symbolic worker: it executes real `SchedulerOutput`s on symbolic memory.
 
 It keeps its own block tables from the scheduler's outputs, as a model runner does (see `batch`),
-and never reads the scheduler. The model's `memory.run` computes what a step reads and writes, so attention and
-states have the same semantics in both machines. With drafts, the worker computes the position of a
-state from its own table, as the model runner does.
+and never reads the scheduler. The model's `memory.run` computes what a step reads and writes, so
+attention and states have the same semantics in both machines. With drafts, the worker computes the
+position of a state from its own table, as the model runner does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from kvproof.live.batch import Batch
 from kvproof.model import config, memory, state
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import drafting
-from kvproof.model.state import Content, Flight, Table
+from kvproof.model.state import Content, Flight
 from kvproof.model.step import Read
 
 if TYPE_CHECKING:

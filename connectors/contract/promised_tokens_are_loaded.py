@@ -1,6 +1,6 @@
-"""The scheduler counts the tokens that a connector promised as computed. If a load pairs blocks from
-the wrong end, ends before its last layer, or brings a token less, the request reads what was there
-before (vllm#50558, vllm#43494, vllm#43516)."""
+"""The scheduler counts the tokens that a connector promised as computed. If a load pairs blocks
+from the wrong end, ends before its last layer, or brings a token less, the request reads what was
+there before (vllm#50558, vllm#43494, vllm#43516)."""
 
 from collections.abc import Iterator
 
