@@ -154,7 +154,7 @@ def _replay(subject: "Subject", path: Path, found: "Search") -> None:
 
 
 def _plan_file(args: argparse.Namespace, found: "Search") -> File:
-    path = args.traces / f"connector-{found.rule}-{args.seed}.json"
+    path: Path = args.traces / f"connector-{found.rule}-{args.seed}.json"
 
     def write() -> Path:
         made_folder(args.traces)

@@ -29,7 +29,7 @@ HYBRID: tuple[tuple[Group, ...], ...] = (
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
-TURNS_MAX = 24
+TURNS_MAX = 10
 
 
 @st.composite
@@ -56,7 +56,9 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
     # Few prompts, so that they come again.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
     submit: st.SearchStrategy[Action] = st.builds(
-        lambda prompt, answer: Submit(*prompt, answer), st.sampled_from(prompts), st.integers(1, 4)
+        lambda prompt, answer: Submit(prompt[0], prompt[1], answer),
+        st.sampled_from(prompts),
+        st.integers(1, 4),
     )
     step: st.SearchStrategy[Action] = st.builds(Step, st.integers(1, 3))
     others = [st.just(Reset()), st.builds(Abort, st.integers(0, 3))]
@@ -64,9 +66,8 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
         others.append(st.just(Output()))
     action = st.one_of(submit, submit, step, step, *others)
     again = st.just([Drain(), Reset()])
-    some = st.lists(
-        st.one_of(action.map(lambda each: [each]), again), min_size=6, max_size=TURNS_MAX
-    )
-    actions = [each for part in draw(some) for each in part]
-    failure = draw(st.sampled_from(("recompute", "fail")))
-    return Plan(engine, tuple(actions), failure)
+    turns = st.lists(st.one_of(action.map(lambda each: [each]), again), max_size=TURNS_MAX)
+    # Three lists in a row are longer than one, and all of them can be shrunk to nothing.
+    actions = [each for _ in range(3) for part in draw(turns) for each in part]
+    recompute = draw(st.booleans())
+    return Plan(engine, tuple(actions), "recompute" if recompute else "fail")

@@ -56,7 +56,8 @@ class Owners:
 
     def judged_write(self, slot: Slot, held: str | None, found: str | None) -> Iterator[Wrote]:
         """A change of a slot by the connector, if no load may change it. A load may fill the blocks
-        of its own request, but for slots that hold what they should."""
+        of its own request, but for slots of other tokens than the promised ones that hold what they
+        should."""
         if slot.block == NULL:
             return
         self.judged["writes"] += 1
@@ -64,11 +65,12 @@ class Owners:
         first = ""
         for request, index in self.holders(slot.group, slot.block):
             first = first or request
-            if request not in self.loads:
+            load = self.loads.get(request)
+            if load is None:
                 continue
             token = index * group.block_size + slot.offset
-            right = group.attention and held == self.text(request, token + 1)
-            if not right:
+            promised = load.start <= token < load.start + load.tokens
+            if promised or not group.attention or held != self.text(request, token + 1):
                 return
             first = request
         yield Wrote(slot, first, held, found)
