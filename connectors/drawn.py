@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from kvproof.connectors.plan import (
-    FAMILIES,
     PROMPT_TOKENS_MAX,
     Abort,
     Action,
@@ -28,6 +27,9 @@ HYBRID: tuple[tuple[Group, ...], ...] = (
     (Group("full", 4), Group("window", 4, window=5)),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
+
+TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
+"""The families of prompts in one episode."""
 
 TURNS_MAX = 10
 
@@ -52,8 +54,8 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
         st.tuples(boundary, st.sampled_from((-1, 1))).map(sum),
         st.integers(1, PROMPT_TOKENS_MAX),
     ).filter(lambda count: 1 <= count <= PROMPT_TOKENS_MAX)
-    family = st.integers(0, len(FAMILIES) - 1)
-    # Few prompts, so that they come again.
+    family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
+    # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, answer: Submit(prompt[0], prompt[1], answer),

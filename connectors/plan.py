@@ -11,8 +11,10 @@ FAMILIES = (
     "abcdefghijklmnopqrstuvwxyz",
     "abcdefghABCDEFGHIJKLMNOPQR",
     "0123456789!#$%&()*+,-/:;<=",
+    "01234567abcdefghijklmnopqr",
 )
-"""Prompts are beginnings of these texts: the first two share eight tokens."""
+"""Prompts are beginnings of these texts. The first two share their first eight tokens, and so do
+the last two; the first and the last have equal blocks after other tokens."""
 
 PROMPT_TOKENS_MAX = len(FAMILIES[0])
 

@@ -213,7 +213,8 @@ class LoadsIntoTheNextBlock(Store):
 
     def start_load_kv(self, forward_context: Any, **more: Any) -> None:
         for copies in self._connector_metadata.loads.values():
-            copies[:] = [(key, block + 1) for key, block in copies]
+            last = len(next(iter(self.caches.values()))) - 1
+            copies[:] = [(key, min(block + 1, last)) for key, block in copies]
         super().start_load_kv(forward_context, **more)
 
 
