@@ -9,7 +9,7 @@ PROGRAM = "kvproof"
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "what is checked": (
-        *("config", "fault", "invariant", "obligation"),
+        *("name", "extra", "keeps_prompts", "config", "fault", "invariant", "obligation"),
         *("machine", "vllm", "releases", "repo", "base", "head", "fail_on"),
     ),
     "how much, and for how long": (
@@ -18,7 +18,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "files": (
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
-        *("witness", "picture", "cache", "sarif", "summary", "html"),
+        *("replay", "witness", "picture", "cache", "sarif", "summary", "html"),
     ),
     "output": ("help", "version", "show", "all", "json", "annotations", "print_completion"),
 }
@@ -34,7 +34,7 @@ START = (
 """Where to start: commands, and what each shows."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "search for violations": ("explore", "sample", "prove", "gate"),
+    "search for violations": ("explore", "sample", "connector", "prove", "gate"),
     "look at a trace or a record": ("report", "replay", "join"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
     "list what there is": ("configs", "invariants", "faults"),
@@ -83,6 +83,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "gate": (
         "kvproof gate --repo . --base main --head HEAD --sarif kvproof.sarif",
         "kvproof gate --vllm vllm-checkout --base 0.33.0 --junit kvproof.xml",
+    ),
+    "connector": (
+        "kvproof connector my_package.my_store:MyStore",
+        'kvproof connector ExampleConnector --extra \'{"shared_storage_path": "{tmp}"}\'',
     ),
     "doctor": ("kvproof doctor", "kvproof doctor --json"),
 }

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "remedies": "compare the remedies that were proposed for the open problems",
     "coverage": "list the abstract steps that real vLLM took, of those that the model has",
     "gate": "judge a pull request to vLLM: drive base and head, and report what only head breaks",
+    "connector": "run random episodes of a KV connector, and judge what it does to the KV cache",
     "doctor": "list which features of the installed vLLM kvproof can drive, and what is missing",
 }
 """The commands, and what each does. The module of the same name has its options and runs it; only

@@ -9,6 +9,8 @@ import functools
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 MODEL_TOKENS_MAX = 4096
 TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """The NIXL setting for transfers in both directions, for any number of tokens."""
+POOL_BYTES_MAX = 2**30
+"""Room for the tensors of a pool, in bytes; the number of blocks says what is taken."""
 HIDDEN = 4
 """The width of an embedded token, as in the config below."""
 
@@ -111,20 +115,42 @@ def spec_of(group: config.Group, drafts: int = 0) -> Any:
     )
 
 
-def kv_cache_config(cfg: config.Engine) -> KVCacheConfig:
-    """The cache groups and the pool of an engine. A group with drafter layers is flagged, unless
-    all attention groups have drafter layers: then vLLM flags none and assumes them for all."""
+def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
+    """The cache groups and the pool of an engine, with this number of layers in each group. A group
+    with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
+    none and assumes them for all."""
     some = any(g.attention and not g.eagle for g in cfg.groups)
     groups = []
     for index, group in enumerate(cfg.groups):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
-        groups.append(KVCacheGroupSpec([f"layer{index}"], spec_of(group, cfg.drafts), **flag))
+        names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
+        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts), **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],
         kv_cache_groups=groups,
         **adapt.retention(KVCacheConfig, cfg.retention),
     )
+
+
+def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
+    """The same cache, with the tensors that a worker allocates for it: one buffer, in which the
+    layers of all groups share the bytes of a block (`get_kv_cache_config_from_groups`)."""
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
+
+    cache = vllm_config.cache_config
+    cache.kv_cache_layout = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
+    cache.num_gpu_blocks_override = made.num_blocks
+    laid_out = get_kv_cache_config_from_groups(vllm_config, made.kv_cache_groups, POOL_BYTES_MAX)
+    return replace(made, kv_cache_tensors=laid_out.kv_cache_tensors)
+
+
+def supports_groups(transfer: Any) -> bool:
+    """Whether a connector supports several cache groups (`SupportsHMA`). vLLM gives one that does
+    not a single group, and switches the hybrid manager off."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    return bool(KVConnectorFactory.supports_hma_config(transfer))
 
 
 def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
@@ -150,7 +176,11 @@ def smallest_block(cfg: config.Engine) -> int:
 
 
 def _further_configs(
-    cfg: config.Engine, load_failure: str, turns: bool, pushes: bool
+    cfg: config.Engine,
+    load_failure: str,
+    turns: bool,
+    pushes: bool,
+    connector: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The configs of optional parts: a connector, a drafter, KV events. A part that the engine does
     not have is not imported, so that kvproof can drive a vLLM without it."""
@@ -172,6 +202,10 @@ def _further_configs(
             kv_connector_extra_config=TURNS if turns else {},
             **common,
         )
+    if connector is not None:
+        further["kv_transfer_config"] = configs.KVTransferConfig(
+            **{**common, "kv_role": "kv_both", **connector}
+        )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
     if cfg.kv_events:
@@ -182,10 +216,17 @@ def _further_configs(
 
 
 def scheduler(
-    cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
+    cfg: config.Engine,
+    load_failure: str,
+    turns: bool = False,
+    pushes: bool = False,
+    connector: Mapping[str, Any] | None = None,
+    layers: int = 0,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
-    engine's NIXL connector (pull in one or both directions, or push) or store, if any."""
+    engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
+    `connector` with these settings of `KVTransferConfig`. With `layers`, its KV-cache config has
+    that number of layers in each group, and the tensors of a worker."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -205,12 +246,14 @@ def scheduler(
             block_size=smallest_block(cfg), enable_prefix_caching=cfg.prefix_caching
         ),
         device_config=DeviceConfig("cpu"),
-        **_further_configs(cfg, load_failure, turns, pushes),
+        **_further_configs(cfg, load_failure, turns, pushes, connector),
     )
     # An engine computes these values from its model's layers and its memory; here they are set. The
     # CPU platform would switch overlapping steps off.
     vllm_config.scheduler_config.async_scheduling = cfg.overlaps
-    vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
+    vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = connector is not None and not (
+        supports_groups(vllm_config.kv_transfer_config)
+    )
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
     vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
@@ -223,10 +266,13 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
+    caches = kv_cache_config(cfg, layers or 1)
+    if layers:
+        caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):
         built = chosen(
             vllm_config=vllm_config,
-            kv_cache_config=kv_cache_config(cfg),
+            kv_cache_config=caches,
             structured_output_manager=StructuredOutputManager(vllm_config),
             log_stats=False,
             **adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size),

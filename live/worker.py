@@ -1,19 +1,20 @@
 """A symbolic worker: it executes real `SchedulerOutput`s on symbolic memory.
 
-It keeps its own block tables from the scheduler's outputs, as a model runner does, and never reads
-the scheduler. The model's `memory.run` computes what a step reads and writes, so attention and
-states have the same semantics in both machines. With drafts, the worker computes the position of a
-state from its own table, as the model runner does.
+It keeps its own block tables from the scheduler's outputs, as a model runner does (see `batch`),
+and never reads the scheduler. The model's `memory.run` computes what a step reads and writes, so
+attention and states have the same semantics in both machines. With drafts, the worker computes the
+position of a state from its own table, as the model runner does.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvproof.live import adapt
+from kvproof.live.batch import Batch
 from kvproof.model import config, memory, state
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import drafting
-from kvproof.model.state import Content, Flight, Table
+from kvproof.model.state import Content, Flight
 from kvproof.model.step import Read
 
 if TYPE_CHECKING:
@@ -24,67 +25,14 @@ Accepted = Mapping[str, int]
 """The number of accepted draft tokens by request."""
 
 
-class Worker:
+class Worker(Batch):
     """One engine's model runner, without weights. `states` has, by request and group, the block
-    with the state of the computed tokens; it is used only with a drafter. `places` has the requests
-    that keep a place in the batch: they were scheduled, and the scheduler has not reported that
-    they left."""
+    with the state of the computed tokens; it is used only with a drafter."""
 
     def __init__(self, cfg: config.Engine) -> None:
-        self.cfg = cfg
+        super().__init__(cfg)
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
-        self.tables: dict[str, tuple[Table, ...]] = {}
         self.states: dict[str, tuple[int, ...]] = {}
-        self.places: set[str] = set()
-        self.prompts: dict[str, int] = {}
-        self.lengths: dict[str, int] = {}
-
-    def _update_lengths(self, output: Any) -> None:
-        """Update the number of tokens of each request, sampled ones included. The scheduler's
-        number is lower where it discarded a token."""
-        for new in output.scheduled_new_reqs:
-            ids = new.prompt_token_ids if new.prompt_embeds is None else new.prompt_embeds
-            self.prompts[new.req_id] = len(ids)
-            self.lengths[new.req_id] = len(new.prefill_token_ids or ids)
-        cached = output.scheduled_cached_reqs
-        for name, sampled in zip(cached.req_ids, cached.num_output_tokens, strict=True):
-            total = self.prompts[name] + sampled
-            if name in cached.resumed_req_ids:
-                self.lengths[name] = total
-            self.lengths[name] = min(self.lengths[name], total)
-
-    def _samples(self, output: Any) -> dict[str, bool]:
-        """Whether each scheduled request reaches the end of its tokens, and so samples a new one
-        (`GPUModelRunner.discard_request_mask`)."""
-        starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
-        cached = output.scheduled_cached_reqs
-        starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-        samples = {}
-        for name, tokens in output.num_scheduled_tokens.items():
-            samples[name] = starts[name] + tokens >= self.lengths[name]
-            ahead = self._ahead(output, name) if self.cfg.overlaps else 0
-            self.lengths[name] += samples[name] + ahead
-        return samples
-
-    def _ahead(self, output: Any, name: str) -> int:
-        """Tokens of a request that a step computes after its known and pending tokens."""
-        return len(output.scheduled_spec_decode_tokens.get(name, ()))
-
-    def _update_tables(self, output: Any) -> None:
-        for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
-            self.states.pop(name, None)
-            self.places.discard(name)
-        self.places.update(output.num_scheduled_tokens)
-        for new in output.scheduled_new_reqs:
-            self.tables[new.req_id] = tuple(tuple(ids) for ids in new.block_ids)
-        cached = output.scheduled_cached_reqs
-        for name, ids in zip(cached.req_ids, cached.new_block_ids, strict=True):
-            if name in cached.resumed_req_ids:
-                self.tables[name] = tuple(tuple(group) for group in ids)
-                self.states.pop(name, None)
-            elif ids is not None:
-                held = self.tables[name]
-                self.tables[name] = tuple((*t, *new) for t, new in zip(held, ids, strict=True))
 
     def _copy_blocks(self, output: Any) -> None:
         self.memory = memory.copied(
@@ -116,10 +64,10 @@ class Worker:
         """Execute one step. Returns its reads, and each request's part of it. `requests` has the
         tokens of each scheduled request. Requests in `waiting` wait for an earlier step, which may
         reject at most that number of their draft tokens; they are executed later (see `run`)."""
-        self._update_tables(output)
-        self._update_lengths(output)
+        for name in self.update(output):
+            self.states.pop(name, None)
         self._copy_blocks(output)
-        samples = self._samples(output)
+        samples = self.samples(output)
         awaited = waiting or {}
         first = {new.req_id for new in output.scheduled_new_reqs}
         first |= set(output.scheduled_cached_reqs.resumed_req_ids)
@@ -129,7 +77,7 @@ class Worker:
             if name not in awaited:
                 batch.append((request, tokens))
             blocks = memory.used(self.cfg, request, tokens + awaited.get(name, 0))
-            ahead = self._ahead(output, name) if self.cfg.overlaps else 0
+            ahead = self.ahead(output, name) if self.cfg.overlaps else 0
             drafts = 0 if name in first else ahead
             shares.append(
                 Flight(name, tokens, samples[name], blocks=blocks, ahead=ahead, drafts=drafts)

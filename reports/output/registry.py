@@ -1,6 +1,7 @@
 """All outputs of `--json`."""
 
 from kvproof.reports.output.base import Part, Stopped
+from kvproof.reports.output.connector import ConnectorJudged
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
 from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report, ShownConfig
@@ -26,6 +27,7 @@ OUTPUTS: tuple[type[Part], ...] = (
     Remedies,
     Coverage,
     Gate,
+    ConnectorJudged,
     Doctor,
     Stopped,
 )

@@ -1,0 +1,168 @@
+"""`kvproof connector`: random episodes of a KV connector, on the real scheduler of vLLM.
+
+Exit code 0 if every rule of the contract was kept, 1 if one was broken, 3 if nothing was judged.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvproof.cli import parser as options
+from kvproof.cli.finish import File, finish
+from kvproof.cli.machines import borrow
+from kvproof.cli.progress import progress
+from kvproof.model import interruption
+from kvproof.model.errors import UsageError
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.reading import read_text
+from kvproof.model.files.reading import shown as shown_path
+from kvproof.model.files.writing import replace
+from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
+from kvproof.reports.screen import say
+
+if TYPE_CHECKING:
+    from kvproof.connectors.episode import Subject
+    from kvproof.connectors.search import Search
+
+EXTRA_BYTES_MAX = 100_000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "name",
+        metavar="CONNECTOR",
+        help="a name that vLLM has registered, module:Class, or FILE.py:Class",
+    )
+    parser.add_argument(
+        "--extra",
+        metavar="JSON",
+        default="{}",
+        help="kv_connector_extra_config; {tmp} in a text is a folder that is new in each episode",
+    )
+    parser.add_argument(
+        "--keeps-prompts",
+        action="store_true",
+        help="the connector stores each whole block of a computed prompt and never forgets it",
+    )
+    parser.add_argument(
+        "--examples", type=options.at_least_one, default=200, help="number of random episodes"
+    )
+    parser.add_argument(
+        "--replay", type=Path, metavar="PLAN", help="play the episode of this file alone"
+    )
+    options.add_vllm(parser)
+    options.add_traces(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, and print the result."""
+    extra = _extra(args.extra)
+    borrow(args.vllm, args.cache, live=True)
+    from kvproof.connectors.contract.rules import RULES
+    from kvproof.connectors.episode import Subject
+    from kvproof.connectors.search import Search, search
+    from kvproof.connectors.shown import shown
+
+    subject = Subject(args.name, extra, args.keeps_prompts)
+    subject.kind  # noqa: B018 (raises UsageError)
+    found = Search()
+    with (
+        interruption.stoppable() as stopped,
+        progress("connector: {} episodes, {} steps") as show,
+    ):
+        if args.replay is not None:
+            _replay(subject, args.replay, found)
+        else:
+
+            def note(episodes: int, steps: int) -> None:
+                interruption.check()
+                show(episodes, steps)
+
+            search(subject, args.examples, args.seed, found=found, progress=note)
+    broken = found.result.findings if found.result is not None else ()
+    unknown = not broken and (bool(stopped) or found.nothing_judged)
+    code = 1 if broken else 3 if unknown else 0
+    files = []
+    if found.plan is not None and args.replay is None:
+        files.append(_plan_file(args, found))
+
+    def output(code: int) -> ConnectorJudged:
+        more = {}
+        if found.plan is not None and found.result is not None:
+            more = {
+                "findings": tuple(
+                    BrokenRule(
+                        rule=f.invariant,
+                        severity=RULES[f.invariant].severity.words,
+                        reasons=f.reasons,
+                    )
+                    for f in broken
+                ),
+                "plan": msgspec.to_builtins(found.plan),
+                "at": found.result.at,
+                "plan_file": str(files[0].path) if files and files[0].path else None,
+            }
+        return ConnectorJudged(
+            exit_code=code,
+            verdict="VIOLATED" if broken else "UNKNOWN" if unknown else "SAMPLED",
+            connector=args.name,
+            seed=args.seed,
+            episodes=found.episodes,
+            steps=found.steps,
+            judged=dict(found.judged),
+            tolerated=dict(found.tolerated),
+            **more,
+        )
+
+    def text() -> None:
+        if stopped and not broken:
+            say(f"UNKNOWN: interrupted after {found.episodes} of {args.examples} episodes.")
+        for line in shown(subject, found):
+            if not (stopped and not broken and line.startswith(("SAMPLED", "UNKNOWN"))):
+                say(line)
+
+    return finish(args, code, output, text, files)
+
+
+def _extra(text: str) -> dict[str, object]:
+    try:
+        made = json.loads(text[:EXTRA_BYTES_MAX])
+    except ValueError as error:
+        raise UsageError(
+            f'--extra is no JSON ({error}). Use an object, such as \'{{"path": "{{tmp}}"}}\'.'
+        ) from error
+    if not isinstance(made, dict):
+        raise UsageError("--extra is no JSON object. Use {} or an object with the settings.")
+    return made
+
+
+def _replay(subject: "Subject", path: Path, found: "Search") -> None:
+    from kvproof.connectors.episode import play
+    from kvproof.connectors.plan import Plan
+
+    try:
+        plan = msgspec.json.decode(read_text(path, "plan"), type=Plan)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"{shown_path(path)} has no plan ({error}). Use a file that kvproof connector wrote."
+        ) from error
+    found.take(plan, play(subject, plan))
+
+
+def _plan_file(args: argparse.Namespace, found: "Search") -> File:
+    path: Path = args.traces / f"connector-{found.rule}-{args.seed}.json"
+
+    def write() -> Path:
+        made_folder(args.traces)
+        replace(path, msgspec.json.format(msgspec.json.encode(found.plan), indent=2) + b"\n")
+        return path
+
+    return File(
+        write,
+        lambda at: f"Replay it: kvproof connector {args.name} --replay {at}",
+        first=True,
+    )

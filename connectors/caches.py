@@ -1,0 +1,94 @@
+"""The KV caches of a worker: real tensors, laid out by vLLM, with numbers in place of KV."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from kvproof.connectors.facts import Slot
+from kvproof.connectors.numbers import Numbers
+from kvproof.model.config import Engine
+
+NO_NUMBER = float("nan")
+"""What a slot reads as if its bytes are not all of one number: half a copy."""
+
+
+class Layer(NamedTuple):
+    """A layer, its group, and its cache as `[blocks, slots of a block, ...]` of float32: as it is
+    now, and as it was when the caches were last looked at."""
+
+    name: str
+    group: int
+    now: torch.Tensor
+    seen: torch.Tensor
+
+
+class Caches:
+    """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
+    (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
+
+    def __init__(self, cfg: Engine, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
+        from vllm.v1.worker.utils import allocate_kv_cache
+
+        self.numbers = numbers
+        self.named: dict[str, torch.Tensor] = allocate_kv_cache(
+            kv_cache_config, torch.device("cpu"), layout
+        )
+        storage = next(iter(self.named.values())).untyped_storage()
+        self.bytes = torch.tensor([], dtype=torch.uint8).set_(storage)
+        self.seen = self.bytes.clone()
+        self.layers = []
+        for index, group in enumerate(kv_cache_config.kv_cache_groups):
+            for name in group.layer_names:
+                now = slots(self.named[name], cfg.groups[index].attention)
+                seen = torch.tensor([], dtype=torch.float32).set_(
+                    self.seen.untyped_storage(), now.storage_offset(), now.size(), now.stride()
+                )
+                self.layers.append(Layer(name, index, now, seen))
+
+    def write(self, layer: Layer, block: int, offset: int, prefix: str) -> None:
+        """Fill a slot with the number of a prefix."""
+        layer.now[block, offset] = float(self.numbers.of(layer.name, prefix))
+
+    def found(self, layer: Layer, block: int, offset: int) -> str | None:
+        """The prefix in a slot."""
+        return self._prefix(layer.name, layer.now[block, offset])
+
+    def _prefix(self, layer: str, values: torch.Tensor) -> str | None:
+        flat = values.flatten()
+        whole = bool((flat == flat[0]).all())
+        return self.numbers.prefix(layer, float(flat[0]) if whole else NO_NUMBER)
+
+    def erase(self, blocks: Iterable[int]) -> None:
+        """Zero these blocks in all layers."""
+        for block in blocks:
+            for layer in self.layers:
+                layer.now[block] = 0.0
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a block in all layers."""
+        for layer in self.layers:
+            layer.now[target] = layer.now[source]
+
+    def look(self) -> None:
+        """Take the memory as it is for known: `changes` gives what differs from it."""
+        self.seen.copy_(self.bytes)
+
+    def changes(self) -> Iterator[tuple[Layer, Slot, str | None]]:
+        """The slots that changed since `look`, and what each held before."""
+        if torch.equal(self.seen, self.bytes):
+            return
+        for layer in self.layers:
+            # Bits are compared: a NaN is unlike itself.
+            differs = layer.now.view(torch.int32) != layer.seen.view(torch.int32)
+            places = differs.flatten(2).any(dim=2).nonzero().tolist()
+            for block, offset in places:
+                held = self._prefix(layer.name, layer.seen[block, offset])
+                yield layer, Slot(layer.name, layer.group, block, offset), held
+
+
+def slots(view: torch.Tensor, attention: bool) -> torch.Tensor:
+    """A view of the same memory as `[blocks, slots of a block, ...]` of float32."""
+    if attention:
+        return view.transpose(1, 2)
+    return view.view(torch.float32).flatten(1).unsqueeze(1)

@@ -1,0 +1,40 @@
+"""The contract of a KV connector as a test class (`kvproof.testing.ConnectorConformance`)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from kvproof.connectors.episode import Subject
+from kvproof.connectors.search import search
+from kvproof.connectors.shown import shown
+
+
+class ConnectorConformance:
+    """Extend it in a test file, and name the connector:
+
+        class TestMyStore(ConnectorConformance):
+            connector = "my_package.my_store:MyStore"
+            extra = {"path": "{tmp}"}
+
+    `connector` is a class, `module:Class`, or a name that vLLM has registered. `extra` are its
+    `kv_connector_extra_config`; `{tmp}` in a text is a folder that is new in each episode.
+    `examples` is the number of random episodes and `seed` their seed. `keeps_prompts` says that the
+    connector stores each whole block of a prompt that was computed and never forgets it.
+    `async_scheduling` says whether steps may overlap.
+    """
+
+    connector: ClassVar[str | type] = ""
+    extra: ClassVar[Mapping[str, Any]] = {}
+    examples: ClassVar[int] = 200
+    seed: ClassVar[int] = 0
+    keeps_prompts: ClassVar[bool] = False
+    async_scheduling: ClassVar[bool] = True
+
+    def test_contract(self) -> None:
+        """Random episodes keep every rule of the contract."""
+        named = self.connector
+        name = named if isinstance(named, str) else f"{named.__module__}:{named.__qualname__}"
+        subject = Subject(name, self.extra, self.keeps_prompts)
+        found = search(subject, self.examples, self.seed, overlaps=self.async_scheduling)
+        text = "\n" + "\n".join(shown(subject, found))
+        assert found.result is None, text
+        assert not found.nothing_judged, text

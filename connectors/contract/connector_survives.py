@@ -1,0 +1,25 @@
+"""An exception in the connector, or in the scheduler that follows its answers, ends the engine and
+every request on it (vllm#46231, vllm#43281, vllm#42289)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.facts import Died, Fact
+from kvproof.model.because import Because, because
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, _past: Past) -> Iterator[Because]:
+    """No call of the engine raises an exception."""
+    if isinstance(fact, Died):
+        whose = "the connector" if fact.in_connector else "vLLM, with this connector"
+        yield because(f"{whose} raised an exception in {fact.where}", fact.message)
+
+
+RULE = Rule(
+    id="connector_survives",
+    name="no call of the connector, and none that follows its answers, raises an exception",
+    origin="vllm#46231, vllm#43281",
+    severity=Severity.CRASH,
+    judge=judge,
+)

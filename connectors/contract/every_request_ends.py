@@ -1,0 +1,31 @@
+"""A request that waits for a load is served when the load is reported. If the connector answers
+"ask again later" for ever, or never reports a load, the request hangs (vllm#49328, vllm#53903)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.facts import Fact, Waits
+from kvproof.model.because import Because, because
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, past: Past) -> Iterator[Because]:
+    """A request ends if the engine runs on and nothing more arrives."""
+    if not isinstance(fact, Waits) or fact.status.startswith("FINISHED"):
+        return
+    waits = f"{fact.request} is {fact.status}, and {fact.steps} steps changed nothing"
+    load = past.loads.get(fact.request)
+    if load is not None:
+        why = f"the load of {load.tokens} tokens that it waits for was never reported"
+    else:
+        why = "no load of it is under way"
+    yield because(waits, why, request=fact.request)
+
+
+RULE = Rule(
+    id="every_request_ends",
+    name="a request ends when nothing more arrives and the engine runs on",
+    origin="get_num_new_matched_tokens, get_finished; vllm#49328",
+    severity=Severity.HANG,
+    judge=judge,
+)

@@ -1,0 +1,34 @@
+"""A connector may write to blocks of requests that load, and there only to slots that are still to
+be filled. A late write, or a copy into the wrong block, destroys the KV of another request
+(vllm#46283, vllm#52372)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.words import content, place
+from kvproof.connectors.facts import Fact, Wrote
+from kvproof.model.because import Because, because
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, past: Past) -> Iterator[Because]:
+    """The connector changed only what a load of its may change."""
+    if isinstance(fact, Wrote):
+        loads = ", ".join(past.loads) or "no request"
+        holder = f"{fact.holder} has this block" if fact.holder else "no request has this block"
+        yield because(
+            f"{place(fact.slot)} held {content(fact.held)}; {holder}, and {loads} is loading",
+            f"the connector wrote {content(fact.found)} there",
+            request=fact.holder,
+            group=fact.slot.group,
+            block=fact.slot.block,
+        )
+
+
+RULE = Rule(
+    id="load_stays_in_its_blocks",
+    name="a connector writes only to slots of a loading request that are still to be filled",
+    origin="start_load_kv; update_state_after_alloc",
+    severity=Severity.WRONG_TOKENS,
+    judge=judge,
+)

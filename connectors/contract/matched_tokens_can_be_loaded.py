@@ -1,0 +1,33 @@
+"""The scheduler takes the number of matched tokens as it is: it adds it to the computed tokens and
+takes blocks for it. A negative number, or more tokens than the request has, ends the engine. A load
+within the step must leave a token to compute, because a step of no tokens has no output. Only
+tokens can be loaded later (vllm#42289)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.facts import Fact, Matched
+from kvproof.model.because import Because, because
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, _past: Past) -> Iterator[Because]:
+    """The answer of get_num_new_matched_tokens is one that the scheduler can follow."""
+    if not isinstance(fact, Matched) or fact.tokens is None:
+        return
+    left = fact.request_tokens - fact.computed_tokens
+    most = left if fact.later else left - 1
+    asked = f"{fact.request} has {fact.request_tokens} tokens, {fact.computed_tokens} computed"
+    if not 0 <= fact.tokens <= most and (fact.tokens or fact.later):
+        yield because(asked, f"the connector matches {fact.tokens} tokens", request=fact.request)
+    elif fact.later and not fact.tokens:
+        yield because(asked, "the connector loads 0 tokens in a later step", request=fact.request)
+
+
+RULE = Rule(
+    id="matched_tokens_can_be_loaded",
+    name="the number of matched tokens is from 0 to the tokens that are left",
+    origin="get_num_new_matched_tokens; Scheduler.schedule",
+    severity=Severity.CRASH,
+    judge=judge,
+)

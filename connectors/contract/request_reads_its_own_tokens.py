@@ -1,0 +1,31 @@
+"""An answer is right only if each step reads the KV of the tokens of its own request. Whatever goes
+wrong in a connector, this is what a user notices (vllm#49285, vllm#44599, vllm#43494)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.words import content, place
+from kvproof.connectors.facts import Fact, Read
+from kvproof.model.because import Because, because
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, _past: Past) -> Iterator[Because]:
+    """A slot that a step reads holds what the request needs there."""
+    if isinstance(fact, Read):
+        yield because(
+            f"a step of {fact.request} needs {content(fact.expected)}",
+            f"{place(fact.slot)} holds {content(fact.found)}",
+            request=fact.request,
+            group=fact.slot.group,
+            block=fact.slot.block,
+        )
+
+
+RULE = Rule(
+    id="request_reads_its_own_tokens",
+    name="each slot that a step reads holds the KV of the request's own tokens",
+    origin="attention; vllm#49285, vllm#44599",
+    severity=Severity.WRONG_TOKENS,
+    judge=judge,
+)

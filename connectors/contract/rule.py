@@ -1,0 +1,39 @@
+"""The type of a rule of the contract, and what it may look back at."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kvproof.connectors.facts import Fact, Kept, LoadEnded, Promised, SendEnded
+from kvproof.model.because import Because
+from kvproof.model.severity import Severity
+
+
+@dataclass
+class Past:
+    """What happened before a fact: the loads and the sends that are under way."""
+
+    loads: dict[str, Promised] = field(default_factory=dict)
+    sends: set[str] = field(default_factory=set)
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact into the past."""
+        if isinstance(fact, Promised):
+            self.loads[fact.request] = fact
+        elif isinstance(fact, LoadEnded):
+            self.loads.pop(fact.request, None)
+        elif isinstance(fact, Kept):
+            self.sends.add(fact.request)
+        elif isinstance(fact, SendEnded):
+            self.sends.discard(fact.request)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `judge`
+    yields the reasons if a fact breaks the rule."""
+
+    id: str
+    name: str
+    origin: str
+    severity: Severity
+    judge: Callable[[Fact, Past], Iterator[Because]]

@@ -1,0 +1,29 @@
+"""A store is there so that a prompt is not computed twice. This rule is asked only of a connector
+whose author says that it keeps every whole block of an ended prompt: then the same prompt, after
+the engine's own cache was emptied, is offered (vllm#48596, vllm#48911, vllm#46865)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.facts import Fact, Missed
+from kvproof.model.because import Because, because
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, _past: Past) -> Iterator[Because]:
+    """A prompt that was computed before is offered."""
+    if isinstance(fact, Missed):
+        yield because(
+            f"an earlier request computed the first {fact.whole} tokens of {fact.request}",
+            f"the connector offers {fact.tokens} of them",
+            request=fact.request,
+        )
+
+
+RULE = Rule(
+    id="stored_prefix_is_offered",
+    name="a prompt whose blocks were stored is offered again",
+    origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",
+    severity=Severity.LOST_PERFORMANCE,
+    judge=judge,
+)

@@ -1,0 +1,247 @@
+"""One engine under test: the real scheduler with the connector, and the worker of the kit."""
+
+import inspect
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kvproof.connectors.facts import (
+    Died,
+    Fact,
+    Kept,
+    Loaded,
+    LoadEnded,
+    Matched,
+    Missed,
+    Owed,
+    Promised,
+    Read,
+    Waits,
+)
+from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.owners import Owners
+from kvproof.connectors.worker import Worker
+from kvproof.live import build
+from kvproof.live.contract.lookup import last_line
+from kvproof.model import config, state
+from kvproof.model.errors import AdapterDrift
+
+LAYERS = 2
+"""The layers of each group: a load that is over after the first of them is found."""
+
+OURS = tuple(Path(__file__).parents[1] / room for room in ("connectors", "live", "model"))
+"""Folders of kvproof: an exception that is raised there is a mistake of the kit."""
+
+IDLE_STEPS_MAX = 50
+"""Steps without any change after which the engine is taken to make no progress."""
+
+
+class Engine:
+    """One engine. `facts` are what happened since they were last taken."""
+
+    def __init__(
+        self,
+        cfg: config.Engine,
+        connector: Mapping[str, Any],
+        load_failure: str,
+        keeps_prompts: bool = False,
+    ) -> None:
+        self.cfg, self.keeps_prompts = cfg, keeps_prompts
+        self.facts: list[Fact] = []
+        self.dead = False
+        self.arrived = self.steps = 0
+        self.computed: set[str] = set()
+        self.queue: deque[tuple[Any, Any]] = deque()
+        self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
+        self.owners = Owners(cfg, self.scheduler)
+        self._listen(self.scheduler.connector)
+        self.worker = Worker(cfg, self.scheduler, Numbers(), self.owners, self.facts)
+
+    # What the environment may do.
+
+    def submit(self, name: str, prompt: str, max_tokens: int) -> None:
+        """A request arrives."""
+        known = state.Request(name, state.WAITING, prompt, len(prompt), max_tokens, route="local")
+        self.owners.prompts[name] = prompt
+        request = build.request(self.cfg, known, None, 0, self.arrived)
+        self.arrived += 1
+        self._call(self.scheduler.add_request, request)
+
+    def abort(self, name: str) -> None:
+        """The client of a request goes away."""
+        from vllm.v1.request import RequestStatus
+
+        self._call(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
+
+    def reset(self) -> None:
+        """The prefix cache of the engine is emptied, if no request runs; the connector keeps what
+        it has."""
+        self._call(self.scheduler.reset_prefix_cache)
+
+    def step(self) -> None:
+        """The engine's loop goes round once, if the engine says that it has work: a step is
+        scheduled and executed, and where steps do not overlap its output arrives at once."""
+        if not self.dead and self.scheduler.has_requests():
+            self._call(self._step)
+
+    def deliver(self) -> None:
+        """The output of the oldest step in flight arrives at the scheduler."""
+        if self.queue:
+            self._call(self.scheduler.update_from_output, *self.queue.popleft())
+
+    def drain(self) -> None:
+        """Nothing more arrives: the engine runs until it says that it has nothing to do, or until
+        nothing changes any more. What it still owes then is a fact."""
+        idle, before = 0, None
+        while not self.dead and (self.scheduler.has_requests() or self.queue):
+            self.step()
+            self.deliver()
+            now = self._progress()
+            idle, before = (idle + 1, before) if now == before else (0, now)
+            if idle > IDLE_STEPS_MAX:
+                for name, request in self.scheduler.requests.items():
+                    self.facts.append(Waits(name, request.status.name, idle))
+                return
+        if self.dead:
+            return
+        pool = self.scheduler.kv_cache_manager.block_pool
+        missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
+        if missing:
+            self.facts.append(Owed(missing, tuple(self.scheduler.requests)))
+
+    def take_facts(self) -> list[Fact]:
+        """What happened since the last call."""
+        facts = self.facts[:]
+        self.facts.clear()
+        return facts
+
+    def close(self) -> None:
+        """End the scheduler and both sides of the connector."""
+        self.worker.connector.shutdown()
+        self.scheduler.shutdown()
+
+    @property
+    def running(self) -> list[str]:
+        """The requests that have not ended, in the order of their arrival."""
+        return [n for n, r in self.scheduler.requests.items() if not r.is_finished()]
+
+    # What it does.
+
+    def _step(self) -> None:
+        if len(self.queue) == self.cfg.steps_in_flight:
+            self.scheduler.update_from_output(*self.queue.popleft())
+        output = self.scheduler.schedule()
+        self.queue.append((output, self._execute(output)))
+        if not self.cfg.overlaps:
+            self.scheduler.update_from_output(*self.queue.popleft())
+
+    def _execute(self, output: Any) -> Any:
+        begin = len(self.facts)
+        self.steps += 1
+        result = self.worker.execute(output)
+        moved = getattr(result, "kv_connector_output", None)
+        invalid = set(moved.invalid_block_ids) if moved is not None else set()
+        # vLLM computes what failed again: nothing of that step reaches the answer.
+        spared = self.owners.holding(invalid)
+        self.facts[begin:] = [
+            f
+            for f in self.facts[begin:]
+            if not (isinstance(f, Read | Loaded) and f.request in spared)
+        ]
+        self._end_loads(output)
+        return result
+
+    def _end_loads(self, output: Any) -> None:
+        """Loads within the step are over with it; others when the worker reports them."""
+        loads = self.owners.loads
+        for fact in self.facts:
+            if isinstance(fact, LoadEnded):
+                loads.pop(fact.request, None)
+        for name in output.num_scheduled_tokens:
+            if name in loads and not loads[name].later:
+                del loads[name]
+
+    def _progress(self) -> object:
+        requests = self.scheduler.requests.values()
+        return (
+            [(r.request_id, r.status, r.num_computed_tokens, r.num_tokens) for r in requests],
+            self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            sorted(self.owners.loads),
+        )
+
+    def _call(self, what: Callable[..., Any], *arguments: Any) -> None:
+        """Call vLLM. An exception ends the engine."""
+        if self.dead:
+            return
+        try:
+            what(*arguments)
+        except Exception as error:
+            self.dead = True
+            frames = traceback.extract_tb(error.__traceback__)
+            if any(Path(frames[-1].filename).is_relative_to(room) for room in OURS):
+                raise AdapterDrift(f"The kit does not fit this vLLM: {last_line(error)}") from error
+            home = inspect.getsourcefile(type(self.scheduler.connector))
+            inside = any(frame.filename == home for frame in frames)
+            message = f"{type(error).__name__}: {error}".rstrip(": ")
+            self.facts.append(Died(frames[-1].name, message, inside))
+
+    def _note_missed(self, request: Any, offered: int) -> None:
+        """Note an offer that is shorter than what an ended request had in common with this one: of
+        its prompt, the whole blocks, but for the last token, which must be computed."""
+        prompt, size = self.owners.prompts[request.request_id], max(self.cfg.block_sizes)
+        common = max((_shared(prompt, each) for each in self.computed), default=0)
+        whole = min(common, len(prompt) - 1) // size * size
+        if offered < whole:
+            self.facts.append(Missed(request.request_id, offered, whole))
+
+    def _listen(self, connector: Any) -> None:
+        """Note what the scheduler's side of the connector answers."""
+        asked = connector.get_num_new_matched_tokens
+        allocated = connector.update_state_after_alloc
+        computed_of: dict[str, tuple[int, bool]] = {}
+
+        def matched(request: Any, num_computed_tokens: int) -> Any:
+            answer = asked(request, num_computed_tokens)
+            tokens, later = answer
+            computed_of[request.request_id] = num_computed_tokens, later
+            name, whole = request.request_id, request.num_tokens
+            self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole))
+            if self.keeps_prompts and tokens is not None:
+                self._note_missed(request, num_computed_tokens + tokens)
+            return answer
+
+        def promised(request: Any, blocks: Any, num_external_tokens: int) -> Any:
+            if num_external_tokens:
+                name = request.request_id
+                start, later = computed_of[name]
+                load = Promised(name, start, num_external_tokens, later)
+                self.owners.loads[name] = load
+                self.facts.append(load)
+            return allocated(request, blocks, num_external_tokens)
+
+        def ended(finish: Callable[..., Any]) -> Callable[..., Any]:
+            def finished(request: Any, blocks: Any) -> Any:
+                answer = finish(request, blocks)
+                if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
+                    self.computed.add(self.owners.prompts[request.request_id])
+                if answer[0]:
+                    self.facts.append(Kept(request.request_id))
+                return answer
+
+            return finished
+
+        connector.get_num_new_matched_tokens = matched
+        connector.update_state_after_alloc = promised
+        for name in ("request_finished", "request_finished_all_groups"):
+            if hasattr(connector, name):
+                setattr(connector, name, ended(getattr(connector, name)))
+
+
+def _shared(prompt: str, other: str) -> int:
+    """The number of tokens with which both begin."""
+    return next(
+        (at for at, (one, two) in enumerate(zip(prompt, other, strict=False)) if one != two),
+        min(len(prompt), len(other)),
+    )

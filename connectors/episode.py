@@ -1,0 +1,144 @@
+"""One episode: a plan is played on a real engine, and each fact is judged by the rules."""
+
+import functools
+import importlib
+import importlib.util
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kvproof.connectors.contract.rule import Past
+from kvproof.connectors.contract.rules import RULES, broken
+from kvproof.connectors.engine import Engine
+from kvproof.connectors.plan import Abort, Action, Drain, Output, Plan, Reset, Step, Submit
+from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
+from kvproof.model.finding import Finding
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The connector under test: a name that vLLM has registered, or `module:Class`, and its
+    `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
+    that was computed, and never forgets it."""
+
+    name: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    keeps_prompts: bool = False
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
+        module, colon, kind = self._place
+        extra = {
+            key: value.replace("{tmp}", str(folder)) if isinstance(value, str) else value
+            for key, value in self.extra.items()
+        }
+        place = {"kv_connector_module_path": module} if colon else {}
+        return {"kv_connector": kind, "kv_connector_extra_config": extra, **place}
+
+    @property
+    def _place(self) -> tuple[str, str, str]:
+        """The module, a colon, and the class; without a module, the class alone."""
+        module, colon, kind = self.name.rpartition(":")
+        if module.endswith(".py"):
+            return _loaded(Path(module)), colon, kind
+        return module, colon, kind
+
+    @property
+    def kind(self) -> type:
+        """The class. Raises UsageError if there is none of this name."""
+        from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+        from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+
+        module, colon, name = self._place
+        try:
+            if colon:
+                found: type = getattr(importlib.import_module(module), name)
+            else:
+                found = KVConnectorFactory.get_connector_class_by_name(name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UsageError(
+                f"There is no connector {self.name!r} ({error}). Use a name that vLLM has "
+                "registered, module:Class, or FILE.py:Class."
+            ) from error
+        if not (isinstance(found, type) and issubclass(found, KVConnectorBase_V1)):
+            raise UsageError(
+                f"{self.name} is no KVConnectorBase_V1. Use a class that extends vLLM's base class."
+            )
+        return found
+
+    @property
+    def supports_groups(self) -> bool:
+        """Whether the class supports several cache groups (`SupportsHMA`)."""
+        from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
+
+        return issubclass(self.kind, SupportsHMA)
+
+
+@functools.cache
+def _loaded(path: Path) -> str:
+    """Import a file as a module. Returns the module's name."""
+    name = f"kvproof_subject_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UsageError(f"There is no file {shown(path)}. Use the path of a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(
+            f"{shown(path)} cannot be imported ({type(error).__name__}: {error}). Use a file that "
+            "Python imports without an error."
+        ) from error
+    return name
+
+
+@dataclass(frozen=True)
+class Result:
+    """An episode's end. `findings` are those of the first action that broke a rule, the gravest
+    first; `at` is the number of that action, from 1 on (after the last one: the final drain).
+    `steps` counts the worker's steps, `judged` what was compared."""
+
+    findings: tuple[Finding, ...]
+    at: int
+    steps: int
+    judged: Counter[str]
+
+
+def play(subject: Subject, plan: Plan) -> Result:
+    """Play a plan on a new engine with a new connector."""
+    past = Past()
+    with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
+        settings = subject.settings(Path(folder))
+        with closing(
+            Engine(plan.engine, settings, plan.load_failure, subject.keeps_prompts)
+        ) as engine:
+            for at, action in enumerate((*plan.actions, Drain()), 1):
+                _act(engine, action)
+                findings = list(broken(engine.take_facts(), past))
+                if findings or engine.dead:
+                    findings.sort(key=lambda f: RULES[f.invariant].severity)
+                    return Result(tuple(findings), at, engine.steps, engine.owners.judged)
+            return Result((), len(plan.actions) + 1, engine.steps, engine.owners.judged)
+
+
+def _act(engine: Engine, action: Action) -> None:
+    if isinstance(action, Submit):
+        engine.submit(f"r{engine.arrived}", action.prompt, action.max_tokens)
+    elif isinstance(action, Step):
+        for _ in range(action.times):
+            engine.step()
+    elif isinstance(action, Output):
+        engine.deliver()
+    elif isinstance(action, Abort) and engine.running:
+        engine.abort(engine.running[action.which % len(engine.running)])
+    elif isinstance(action, Reset):
+        engine.reset()
+    elif isinstance(action, Drain):
+        engine.drain()

@@ -1,0 +1,143 @@
+"""What happened in a run, as data. The checks of the contract read facts; sentences come last."""
+
+from typing import NamedTuple, TypeAlias
+
+
+class Slot(NamedTuple):
+    """A place in a KV cache: the KV of one token (attention), or one state (Mamba, offset 0)."""
+
+    layer: str
+    group: int
+    block: int
+    offset: int
+
+
+class Matched(NamedTuple):
+    """The scheduler asked how many tokens the connector has beyond `computed_tokens`. `tokens` is
+    the answer, None for "ask again later". `later` says that the load ends in a later step.
+    `request_tokens` are all tokens of the request (`get_num_new_matched_tokens`)."""
+
+    request: str
+    computed_tokens: int
+    tokens: int | None
+    later: bool
+    request_tokens: int
+
+
+class Promised(NamedTuple):
+    """The request got blocks for tokens that the connector loads (`update_state_after_alloc`): from
+    token `start` on, `tokens` of them."""
+
+    request: str
+    start: int
+    tokens: int
+    later: bool
+
+
+class Loaded(NamedTuple):
+    """What a slot of a promised token holds when the load should be over. `found` is the prefix in
+    it, None where it holds nothing that a step has computed."""
+
+    request: str
+    slot: Slot
+    token: int
+    expected: str
+    found: str | None
+
+
+class Wrote(NamedTuple):
+    """The connector changed a slot that no load of its may change. `holder` is the request that has
+    the block, empty if none has; `held` is what the slot held."""
+
+    slot: Slot
+    holder: str
+    held: str | None
+    found: str | None
+
+
+class Read(NamedTuple):
+    """A step of a request read a slot. It needs `expected`."""
+
+    request: str
+    slot: Slot
+    token: int
+    expected: str
+    found: str | None
+
+
+class LoadEnded(NamedTuple):
+    """The worker reported that the load of a request has ended; `failed` that it failed."""
+
+    request: str
+    failed: bool = False
+
+
+class Kept(NamedTuple):
+    """The connector keeps the blocks of a request that has ended (`request_finished` is True)."""
+
+    request: str
+
+
+class SendEnded(NamedTuple):
+    """The worker reported that the blocks of an ended request may be freed."""
+
+    request: str
+
+
+class Failed(NamedTuple):
+    """The worker reported blocks whose load failed."""
+
+    blocks: tuple[int, ...]
+    loading: tuple[int, ...]
+
+
+class Died(NamedTuple):
+    """A call raised an exception. `where` is the function; `in_connector` says whether the
+    innermost frame is in a file of the connector."""
+
+    where: str
+    message: str
+    in_connector: bool
+
+
+class Waits(NamedTuple):
+    """A request did not end, although nothing more arrives and the engine was stepped
+    `steps` times without any change."""
+
+    request: str
+    status: str
+    steps: int
+
+
+class Owed(NamedTuple):
+    """The engine says that it has nothing to do, and blocks are not free. `holders` are the
+    requests that the scheduler still has."""
+
+    blocks: int
+    holders: tuple[str, ...]
+
+
+class Missed(NamedTuple):
+    """A prompt that was computed before, and that the connector should have, was not offered:
+    `tokens` of `whole` tokens were."""
+
+    request: str
+    tokens: int
+    whole: int
+
+
+Fact: TypeAlias = (
+    Matched
+    | Promised
+    | Loaded
+    | Wrote
+    | Read
+    | LoadEnded
+    | Kept
+    | SendEnded
+    | Failed
+    | Died
+    | Waits
+    | Owed
+    | Missed
+)

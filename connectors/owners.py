@@ -1,0 +1,117 @@
+"""Who holds a block, which loads are under way, and what each slot should hold.
+
+The holder of a block is read off the real scheduler. What a load promises is what the connector
+answered the scheduler. What a token's slot should hold follows from the request's text alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.facts import Loaded, Promised, Slot, Wrote
+from kvproof.model.config import Engine
+from kvproof.model.state import NULL, SAMPLED
+
+
+class Owners:
+    """The requests of one engine. `loads` are the promised loads that have not ended, by request.
+    `judged` counts the slots that were compared, by what for."""
+
+    def __init__(self, cfg: Engine, scheduler: Any) -> None:
+        self.cfg, self.scheduler = cfg, scheduler
+        self.prompts: dict[str, str] = {}
+        self.loads: dict[str, Promised] = {}
+        self.judged: Counter[str] = Counter()
+
+    def text(self, request: str, tokens: int) -> str:
+        """The first tokens of a request: its prompt, then sampled tokens."""
+        return self.prompts[request][:tokens].ljust(tokens, SAMPLED)
+
+    def tables(self, request: str) -> tuple[list[int], ...]:
+        """The block tables of a request, one for each group."""
+        tables: tuple[list[int], ...] = self.scheduler.kv_cache_manager.get_block_ids(request)
+        return tables
+
+    def holders(self, group: int, block: int) -> Iterator[tuple[str, int]]:
+        """The requests that have a block, and its index in their table."""
+        for request in self.scheduler.requests:
+            table = self.tables(request)[group]
+            if block in table:
+                yield request, table.index(block)
+
+    def loading_blocks(self) -> tuple[int, ...]:
+        """The blocks of requests that are loading."""
+        held = {b for name in self.loads for table in self.tables(name) for b in table}
+        return tuple(sorted(held - {NULL}))
+
+    def holding(self, blocks: Iterable[int]) -> set[str]:
+        """The requests that have one of these blocks."""
+        wanted = set(blocks)
+        return {
+            name
+            for name in self.scheduler.requests
+            if any(wanted.intersection(table) for table in self.tables(name))
+        }
+
+    def judged_write(self, slot: Slot, held: str | None, found: str | None) -> Iterator[Wrote]:
+        """A change of a slot by the connector, if no load may change it. A load may fill the blocks
+        of its own request, but for slots of other tokens than the promised ones that hold what they
+        should."""
+        if slot.block == NULL:
+            return
+        self.judged["writes"] += 1
+        group = self.cfg.groups[slot.group]
+        first = ""
+        for request, index in self.holders(slot.group, slot.block):
+            first = first or request
+            load = self.loads.get(request)
+            if load is None:
+                continue
+            token = index * group.block_size + slot.offset
+            promised = load.start <= token < load.start + load.tokens
+            if promised or not group.attention or held != self.text(request, token + 1):
+                return
+            first = request
+        yield Wrote(slot, first, held, found)
+
+    def loaded_at_once(self, caches: Caches, layer: Layer) -> Iterator[Loaded]:
+        """The promised slots of a layer that loads within this step left wrong."""
+        for load in self.loads.values():
+            if not load.later:
+                yield from self._left_wrong(caches, layer, load)
+
+    def loaded_later(self, caches: Caches, request: str, invalid: set[int]) -> Iterator[Loaded]:
+        """The promised slots that a load which was reported as ended left wrong, in any layer,
+        without those of `invalid` blocks."""
+        load = self.loads.get(request)
+        if load is None or request not in self.scheduler.requests:
+            return
+        for layer in caches.layers:
+            for wrong in self._left_wrong(caches, layer, load):
+                if wrong.slot.block not in invalid:
+                    yield wrong
+
+    def _left_wrong(self, caches: Caches, layer: Layer, load: Promised) -> Iterator[Loaded]:
+        for token, block, offset in self._promised(layer.group, load):
+            self.judged["promised tokens"] += 1
+            expected = self.text(load.request, token + 1)
+            found = caches.found(layer, block, offset)
+            if found != expected:
+                slot = Slot(layer.name, layer.group, block, offset)
+                yield Loaded(load.request, slot, token, expected, found)
+
+    def _promised(self, index: int, load: Promised) -> Iterator[tuple[int, int, int]]:
+        """Token, block and offset of each slot that a load must fill in a group: the promised
+        tokens that the next token reads, or the state after them."""
+        group = self.cfg.groups[index]
+        table, end = self.tables(load.request)[index], load.start + load.tokens
+        if not group.attention:
+            if group.aligned:
+                yield end - 1, table[(end - 1) // group.block_size], 0
+            return
+        first = max(load.start, end - group.window + 1) if group.window else load.start
+        for token in range(first, end):
+            block = table[token // group.block_size]
+            if block != NULL:
+                yield token, block, token % group.block_size

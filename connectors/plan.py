@@ -1,0 +1,107 @@
+"""What is done in an episode: an engine, and what arrives when. A plan is data: it can be shrunk,
+kept in a file and played again."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from kvproof.model.config import Engine
+
+FAMILIES = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "abcdefghABCDEFGHIJKLMNOPQR",
+    "0123456789!#$%&()*+,-/:;<=",
+    "01234567abcdefghijklmnopqr",
+)
+"""Prompts are beginnings of these texts. The first two share their first eight tokens, and so do
+the last two; the first and the last have equal blocks after other tokens."""
+
+PROMPT_TOKENS_MAX = len(FAMILIES[0])
+
+
+class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A request arrives. Its prompt is the first `tokens` of a family."""
+
+    family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
+    tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
+    max_tokens: Annotated[int, Meta(ge=1, le=16)] = 1
+
+    @property
+    def prompt(self) -> str:
+        """The prompt."""
+        return FAMILIES[self.family][: self.tokens]
+
+
+class Step(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The engine's loop goes round this many times."""
+
+    times: Annotated[int, Meta(ge=1, le=64)] = 1
+
+
+class Output(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The output of the oldest step in flight arrives (async scheduling)."""
+
+
+class Abort(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The client of a running or waiting request goes away: of the one at this place, counted round
+    the list."""
+
+    which: Annotated[int, Meta(ge=0, le=63)] = 0
+
+
+class Drain(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """Nothing arrives until the engine says that it has nothing more to do."""
+
+
+class Reset(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The engine's own prefix cache is emptied, if no block is in use."""
+
+
+Action = Submit | Step | Output | Abort | Drain | Reset
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """An episode: the engine, what vLLM does about a failed load, and the actions in order. After
+    the last one the engine is drained."""
+
+    engine: Engine
+    actions: tuple[Action, ...]
+    load_failure: Literal["fail", "recompute"] = "recompute"
+
+
+def lines(plan: Plan) -> list[str]:
+    """The plan for a reader, a line for each action."""
+    engine = plan.engine
+    groups = ", ".join(
+        f"{g.kind} attention" * g.attention
+        + "Mamba" * (not g.attention)
+        + f" in blocks of {g.block_size}"
+        + (f", window {g.window}" if g.window else "")
+        for g in engine.groups
+    )
+    overlap = ", steps overlap" if engine.overlaps else ""
+    shown = [
+        f"engine: {engine.num_blocks} blocks; {groups}; {engine.chunk_tokens} tokens a "
+        f"step{overlap}"
+    ]
+    arrived = 0
+    for number, action in enumerate(plan.actions, 1):
+        if isinstance(action, Submit):
+            what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
+            arrived += 1
+        else:
+            what = WORDS[type(action)]
+            if isinstance(action, Step) and action.times > 1:
+                what += f", {action.times} times"
+        shown.append(f"{number:3}. {what}")
+    return shown
+
+
+WORDS: dict[type, str] = {
+    Step: "a step",
+    Output: "the output of a step arrives",
+    Abort: "a client goes away",
+    Drain: "the engine runs until it has nothing more to do",
+    Reset: "the engine's own prefix cache is emptied",
+}
+"""The actions in words."""

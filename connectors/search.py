@@ -1,0 +1,107 @@
+"""Random episodes of a connector: Hypothesis draws plans, and shrinks one that breaks a rule."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.drawn import ALONE, HYBRID, plans
+from kvproof.connectors.episode import Result, Subject, play
+from kvproof.connectors.plan import Plan
+from kvproof.model.severity import FAIL_ON
+
+SHRINK_S = 20.0
+"""Wall time after which a plan is shrunk no further."""
+
+Progress = Callable[[int, int], None]
+"""Called after each episode with the number of episodes and of worker steps so far."""
+
+
+class Broken(Exception):
+    """The plan of the episode breaks a rule."""
+
+
+@dataclass
+class Search:
+    """What was searched, and what was found: the smallest plan known and its result. `tolerated`
+    counts findings that are less severe than a leak; `first` is the plan of one of each."""
+
+    episodes: int = 0
+    steps: int = 0
+    judged: Counter[str] = field(default_factory=Counter)
+    plan: Plan | None = None
+    result: Result | None = None
+    tolerated: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def nothing_judged(self) -> bool:
+        """Whether no load was promised: then nothing about loads was judged."""
+        return not self.judged["promised tokens"]
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that is broken; empty if none is."""
+        return self.result.findings[0].invariant if self.result is not None else ""
+
+    def take(self, plan: Plan, result: Result) -> bool:
+        """Count an episode. Returns whether it breaks a rule: the one that was found first."""
+        self.episodes += 1
+        self.steps += result.steps
+        self.judged += result.judged
+        grave = [f for f in result.findings if RULES[f.invariant].severity <= FAIL_ON]
+        if not grave:
+            self.tolerated.update(f.invariant for f in result.findings[:1])
+            return False
+        if self.rule and grave[0].invariant != self.rule:
+            return False
+        self.plan, self.result = plan, result
+        return True
+
+
+def search(
+    subject: Subject,
+    examples: int,
+    start: int,
+    *,
+    overlaps: bool = True,
+    shrinks: bool = True,
+    found: Search | None = None,
+    progress: Progress | None = None,
+) -> Search:
+    """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
+    plan is made smaller. What is found is in `found` also if an interruption ends the search."""
+    found = Search() if found is None else found
+    groups = HYBRID if subject.supports_groups else ALONE
+    began: list[float] = []
+
+    @seed(start)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(plans(groups, overlaps))
+    def episode(plan: Plan) -> None:
+        if began and time.monotonic() - began[0] > SHRINK_S:
+            if plan == found.plan:
+                raise Broken
+            return
+        broken = found.take(plan, play(subject, plan))
+        if progress is not None:
+            progress(found.episodes, found.steps)
+        if broken:
+            began.append(time.monotonic())
+            raise Broken
+
+    with suppress(Broken):
+        episode()
+    return found

@@ -1,0 +1,48 @@
+"""The result of a search, as lines for a reader: the answer first."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.episode import Result, Subject
+from kvproof.connectors.plan import Plan, lines
+from kvproof.connectors.search import Search
+
+FINDINGS_MAX = 3
+"""How many findings of one action are shown."""
+
+
+def shown(subject: Subject, searched: Search) -> Iterator[str]:
+    """The lines: the verdict, the reasons, what was done, what was judged."""
+    if searched.plan is not None and searched.result is not None:
+        yield from of_violation(searched.plan, searched.result)
+    elif searched.nothing_judged:
+        yield f"UNKNOWN: {subject.name} promised no load in {searched.episodes} episodes."
+        yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
+    else:
+        yield f"SAMPLED: {subject.name} kept every rule in {searched.episodes} episodes."
+    yield (
+        f"{searched.episodes} episodes, {searched.steps} steps; judged: "
+        f"{searched.judged['promised tokens']:,} slots of promised tokens, "
+        f"{searched.judged['writes']:,} slots that the connector wrote."
+    )
+    for name, count in sorted(searched.tolerated.items()):
+        rule = RULES[name]
+        yield f"Also seen, {count} times ({rule.severity.words}): it must be true that {rule.name}."
+
+
+def of_violation(plan: Plan, result: Result) -> Iterator[str]:
+    """A violation: the rule, the reasons, and the plan that leads to it."""
+    first = RULES[result.findings[0].invariant]
+    yield f"VIOLATED {first.id}: {first.severity.words}"
+    yield f"It must be true that {first.name} ({first.origin})."
+    for finding in result.findings[:FINDINGS_MAX]:
+        yield f"  because  {'; '.join(finding.reasons[:-1])}"
+        yield f"  yet      {finding.reasons[-1]}"
+    more = len(result.findings) - FINDINGS_MAX
+    if more > 0:
+        yield f"  and {more} more at this action"
+    yield "What was done:"
+    for number, line in enumerate(lines(plan)):
+        yield f"{'->' if number == result.at else '  '} {line}"
+    if result.at > len(plan.actions):
+        yield "->   then the engine runs until it has nothing more to do"

@@ -1,0 +1,190 @@
+"""The worker of an engine: a model runner that computes numbers, and the connector's worker side.
+
+It follows vLLM's model runner (`GPUModelRunner`, `ActiveKVConnector`) call by call: block tables
+are kept from the scheduler's outputs alone; in each layer, the new tokens are written first, then
+the connector is asked to have the layer loaded, then attention reads, then the layer is saved.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
+from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.owners import Owners
+from kvproof.live import adapt, step_output
+from kvproof.live.batch import Batch
+from kvproof.model.config import Engine
+from kvproof.model.state import Flight
+
+
+class Part(NamedTuple):
+    """A request's part of a step: tokens `start` to `end` of its text are computed."""
+
+    request: str
+    start: int
+    end: int
+
+
+class Worker:
+    """One worker. `facts` collects what its connector did; `owners` says which request holds a
+    block, by the scheduler."""
+
+    def __init__(
+        self, cfg: Engine, scheduler: Any, numbers: Numbers, owners: Owners, facts: list[Fact]
+    ) -> None:
+        from vllm.distributed.kv_transfer import kv_transfer_state
+        from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+        from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+        from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
+
+        self.cfg, self.owners, self.facts = cfg, owners, facts
+        self.vllm_config = scheduler.vllm_config
+        layout = self.vllm_config.cache_config.get_resolved_kv_cache_layout()
+        self.caches = Caches(cfg, scheduler.kv_cache_config, layout, numbers)
+        self.batch = Batch(cfg)
+        context = self.vllm_config.compilation_config.static_forward_context
+        for name, cache in self.caches.named.items():
+            context[name] = ModelLayer(cache)
+        self.connector = KVConnectorFactory.create_connector(
+            self.vllm_config, KVConnectorRole.WORKER, scheduler.kv_cache_config
+        )
+        self.state = kv_transfer_state
+        self.state._KV_CONNECTOR_AGENT = self.connector
+        self.calls = ActiveKVConnector(self.vllm_config, self.caches.named)
+
+    def execute(self, output: Any) -> Any:
+        """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
+        self.state._KV_CONNECTOR_AGENT = self.connector
+        self.note_writes()  # of copies in the background, since the last step
+        parts, shares = self._parts(output)
+        self.caches.erase(adapt.zeroed(output) or ())
+        for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
+            self.caches.copy(*pair)
+        self.caches.look()
+        more: dict[str, Any] = {}
+        if not parts:
+            moved = self.calls.no_forward(output).kv_connector_output
+        else:
+            moved = self._forward(output, parts)
+        self.note_writes()
+        if moved is not None:
+            self._note_reports(moved)
+            more["kv_connector_output"] = moved
+        return step_output.sampled(shares, {}, **more)
+
+    def _parts(self, output: Any) -> tuple[list[Part], list[Flight]]:
+        self.batch.update(output)
+        samples, starts = self.batch.samples(output), self.batch.starts(output)
+        tokens = output.num_scheduled_tokens
+        parts = [Part(name, starts[name], starts[name] + count) for name, count in tokens.items()]
+        return parts, [Flight(name, tokens[name], samples[name]) for name in tokens]
+
+    def _forward(self, output: Any, parts: list[Part]) -> Any:
+        from vllm.forward_context import set_forward_context
+
+        metadata = {layer.name: self._metadata(layer, parts) for layer in self.caches.layers}
+        with set_forward_context(metadata, self.vllm_config):
+            self.calls.pre_forward(output)
+            self.note_writes()
+            for layer in self.caches.layers:
+                self._compute(layer, parts)
+                self.caches.look()
+                self.connector.wait_for_layer_load(layer.name)
+                self.note_writes()
+                self.facts.extend(self.owners.loaded_at_once(self.caches, layer))
+                self.facts.extend(self._reads(layer, parts))
+                cache = self.caches.named[layer.name]
+                self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
+            self.calls.finish_forward()
+            return self.calls.post_forward(output.finished_req_ids)
+
+    def _metadata(self, layer: Layer, parts: list[Part]) -> "Metadata":
+        size = self.cfg.groups[layer.group].block_size
+        mapping = [
+            self.batch.tables[part.request][layer.group][token // size] * size + token % size
+            for part in parts
+            for token in range(part.start, part.end)
+        ]
+        return Metadata(mapping)
+
+    def _compute(self, layer: Layer, parts: list[Part]) -> None:
+        group = self.cfg.groups[layer.group]
+        for part in parts:
+            text = self.text(part.request, part.end)
+            table = self.batch.tables[part.request][layer.group]
+            if group.attention:
+                for token in range(part.start, part.end):
+                    place = table[token // group.block_size], token % group.block_size
+                    self.caches.write(layer, *place, text[: token + 1])
+            else:
+                block = table[(part.end - 1) // group.block_size]
+                if part.start:
+                    self._read_state(layer, part)
+                self.caches.write(layer, block, 0, text)
+
+    def _read_state(self, layer: Layer, part: Part) -> None:
+        """A step of a Mamba layer begins with the state after the tokens before it."""
+        size = self.cfg.groups[layer.group].block_size
+        block = self.batch.tables[part.request][layer.group][(part.start - 1) // size]
+        slot = Slot(layer.name, layer.group, block, 0)
+        expected = self.text(part.request, part.start)
+        found = self.caches.found(layer, block, 0)
+        if found != expected:
+            self.facts.append(Read(part.request, slot, part.start - 1, expected, found))
+
+    def _reads(self, layer: Layer, parts: list[Part]) -> Iterator[Read]:
+        """The slots that attention reads, and that do not hold what it needs."""
+        group = self.cfg.groups[layer.group]
+        if not group.attention:
+            return
+        for part in parts:
+            text = self.text(part.request, part.end)
+            table = self.batch.tables[part.request][layer.group]
+            first = max(part.start - group.window + 1, 0) if group.window else 0
+            for token in range(first, part.end):
+                place = table[token // group.block_size], token % group.block_size
+                found = self.caches.found(layer, *place)
+                if found != text[: token + 1]:
+                    slot = Slot(layer.name, layer.group, *place)
+                    yield Read(part.request, slot, token, text[: token + 1], found)
+
+    def text(self, request: str, tokens: int) -> str:
+        """The first tokens of a request: its prompt, then sampled ones."""
+        return self.owners.text(request, tokens)
+
+    def note_writes(self) -> None:
+        """Note what changed in the caches although no step computed it."""
+        for layer, slot, held in self.caches.changes():
+            found = self.caches.found(layer, slot.block, slot.offset)
+            self.facts.extend(self.owners.judged_write(slot, held, found))
+        self.caches.look()
+
+    def _note_reports(self, moved: Any) -> None:
+        failed = set(moved.failed_recving or ())
+        invalid = set(moved.invalid_block_ids or ())
+        if invalid:
+            self.facts.append(Failed(tuple(sorted(invalid)), self.owners.loading_blocks()))
+        for name in sorted(set(moved.finished_recving or ()) | failed):
+            bad = name in failed
+            if not bad:
+                self.facts.extend(self.owners.loaded_later(self.caches, name, invalid))
+            self.facts.append(LoadEnded(name, bad))
+        self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
+
+
+class ModelLayer:
+    """A layer of the model in vLLM's forward context, with its KV cache."""
+
+    def __init__(self, kv_cache: Any) -> None:
+        self.kv_cache = kv_cache
+
+
+class Metadata:
+    """The attention metadata of a layer: where each token of the step is written."""
+
+    def __init__(self, mapping: list[int]) -> None:
+        import torch
+
+        self.slot_mapping = torch.tensor(mapping, dtype=torch.int64)
+        self.num_actual_tokens = len(mapping)

@@ -1,0 +1,34 @@
+"""The output of `connector`."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from kvproof.reports.output.base import Maybe, Output, Part
+
+
+class BrokenRule(Part, frozen=True, kw_only=True):
+    """A rule of the contract that does not hold, and the reasons."""
+
+    rule: str
+    severity: str
+    reasons: tuple[str, ...]
+
+
+class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
+    """Random episodes of a connector. `judged` counts the slots that were compared, `tolerated` the
+    episodes whose gravest finding is less severe than a leak. `plan` is the smallest episode known
+    that breaks a rule, `at` the number of the action that breaks it, and `plan_file` the file that
+    has the plan; they are there if the verdict is VIOLATED."""
+
+    verdict: Literal["SAMPLED", "VIOLATED", "UNKNOWN"]
+    connector: str
+    seed: int
+    episodes: int
+    steps: int
+    judged: dict[str, int]
+    tolerated: dict[str, int]
+    findings: Maybe[tuple[BrokenRule, ...]] = UNSET
+    plan: Maybe[dict[str, Any]] = UNSET
+    at: Maybe[int] = UNSET
+    plan_file: Maybe[str | None] = UNSET

@@ -1,0 +1,5 @@
+"""What tests of other projects use of kvproof."""
+
+from kvproof.connectors.conformance import ConnectorConformance
+
+__all__ = ["ConnectorConformance"]

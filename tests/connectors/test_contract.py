@@ -1,0 +1,47 @@
+"""The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
+
+import pytest
+
+from kvproof.testing import ConnectorConformance
+
+pytest.importorskip("vllm")
+
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.episode import Subject
+from kvproof.connectors.search import search
+from kvproof.model.severity import FAIL_ON
+from tests.connectors.mistakes import RULE_OF
+
+pytestmark = pytest.mark.live
+
+EPISODES = 250
+
+
+class TestStore(ConnectorConformance):
+    """A store within the step."""
+
+    connector = "tests.connectors.store:Store"
+    keeps_prompts = True
+
+
+class TestLaterStore(ConnectorConformance):
+    """A store that loads in a later step and keeps blocks."""
+
+    connector = "tests.connectors.store:LaterStore"
+    keeps_prompts = True
+
+
+@pytest.mark.parametrize("mistake", RULE_OF)
+def test_a_planted_mistake_is_named(mistake: str) -> None:
+    subject = Subject(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
+    found = search(subject, EPISODES, 1, shrinks=False)
+    rule = RULES[RULE_OF[mistake]]
+    if rule.severity <= FAIL_ON:
+        assert found.result is not None
+        assert rule.id in {f.invariant for f in found.result.findings}
+    else:
+        assert found.tolerated[rule.id]
+
+
+def test_each_rule_has_a_mistake() -> None:
+    assert set(RULE_OF.values()) | {"request_reads_its_own_tokens"} == set(RULES)
