@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,11 @@ FILES_MAX = 8
 
 SIGNAL = "SIGUSR2"
 """The signal that asks for a record of each engine. vLLM uses it for nothing."""
+
+
+def folder() -> Path:
+    """The folder of records."""
+    return Path(os.environ.get(VARIABLE) or FOLDER)
 
 
 class Watched(NamedTuple):
@@ -79,24 +84,25 @@ class Dumps:
         engines = list(self._engines.values())
         return [self._write(engine, "request", "request") for engine in engines if engine.noted()]
 
-    def at_exit(self) -> Iterator[str]:
-        """Write what has happened since the last violation of each engine that had one. Yields the
-        lines about all files that were written by themselves."""
-        yield from dict.fromkeys(self._written.values())
+    def at_exit(self) -> None:
+        """Write what has happened since the last violation of each engine that had one."""
         for number, noted in self._violated.items():
             engine = self._engines.get(noted.history)
             if engine is not None and self._last.get(number) != noted.history.events_ended:
-                yield self._write(engine, "exit", "exit")
+                self._written[number, "exit"] = self._write(engine, "exit", "exit")
+
+    def lines(self) -> list[str]:
+        """A line about each file that was written by itself."""
+        return list(dict.fromkeys(self._written.values()))
 
     def _write(self, engine: Watched, kind: str, why: Why) -> str:
         noted, judge = engine.noted(), engine.judge()
         if noted is None:
             return "no record: the engine is gone"
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
-        folder = Path(os.environ.get(VARIABLE) or FOLDER)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(folder, stem, record_of(noted, why, stopped))
+            path = write_in(folder(), stem, record_of(noted, why, stopped))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:

@@ -11,6 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # without typing itself, whose import takes longer than the rest
     from kvproof.live.watch.watching import Watching
 
+NAME = "kvproof"
+"""The name of kvproof among vLLM's plugins."""
+
 VARIABLE = "KVPROOF"
 MODES = ("record", "warn", "raise")
 
@@ -22,8 +25,8 @@ _watching: "Watching | None" = None
 
 def plugin() -> None:
     """The entry point of `vllm.general_plugins`. A mistake of kvproof is printed; vLLM goes on."""
-    mode = os.environ.get(VARIABLE, "")
-    if mode in ("", "0", "off"):
+    mode = _mode()
+    if not mode:
         if _wants_bytes():
             _say(f"{BYTES} does nothing by itself. Use {VARIABLE}=record beside it.")
         return
@@ -50,6 +53,24 @@ def on(mode: str) -> "Watching":
     return _watching
 
 
+def _mode() -> str:
+    mode = os.environ.get(VARIABLE, "")
+    return "" if mode in ("0", "off") else mode
+
+
+def left_out() -> str:
+    """Why nothing is watched although `KVPROOF` is set, in two sentences. Empty where that is not
+    so."""
+    mode, plugins = _mode(), os.environ.get("VLLM_PLUGINS")
+    if not mode or plugins is None or NAME in plugins.split(","):
+        return ""
+    with_it = ",".join(filter(None, (plugins, NAME)))
+    return (
+        f"{VARIABLE}={mode} is set, but VLLM_PLUGINS={plugins} leaves kvproof out, so no engine is "
+        f"watched. Use VLLM_PLUGINS={with_it}."
+    )
+
+
 def _wants_bytes() -> bool:
     value = os.environ.get(BYTES, "")
     if value not in ("", "0", "1"):
@@ -64,5 +85,8 @@ def dump() -> list[str]:
 
 
 def _say(text: str) -> None:
-    """Print a line for the user, on standard error."""
-    print(f"kvproof: {text}", file=sys.stderr, flush=True)
+    """Print a line for the user, on standard error. That nobody reads it does not concern vLLM."""
+    try:
+        print(f"kvproof: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
