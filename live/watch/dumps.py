@@ -10,9 +10,9 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
+from kvproof.live.watch import folder
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge
@@ -23,20 +23,11 @@ from kvproof.model.finding import Finding
 from kvproof.model.records.lines import Why
 from kvproof.model.records.record import write_in
 
-VARIABLE = "KVPROOF_DIR"
-FOLDER = "kvproof-records"
-"""The folder of records, in the working folder, where `KVPROOF_DIR` names no other."""
-
 FILES_MAX = 8
 """So many files a process writes by itself. What a user asks for is not counted."""
 
 SIGNAL = "SIGUSR2"
 """The signal that asks for a record of each engine. vLLM uses it for nothing."""
-
-
-def folder() -> Path:
-    """The folder of records."""
-    return Path(os.environ.get(VARIABLE) or FOLDER)
 
 
 class Watched(NamedTuple):
@@ -102,7 +93,7 @@ class Dumps:
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(folder(), stem, record_of(noted, why, stopped))
+            path = write_in(folder.records(), stem, record_of(noted, why, stopped))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:

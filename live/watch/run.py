@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from kvproof.live.watch.dumps import folder as records_folder
+from kvproof.live.watch import folder
 from kvproof.live.watch.summary import Plain
 from kvproof.model.errors import UsageError
 from kvproof.model.files.decoding import decoded_json
@@ -178,9 +178,9 @@ class Run:
                 self.folder.parent.rmdir()  # where it has no record
 
 
-def parts(folder: Path) -> Iterator[Part]:
-    """The processes of a run."""
-    for path in sorted(folder.glob("pid*.json")):
+def parts(run: Path) -> Iterator[Part]:
+    """The processes of the run with this folder."""
+    for path in sorted(run.glob("pid*.json")):
         try:
             steps, _, data = read_bytes(path, "file").partition(b"\n")
             saved = decoded_json(data, Saved, f"The file {path}", "a file that kvproof has written")
@@ -191,11 +191,11 @@ def parts(folder: Path) -> Iterator[Part]:
 
 def runs() -> Iterator[Path]:
     """The folders of runs that are there: they still go on, or their parent was killed."""
-    yield from sorted(records_folder().glob("run-*-*"))
+    yield from sorted(folder.records().glob("run-*-*"))
 
 
 def _new(pid: int) -> Path:
-    return (records_folder() / f"run-{pid}-{time.time_ns() // 1000}").absolute()
+    return (folder.records() / f"run-{pid}-{time.time_ns() // 1000}").absolute()
 
 
 def _line(steps: int) -> bytes:
