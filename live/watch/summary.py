@@ -61,10 +61,11 @@ class Summary:
     def verdict(self) -> str:
         """What a person has to know, in a line."""
         steps, engines = self.watched["steps"], self.watched["engines"]
-        violations = self.found.total()
+        broken, times = len(self.found), self.found.total()
         judged = f"in {_number(steps, 'step')} of {_number(engines, 'engine')}"
-        if violations:
-            said = f"{_number(violations, 'violation')} {judged}"
+        if broken:
+            often = f", found {times:,} times," if times > broken else ""
+            said = f"{_number(broken, 'violation')}{often} {judged}"
         elif steps and self.asked:
             said = f"no violation {judged}"
         elif engines:

@@ -53,6 +53,7 @@ class Watching:
         self._asked = False
         self.run: Run | None = None
         self.steps = 0
+        self._said: set[str] = set()
         self.tested = False
         self.observer = Observer
 
@@ -223,7 +224,9 @@ class Watching:
         times = self.counts[finding.invariant]
         if times == 1:
             self._save()
-        if not self.tested and times <= (1 if self.mode == "record" else SHOWN_MAX):
+        shown_max = 1 if self.mode == "record" else SHOWN_MAX
+        if not self.tested and times <= shown_max and said not in self._said:
+            self._said.add(said)
             self.say(said if self.mode == "record" else text)
         if grave and self.mode == "raise":
             raise Violation(said)
