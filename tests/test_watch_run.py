@@ -111,6 +111,10 @@ print(run.tells, Run(forked=True).tells, repr(os.environ["KVPROOF_RUN"]))
 CORES = """
 import multiprocessing, os, signal
 def core(end):
+    if end == "worker":  # as one that outlives the engine core, and its parent
+        from kvproof.live.watch import switch
+        switch._watching._is_forked()
+        return
     test_answers()
     if end == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -126,7 +130,7 @@ for end in {ends}:
 def test_the_parent_prints_the_verdict_once_also_of_a_killed_core(
     tmp_path: Path, *, mistake: bool
 ) -> None:
-    code = RUN.format(mistake=mistake) + CORES.format(ends=("clean", "killed"))
+    code = RUN.format(mistake=mistake) + CORES.format(ends=("clean", "worker", "killed"))
     ran = run(code, "record", folder=tmp_path / "records")
     assert ran.returncode == 0, ran.stderr
     lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]

@@ -115,7 +115,7 @@ def test_without_a_mistake_it_says_what_it_judged() -> None:
 
 
 @pytest.mark.live
-def test_a_forked_engine_process_reports_for_itself() -> None:
+def test_a_forked_engine_process_is_told_by_its_parent() -> None:
     """As the engine core of a server: the process that serves has no scheduler."""
     forked = """
 import multiprocessing
