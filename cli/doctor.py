@@ -16,6 +16,7 @@ from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.live.importing import Hidden
+from kvproof.live.watch import status
 from kvproof.model.errors import UsageError
 from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
 from kvproof.reports.screen import say
@@ -28,12 +29,13 @@ NAMED = 4
 
 class Found(NamedTuple):
     """The installed vLLM and its contract. `failure` is the reason, in one or two sentences, if
-    nothing can be looked up."""
+    nothing can be looked up. `sanitizer` are sentences about engines that are watched."""
 
     version: str
     path: str
     contract: Contract
     failure: str = ""
+    sanitizer: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -49,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look everything up, and print the result."""
     borrow(args.vllm, args.cache, live=True)
-    found = _found()
+    found = _found()._replace(sanitizer=tuple(status.lines()))
     return finish(
         args,
         found.exit_code,
@@ -109,6 +111,7 @@ def _output(found: Found, code: int) -> Doctor:
         exit_code=code,
         vllm=Vllm(version=found.version or None, path=found.path or None),
         failure=found.failure or None,
+        sanitizer=found.sanitizer,
         hidden=tuple(HiddenRow(**each._asdict()) for each in found.contract.hidden),
         features=tuple(features),
         entries=tuple(entries),
@@ -129,12 +132,16 @@ def _print(found: Found) -> None:
         say(_advice(hidden))
     if found.failure:
         say(found.failure)
+        for line in found.sanitizer:
+            say(line)
         return
     for name in FEATURES:
         looks = [look for look in found.contract.looks if look.entry.feature == name]
         if looks:
             _print_entries(name, looks)
     say(f"vLLM {found.version} in {found.path}")
+    for line in found.sanitizer:
+        say(line)
     undrivable = [name for name in FEATURES if found.contract.missing(name)]
     for name in undrivable:
         cannot = "cannot be driven" if FEATURES[name].drives else "is not possible"

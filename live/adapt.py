@@ -11,15 +11,15 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kvproof.live.contract.lookup import may_take
 from kvproof.model.errors import AdapterDrift
 
 RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 
 
 def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """The arguments that the callee has as parameters."""
-    names = inspect.signature(callee).parameters
-    return {name: value for name, value in arguments.items() if name in names}
+    """The arguments that the callee can take."""
+    return {name: value for name, value in arguments.items() if may_take(callee, name)}
 
 
 def first(homes: Sequence[str]) -> Any:
@@ -103,7 +103,7 @@ def scheduler_block_sizes(
 ) -> dict[str, int]:
     """The block sizes that a scheduler gets, in tokens. Before 0.20 it got one, the block size of
     the hashes."""
-    if "hash_block_size" in inspect.signature(scheduler).parameters:
+    if may_take(scheduler, "hash_block_size"):
         return {"block_size": largest, "hash_block_size": hashed}
     return {"block_size": hashed}
 

@@ -7,6 +7,7 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,25 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
             assert said.startswith("UNKNOWN: ")
     assert f" no {entry.name}" in said
     assert "kvproof doctor" in said
+
+
+@pytest.mark.usefixtures("_real_again")
+def test_a_wrapper_that_passes_on_what_it_gets_is_no_drift(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As people wrap methods, without functools.wraps: nobody sees the parameters then."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    def wrapped(method: Any) -> Any:
+        return lambda *args, **kwargs: method(*args, **kwargs)
+
+    for owner, name in ((Scheduler, "__init__"), (KVCacheManager, "allocate_slots")):
+        monkeypatch.setattr(owner, name, wrapped(getattr(owner, name)))
+    missing = {look.entry.feature for look in contract.check().looks if look.place is None}
+    assert missing <= set(LATER)
+    code, said = sampled("full", capsys)
+    assert (code, said[:7]) == (0, "SAMPLED"), said
 
 
 @pytest.mark.usefixtures("_real_again")

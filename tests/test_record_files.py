@@ -105,20 +105,24 @@ def test_a_violation_writes_one_record_of_its_kind(
 def test_what_follows_a_violation_is_written_at_the_exit(folder: Path) -> None:
     watched = Watched("record")
     watched.run()
-    assert watched.said == []
     before = files(folder)
-    lines = list(watched.watching.dumps.at_exit())
+    shown = sorted(line.rpartition("; ")[2] for line in watched.said if "VIOLATED" in line)
+    assert shown == [f"record: {path}" for path in before]  # each at once, and only once
+    watched.watching.dumps.at_exit()
+    lines = watched.watching.dumps.lines()
     [new] = [path for path in files(folder) if path not in before]
     assert new.name == f"exit-pid{os.getpid()}-engine1.jsonl"
     assert sorted(lines[:-1]) == [f"record: {path}" for path in before]
     assert lines[-1] == f"record: {new}"
-    assert list(watched.watching.dumps.at_exit()) == lines[:-1]
+    watched.watching.dumps.at_exit()
+    assert watched.watching.dumps.lines() == lines
 
 
 def test_without_a_violation_nothing_is_written(folder: Path) -> None:
     watched = Watched()
     watched.run(3)
-    assert list(watched.watching.dumps.at_exit()) == []
+    watched.watching.dumps.at_exit()
+    assert watched.watching.dumps.lines() == []
     assert files(folder) == []
 
 

@@ -73,19 +73,47 @@ def test_the_numbers_of_two_processes_are_added() -> None:
     one, both = Summary(), Summary()
     one.asked["pool_adds_up"] = 3
     one.found["pool_adds_up"] = 1
+    one.watched.update(engines=1, steps=4)
     one.unjudged["cache entries whose content was never seen written"] = 12
     one.skipped["settled_frees, because its steps do not overlap"] = 1
     both.add(one.plain())
     both.add(one.plain())
     lines = list(both.lines())
     assert lines[1:3] == ["VIOLATED: pool_adds_up, 2 times", "judged: pool_adds_up 6"]
+    assert lines[0] == "1 violation, found 2 times, in 8 steps of 2 engines"
     assert "not judged: 24 cache entries whose content was never seen written" in lines
     assert "not judged on 2 engines, because its steps do not overlap: settled_frees" in lines
     assert any(line.startswith("never judged by a watcher: room_is_used. ") for line in lines)
 
 
 def test_where_nothing_was_judged_nothing_is_known() -> None:
-    assert "UNKNOWN: nothing was judged" in Summary().lines()
+    summary = Summary()
+    said = "UNKNOWN: nothing was watched: no engine was there to be watched"
+    assert next(summary.lines()) == said
+    summary.not_watched["it is of another kind"] += 1
+    assert next(summary.lines()) == f"{said}; 1 engine was not watched"
+    idle = Summary()
+    idle.watched["engines"] = 2
+    assert next(idle.lines()) == "UNKNOWN: nothing was watched: 2 engines took no step"
+
+
+def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
+    summary = Summary()
+    summary.watched.update(engines=1, steps=1204)
+    summary.asked["pool_adds_up"] = 1300
+    assert next(summary.lines()) == "no violation in 1,204 steps of 1 engine"
+    summary.trusted["of MyConnector"] = 4
+    summary.by_hand["a test built a state"] = 1
+    summary.mistakes["ZeroDivisionError"] = 1
+    summary.no_bytes["they are elsewhere"] = 1
+    summary.lost["EngineCore pid 7 was killed, or died; its last saved count is of step 9"] = 1
+    verdict, lost, *_ = summary.lines()
+    assert verdict == (
+        "no violation in 1,204 steps of 1 engine; 4 loads of MyConnector were trusted, not judged; "
+        "1 engine was not watched to the end; 1 engine was watched without its bytes; "
+        "kvproof made a mistake on 1 engine; the numbers of 1 process are not whole"
+    )
+    assert lost.startswith("EngineCore pid 7 was killed")
 
 
 @pytest.mark.live

@@ -36,7 +36,7 @@ def _find(place: Place, objects: Objects) -> None:
         return
     if not place.parameter:
         _after(found, names, last_may_be_declared=True)
-    elif place.parameter not in _parameters(_after(found, names)):
+    elif not may_take(_after(found, names), place.parameter):
         raise Missing
 
 
@@ -84,11 +84,16 @@ def _declared(found: type, name: str) -> bool:
     return any(name in vars(kind).get("__annotations__", {}) for kind in found.__mro__)
 
 
-def _parameters(called: Any) -> set[str]:
+def may_take(called: Any, name: str) -> bool:
+    """Whether something can be called with an argument of this name. A wrapper with `**kwargs`
+    passes on what it gets. Raises Missing where nothing can be known."""
     try:
-        return set(inspect.signature(called).parameters)
+        parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):
         raise Missing("its parameters cannot be read") from None
+    return name in parameters or any(
+        each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
+    )
 
 
 def mentioned(kind: type) -> Iterator[str]:

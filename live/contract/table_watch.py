@@ -27,6 +27,7 @@ EVENTS = entries(
     ("KVCacheManager.reset_prefix_cache", "the cache is reset"),
     ("KVCacheManager.take_events", "KV events are taken"),
     ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction"),
+    ("vllm.v1.engine.core:EngineCore.shutdown", "an engine ends"),
     ("BlockPool.get_new_blocks", "blocks are taken"),
     ("BlockPool.free_blocks", "blocks are freed"),
     ("BlockPool.touch", "cached blocks are hit"),

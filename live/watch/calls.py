@@ -99,6 +99,8 @@ class Calls:
         hit = kwargs.get("num_new_computed_tokens", 0)
         external = kwargs.get("num_external_computed_tokens", 0)
         event.choices.append(Admit(name, hit, external))
+        if external:
+            self.noted.trusted[f"of {type(self.scheduler.connector).__name__}"] += 1
         if name in self.noted.requests:
             watched = self.noted.requests[name]
             watched.hit = watched.written = hit + request.num_computed_tokens

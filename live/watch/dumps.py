@@ -9,10 +9,10 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
+from kvproof.live.watch import folder
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge
@@ -22,10 +22,6 @@ from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.records.lines import Why
 from kvproof.model.records.record import write_in
-
-VARIABLE = "KVPROOF_DIR"
-FOLDER = "kvproof-records"
-"""The folder of records, in the working folder, where `KVPROOF_DIR` names no other."""
 
 FILES_MAX = 8
 """So many files a process writes by itself. What a user asks for is not counted."""
@@ -79,24 +75,25 @@ class Dumps:
         engines = list(self._engines.values())
         return [self._write(engine, "request", "request") for engine in engines if engine.noted()]
 
-    def at_exit(self) -> Iterator[str]:
-        """Write what has happened since the last violation of each engine that had one. Yields the
-        lines about all files that were written by themselves."""
-        yield from dict.fromkeys(self._written.values())
+    def at_exit(self) -> None:
+        """Write what has happened since the last violation of each engine that had one."""
         for number, noted in self._violated.items():
             engine = self._engines.get(noted.history)
             if engine is not None and self._last.get(number) != noted.history.events_ended:
-                yield self._write(engine, "exit", "exit")
+                self._written[number, "exit"] = self._write(engine, "exit", "exit")
+
+    def lines(self) -> list[str]:
+        """A line about each file that was written by itself."""
+        return list(dict.fromkeys(self._written.values()))
 
     def _write(self, engine: Watched, kind: str, why: Why) -> str:
         noted, judge = engine.noted(), engine.judge()
         if noted is None:
             return "no record: the engine is gone"
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
-        folder = Path(os.environ.get(VARIABLE) or FOLDER)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(folder, stem, record_of(noted, why, stopped))
+            path = write_in(folder.records(), stem, record_of(noted, why, stopped))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:

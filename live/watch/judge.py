@@ -24,7 +24,9 @@ class Violation(Exception):
 class Judge:
     """Asks the invariants about parts of an engine.
 
-    `report` is called for each finding, `say` for each mistake of kvproof. `skipped` has the
+    `report` is called for each finding, `say` for each mistake of kvproof, and `judged` after each
+    event that was judged, with whether it is a step, and whether the engine has nothing more to do.
+    `steps` counts the steps, `trusted` the loads that are taken to be right. `skipped` has the
     invariants that mean nothing on this engine, with the reason, and `why_off` what is not judged
     any more because of a mistake of kvproof. `no_bytes` says why bytes are not judged, where they
     should be."""
@@ -35,11 +37,15 @@ class Judge:
         self,
         report: Callable[[Finding, History], None],
         say: Callable[[str], None] | None = None,
+        judged: Callable[[bool, bool], None] = lambda _step, _idle: None,
     ) -> None:
         self.report = report
         self.say = say
+        self.judged = judged
+        self.steps = 0
         self.asked: Counter[str] = Counter()
         self.unjudged: Counter[str] = Counter()
+        self.trusted: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self.why_off: list[str] = []
         self.by_hand = self.no_bytes = ""
@@ -48,7 +54,7 @@ class Judge:
         """The parts of an engine, each with its invariants. The judge does not keep them: it may be
         kept longer than the engine."""
         parts: Parts = {}
-        self.unjudged = seen.unjudged
+        self.unjudged, self.trusted = seen.unjudged, seen.trusted
         for part in (each(seen) for each in PARTS):
             skipped = part.skipped()
             self.skipped |= {name: skipped[name] for name in part.judges if name in skipped}

@@ -25,7 +25,8 @@ class Noted:
     `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
     `admitted` the requests that it admits; `begun` those that begin in the step; `gone` the
     requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
-    on. `unjudged` counts what was not judged because it is not known."""
+    on. `unjudged` counts what was not judged because it is not known, and `trusted` what is taken
+    to be right."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
@@ -50,6 +51,7 @@ class Noted:
         self.event = Happening()
         self.flights = Flights(scheduler, shape.steps_most)
         self.unjudged: Counter[str] = Counter()
+        self.trusted: Counter[str] = Counter()
         self.gone: dict[str, Watched] = {}
         self._parts: dict[str, Request] = {}
         self._touched: Engine | None = None

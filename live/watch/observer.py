@@ -130,7 +130,13 @@ class Observer:
             self.noted.event = Happening()
             self._raised(what, error)
             return
+        is_step = what == "schedule"
+        self.judge.steps += is_step
         self._judge(what)
+        self.judge.judged(is_step, self._is_idle())
+
+    def _is_idle(self) -> bool:
+        return not self.scheduler.requests and not self.noted.flights.steps
 
     def _judge(self, what: str) -> None:
         if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
@@ -143,7 +149,7 @@ class Observer:
             for _, blocks in adapt.deferred_frees(self.scheduler)[1]
             for block in blocks
         ]
-        idle = not self.scheduler.requests and not self.noted.flights.steps
+        idle = self._is_idle()
         if what == "schedule" or idle:
             self.noted.blocks.update(self.rounds.next(idle=idle))
         try:

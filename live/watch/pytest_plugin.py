@@ -1,12 +1,14 @@
 """`pytest --kvproof`: in any suite with vLLM, a test fails in which an invariant does not hold.
 
-Without the option nothing else of kvproof is imported.
+Without the option nothing else of kvproof is imported but a small module.
 """
 
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from kvproof.live.watch import switch
 
 if TYPE_CHECKING:
     from kvproof.live.watch.watching import Watching
@@ -27,8 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Watch from now on. vLLM is imported here, after the suite has set its environment."""
     if session.config.getoption("--kvproof"):
-        from kvproof.live.watch import switch
-
         session.config.stash[WATCHING] = watching = switch.on("record")
         watching.tested = True
 
@@ -93,8 +93,11 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """What was judged, in all processes."""
+    """What was judged, in all processes; and whether `KVPROOF` is set and does nothing."""
     watching, workers = config.stash.get(WATCHING, None), config.stash.get(WORKERS, None)
+    if why := switch.left_out():
+        terminalreporter.section("kvproof")
+        terminalreporter.write_line(why)
     if watching is None and workers is None:
         return
     from kvproof.live.watch.summary import Summary

@@ -11,6 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # without typing itself, whose import takes longer than the rest
     from kvproof.live.watch.watching import Watching
 
+NAME = "kvproof"
+"""The name of kvproof among vLLM's plugins."""
+
 VARIABLE = "KVPROOF"
 MODES = ("record", "warn", "raise")
 
@@ -22,32 +25,58 @@ _watching: "Watching | None" = None
 
 def plugin() -> None:
     """The entry point of `vllm.general_plugins`. A mistake of kvproof is printed; vLLM goes on."""
-    mode = os.environ.get(VARIABLE, "")
-    if mode in ("", "0", "off"):
+    chosen = mode()
+    if not chosen:
         if _wants_bytes():
             _say(f"{BYTES} does nothing by itself. Use {VARIABLE}=record beside it.")
         return
-    if mode not in MODES:
-        _say(f"{VARIABLE}={mode} is no mode of kvproof. Use one of {', '.join(MODES)}.")
+    if chosen not in MODES:
+        _say(no_mode(chosen))
         return
     try:
-        on(mode)
+        on(chosen)
     except Exception as error:
         _say(f"this vLLM cannot be watched ({type(error).__name__}: {error}). Use it without.")
 
 
-def on(mode: str) -> "Watching":
+def on(chosen: str) -> "Watching":
     """Watch each scheduler that is built from now on. Returns what is known of all of them."""
     global _watching
     if _watching is None:
+        if why := left_out():  # then an engine core in another process is not watched
+            _say(why)
         from kvproof.live.watch.watching import Watching
 
-        _watching = Watching(mode, _say)
+        _watching = Watching(chosen, _say)
         if _wants_bytes():
             _watching.watch_bytes()
         _watching.install()
-    _watching.mode = mode
+    _watching.mode = chosen
     return _watching
+
+
+def mode() -> str:
+    """The mode that `KVPROOF` chooses, which may be none of the modes. Empty where it is off."""
+    chosen = os.environ.get(VARIABLE, "")
+    return "" if chosen in ("0", "off") else chosen
+
+
+def no_mode(chosen: str) -> str:
+    """That this is no mode, in two sentences."""
+    return f"{VARIABLE}={chosen} is no mode of kvproof. Use one of {', '.join(MODES)}."
+
+
+def left_out() -> str:
+    """Why nothing is watched although `KVPROOF` is set, in two sentences. Empty where that is not
+    so."""
+    chosen, plugins = mode(), os.environ.get("VLLM_PLUGINS")
+    if not chosen or plugins is None or NAME in plugins.split(","):
+        return ""
+    with_it = ",".join(filter(None, (plugins, NAME)))
+    return (
+        f"{VARIABLE}={chosen} is set, but VLLM_PLUGINS={plugins} leaves kvproof out, so no engine "
+        f"is watched. Use VLLM_PLUGINS={with_it}."
+    )
 
 
 def _wants_bytes() -> bool:
@@ -60,9 +89,16 @@ def _wants_bytes() -> bool:
 def dump() -> list[str]:
     """Write a record of each engine that is watched in this process: its last events. Returns a
     line about each file."""
-    return [] if _watching is None else _watching.dumps.on_request()
+    if _watching is None:
+        if why := left_out():
+            _say(why)
+        return []
+    return _watching.dumps.on_request()
 
 
 def _say(text: str) -> None:
-    """Print a line for the user, on standard error."""
-    print(f"kvproof: {text}", file=sys.stderr, flush=True)
+    """Print a line for the user, on standard error. That nobody reads it does not concern vLLM."""
+    try:
+        print(f"kvproof: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return

@@ -1,10 +1,10 @@
 """All watched schedulers of this process, and what was found of them."""
 
 import functools
+import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing.util import Finalize
 from typing import Any
 from weakref import WeakSet
 
@@ -15,9 +15,12 @@ from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge, Violation
+from kvproof.live.watch.not_judged import NOT_JUDGED
 from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.record import last_words
+from kvproof.live.watch.run import Run, at_end
 from kvproof.live.watch.summary import Summary
+from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
 
@@ -46,8 +49,11 @@ class Watching:
         self.found: list[str] = []
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
-        self._process: int | None = None
+        self._process = os.getpid()
         self._asked = False
+        self.run: Run | None = None
+        self.steps = 0
+        self._said: set[str] = set()
         self.tested = False
         self.observer = Observer
 
@@ -60,8 +66,9 @@ class Watching:
     def install(self) -> None:
         """Watch each scheduler that is built from now on."""
         from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.engine.core import EngineCore
 
-        built = Scheduler.__init__
+        built, shuts_down = Scheduler.__init__, EngineCore.shutdown
         watching = self
 
         @functools.wraps(built)
@@ -72,15 +79,37 @@ class Watching:
             except MISTAKES as error:
                 watching.does_not_fit(error)
 
-        Scheduler.__init__ = init
+        @functools.wraps(shuts_down)
+        def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+            watching.last_word()  # it may take longer than whoever waits for it
+            return shuts_down(self, *args, **kwargs)
+
+        Scheduler.__init__, EngineCore.shutdown = init, shutdown
         self.dumps.listen()
+        self._joins()
+
+    def _joins(self, *, forked: bool = False) -> None:
+        """This process belongs to a run."""
+        self.run = Run(forked=forked)
+        if self.run.broken and self.run.parent:
+            self.say(f"what is judged cannot be kept: {self.run.broken}")
+        at_end(self._end, self, last=self.run.parent)
+
+    def _is_forked(self) -> None:
+        """This is another process than the one that was switched on. What that one has judged, it
+        tells."""
+        self._process, self._asked = os.getpid(), False
+        self.judges, self.found = [], []
+        self.observers, self.dumps = WeakSet(), Dumps(self.say)
+        self.counts, self.unknown = Counter(), Counter()
+        if self.run is not None:
+            self._joins(forked=True)
 
     def attach(self, scheduler: Any) -> None:
         """Watch a scheduler. What cannot be watched runs as without kvproof."""
-        if self._process != os.getpid():  # the first one here: others are built in other processes
-            self._process, self._asked = os.getpid(), False
-            Finalize(None, self._end, exitpriority=0)  # forked engine cores end without atexit
-        judge = Judge(self.report, self.say)
+        if self._process != os.getpid():
+            self._is_forked()
+        judge = Judge(self.report, self.say, self._judged)
         try:
             self._check(scheduler, type(scheduler))
             observer = self.observer(scheduler, judge, tested=self.tested)
@@ -90,22 +119,81 @@ class Watching:
             self.judges.append(judge)
             self.observers.add(observer)
             self.dumps.add(observer.noted, judge)
+            if self.run is not None and not self.tested:
+                self.say(self._begins(judge))
+        self._save()
+
+    def _begins(self, judge: Judge) -> str:
+        """The line that says that an engine is watched, and what is not judged on it."""
+        reasons: dict[str, list[str]] = {}
+        for name, why in judge.skipped.items():
+            reasons.setdefault(why, []).append(name)
+        left_out = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
+        left_out.append(f"and {len(NOT_JUDGED)} that no watcher judges")
+        who = f"engine {len(self.judges)} of {multiprocessing.current_process().name}"
+        return (
+            f"watching {who}, pid {os.getpid()}, {self.mode}. "
+            f"Not judged on it: {'; '.join(left_out)}"
+        )
+
+    def _judged(self, is_step: bool, idle: bool) -> None:
+        """An event of an engine was judged."""
+        if self.run is None:
+            return
+        if is_step:
+            self.steps += 1
+            self.run.step(self.steps)
+        if self.run.is_due(idle=idle):
+            self._save()
+
+    def _save(self, *, ended: bool = False) -> None:
+        """Keep what was judged so far."""
+        if self.run is None:
+            return
+        own = self._own()
+        self.steps = own.watched["steps"]
+        try:
+            self.run.save(own.plain(), ended=ended)
+        except UsageError as error:
+            self.say(f"what is judged is not kept on disk any more: {error}")
 
     def does_not_fit(self, error: BaseException) -> None:
         """A mistake of kvproof, where it should watch a scheduler."""
         self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
 
     def _end(self) -> None:
-        """The process ends. The summary is printed where nobody has asked for it."""
+        """The process ends. The summary is printed by the parent of the run, where nobody has asked
+        for it."""
+        if self._process != os.getpid() or self.run is None:
+            return
+        if not (self.run.parent or self.judges or self.unknown):  # such as a worker
+            return
+        asked, told = self._asked, self.dumps.lines()
+        self.last_word()
         try:
-            for line in () if self._asked else self.summary():
-                self.say(line)
-            for line in self.dumps.at_exit():
-                self.say(line)
+            if asked:
+                for line in self.dumps.lines():
+                    if line not in told:
+                        self.say(line)
+            elif self.run.tells:
+                for line in self.summary():
+                    self.say(line)
+            if self.run.parent:
+                self.run.told()
         except MISTAKES as error:
-            self.say(
-                f"UNKNOWN: kvproof made a mistake at the end ({type(error).__name__}: {error})"
-            )
+            self._failed(error)
+
+    def last_word(self) -> None:
+        """Keep all that is known of this process: it ends."""
+        try:
+            self.dumps.at_exit()
+            self._save(ended=True)
+        except MISTAKES as error:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        why = f"{type(error).__name__}: {error}"
+        self.say(f"UNKNOWN: kvproof made a mistake at the end ({why})")
 
     def _check(self, scheduler: Any, kind: type) -> None:
         """Raise Unknown where this vLLM lacks something that is needed to watch it."""
@@ -129,16 +217,21 @@ class Watching:
         """An invariant does not hold."""
         self.counts[finding.invariant] += 1
         kept = self.dumps.violation(finding, history)
-        lines = (*_last_words(history), kept)
-        text = "\n".join((words(finding), *(f"    {line}" for line in lines)))
+        said = f"{words(finding)}; {kept}"
+        text = "\n".join((said, *(f"    {line}" for line in _last_words(history))))
         severity = severity_of(finding)
         grave = severity is None or severity <= FAIL_ON
         if grave and len(self.found) < self.KEPT:
             self.found.append(text)
+        times = self.counts[finding.invariant]
+        if times == 1:
+            self._save()
+        shown_max = 1 if self.mode == "record" else SHOWN_MAX
+        if not self.tested and times <= shown_max and said not in self._said:
+            self._said.add(said)
+            self.say(said if self.mode == "record" else text)
         if grave and self.mode == "raise":
-            raise Violation(text)
-        if self.mode != "record" and self.counts[finding.invariant] <= SHOWN_MAX:
-            self.say(text)
+            raise Violation(said)
 
     def take(self) -> list[str]:
         """The findings since the last call."""
@@ -146,15 +239,28 @@ class Watching:
         return taken
 
     def gathered(self) -> Summary:
-        """What was judged and found on all engines."""
+        """What was judged and found on all engines, also on those of the processes that this one
+        has started."""
         self._asked = True
+        found = self._own()
+        for part in self.run.others() if self.run is not None and self.run.parent else ():
+            found.add(part.numbers)
+            found.lost.update([part.lost] if part.lost else ())
+        return found
+
+    def _own(self) -> Summary:
+        """What was judged and found on the engines of this process."""
         found = Summary()
-        found.watched["engines"] = len(self.judges)
+        found.watched.update(
+            engines=len(self.judges), steps=sum(judge.steps for judge in self.judges)
+        )
+        found.records.update(self.dumps.lines())
         found.found.update(self.counts)
         found.not_watched.update(self.unknown)
         for judge in self.judges:
             found.asked.update(judge.asked)
             found.unjudged.update(judge.unjudged)
+            found.trusted.update(judge.trusted)
             found.by_hand.update([judge.by_hand] if judge.by_hand else ())
             found.mistakes.update(judge.why_off)
             found.no_bytes.update([judge.no_bytes] if judge.no_bytes else ())

@@ -4,6 +4,7 @@ A file gets its name after its content is on the disk. Until then it has no name
 same folder that nobody has. So a process that is killed leaves no part of a file.
 """
 
+import errno
 import itertools
 import os
 import secrets
@@ -61,6 +62,25 @@ def replace(path: Path, *data: bytes) -> None:
         finally:
             with suppress(OSError):
                 os.unlink(part)
+
+
+def keep(path: Path, data: bytes) -> int:
+    """Write a file, and replace an earlier version of it, without waiting for the disk: it outlives
+    the process, but not the machine. Returns a descriptor, for writing in place. Raises UsageError
+    where it cannot be written; then the earlier version stays."""
+    part = unused(path.parent)
+    with errors(path):
+        file = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        try:
+            if os.write(file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.replace(part, path)
+        except BaseException:
+            os.close(file)
+            with suppress(OSError):
+                os.unlink(part)
+            raise
+    return file
 
 
 def append(path: Path, content: str) -> None:

@@ -71,7 +71,8 @@ def test_changed_bytes_are_found(model: str, group: int, tmp_path: Path) -> None
         null = ["call", "tests.engine.memory:change_null"]
         last = process.take(null, add("last", prompt, 40), ["run"])
     assert [each.error for each in (hit, evicted, last)] == [None] * 3
-    words = rf"VIOLATED {CACHED} \(wrong tokens\): block (\d+) of E \(?.*are not the same when (.*)"
+    words = rf"VIOLATED {CACHED} \(wrong tokens\): block (\d+) of E \(?.*are not the same when "
+    words += "(.*); record: "
     found = re.findall(words, process.log)
     assert (str(hit.results[2]), "again") in [
         (block, who.partition("-")[0]) for block, who in found

@@ -1,0 +1,104 @@
+"""The sanitizer is not silent in vLLM's default process mode, however the engine core ends."""
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.planting import environment
+from tests.engine.process import OPTIONS, Process
+
+pytestmark = [pytest.mark.live, pytest.mark.engine]
+
+LEAK = "aborted_keeps_its_blocks"
+WORK = ["call", "tests.engine.ordinary:work", 0, 20]
+PLANTING = "tests.engine.planting"
+
+
+def engine(**options: Any) -> list[Any]:
+    """An engine for the work."""
+    return [
+        "engine",
+        "full",
+        OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]} | options,
+    ]
+
+
+def said(process: Process) -> list[str]:
+    """What the sanitizer printed, no line twice."""
+    lines = re.findall(r"kvproof: (.*)", process.log)
+    assert len(set(lines)) == len(lines), lines
+    return lines
+
+
+def verdict(lines: list[str], engines: str) -> str:
+    """The one line that says what was found in all."""
+    [found] = [line for line in lines if re.search(rf" in [\d,]+ steps? of {engines}\b", line)]
+    return found
+
+
+def records(lines: list[str]) -> Iterator[Path]:
+    """The records that findings name when they are printed."""
+    for line in lines:
+        if line.startswith("VIOLATED ") and "; record: " in line:
+            yield Path(line.partition("; record: ")[2])
+
+
+def test_the_parent_tells_of_a_leak_and_of_a_killed_core(tmp_path: Path) -> None:
+    """One engine leaks. The next makes no mistake, and its engine core is killed."""
+    plugin = environment(tmp_path / "plugin")
+    with Process(tmp_path, mode="record", several=True, environment=plugin) as process:
+        process.take(["call", f"{PLANTING}:choose", LEAK], engine(), WORK)
+        found = records(re.findall(r"kvproof: (.*)", process.printed()))
+        assert list(found), process.printed()  # while it runs
+        choose = ["call", f"{PLANTING}:choose", ""]
+        kill = ["call", f"{PLANTING}:end", int(signal.SIGKILL)]
+        answer = process.take(choose, engine(), WORK, kill)
+        assert answer.error is None, answer.error
+    lines = said(process)
+    assert sum(line.startswith("watching engine 1 of EngineCore, pid ") for line in lines) == 2
+    assert re.match(r"\d+ violations?(, found [\d,]+ times,)? in ", verdict(lines, "2 engines"))
+    [killed] = [line for line in lines if " was killed, or died; its last saved count" in line]
+    assert killed.startswith("EngineCore pid ")
+    named = list(records(lines))
+    assert all(path.exists() for path in named)
+    assert {f"record: {path}" for path in named} <= set(lines)
+    assert not list((tmp_path / "plugin" / "records").glob("run-*"))
+
+
+@pytest.mark.slow
+def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> None:
+    plugin = environment(tmp_path / "plugin")
+    with Process(tmp_path, mode="raise", several=True, environment=plugin) as process:
+        answer = process.take(["call", f"{PLANTING}:choose", LEAK], engine(), WORK)
+        assert answer.error is not None
+    lines = said(process)
+    assert verdict(lines, "1 engine").startswith("1 violation in ")
+    assert [path.exists() for path in records(lines)] == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, signal.SIGTERM])
+def test_an_end_that_leaves_time_loses_nothing(number: int, tmp_path: Path) -> None:
+    end = [["call", f"{PLANTING}:end", int(number)]] if number else []
+    with Process(tmp_path, mode="raise", several=True) as process:
+        answer = process.take(engine(), WORK, *end)
+        assert answer.error is None, answer.error
+    assert verdict(said(process), "1 engine").startswith("no violation in ")
+    assert process.complaints == []
+    assert "was killed" not in process.log
+
+
+@pytest.mark.slow
+def test_each_of_two_engine_cores_is_told(tmp_path: Path) -> None:
+    with Process(tmp_path, mode="raise", several=True) as process:
+        answer = process.take(engine(data_parallel_size=2), WORK)
+        assert answer.error is None, answer.error
+    lines = said(process)
+    for rank in (0, 1):
+        assert any(f" of EngineCore_DP{rank}, pid " in line for line in lines)
+    assert verdict(lines, "2 engines").startswith("no violation in ")

@@ -1,0 +1,219 @@
+"""The processes of a run, and what the parent tells of them: also of those that were killed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_watch_switch import RUN, run
+
+BEGIN = """
+import multiprocessing, os, signal, sys
+from pathlib import Path
+from kvproof.live.watch.run import Run
+from kvproof.live.watch.summary import Summary
+
+def numbers(steps):
+    summary = Summary()
+    summary.watched.update(engines=1, steps=steps)
+    return summary.plain()
+
+def core(end):
+    run = Run()
+    assert not run.parent and not run.broken
+    run.save(numbers(3))
+    run.step(5)
+    if end == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    run.save(numbers(5), ended=True)
+    assert not run.tells
+
+if __name__ == "__main__":
+"""
+
+
+def program(body: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a program with runs of its own, from a file: a spawned process reads it."""
+    path = folder / "program.py"
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    path.write_text(BEGIN + indented, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("KVPROOF")}
+    environment["KVPROOF_DIR"] = str(folder / "records")
+    return subprocess.run(
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_parent_knows_what_was_saved_and_what_is_lost(method: str, tmp_path: Path) -> None:
+    body = f"""
+run = Run()
+for end in "killed", "itself":
+    process = multiprocessing.get_context("{method}").Process(target=core, args=(end,), name=end)
+    process.start(); process.join()
+for part in sorted(run.others(), key=lambda part: part.saved.name):
+    print(part.saved.name, part.saved.pid == process.pid, part.numbers["watched"]["steps"])
+    print(part.lost.replace(str(part.saved.pid), "N"))
+run.told()
+print(os.listdir(Path(os.environ["KVPROOF_DIR"]).parent))
+"""
+    ran = program(body, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    lost = "its last saved count is of step 3, and what was counted in 2 more is lost"
+    assert ran.stdout.splitlines() == [
+        *("itself True 5", ""),
+        *("killed False 5", f"killed pid N was killed, or died; {lost}"),
+        "['program.py']",
+    ]
+
+
+def test_where_the_parent_was_killed_each_tells_by_itself(tmp_path: Path) -> None:
+    body = """
+ready, go = os.pipe(), os.pipe()
+if not os.fork():
+    run = Run()
+    if not os.fork():
+        mine = Run(forked=True)
+        mine.save(numbers(1))
+        assert not mine.parent and not mine.tells
+        os.write(ready[1], b".")
+        os.read(go[0], 1)
+        print("tells", mine.tells, flush=True)
+        os._exit(0)
+    os.read(ready[0], 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.wait()
+os.write(go[1], b".")
+"""
+    ran = program(body, tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "tells True\n"), ran.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_told_and_each_tells_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "records").write_text("a file", encoding="utf-8")
+    body = """
+run = Run()
+print(run.broken)
+run.save(numbers(1))
+print(run.tells, Run(forked=True).tells, repr(os.environ["KVPROOF_RUN"]))
+"""
+    ran = program(body, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    why, tell = ran.stdout.splitlines()
+    assert re.fullmatch(r"The folder .* cannot be made .*\. Use a folder that .*", why)
+    assert tell == "True True ''"
+
+
+CORES = """
+import multiprocessing, os, signal
+def core(end):
+    if end == "worker":  # as one that outlives the engine core, and its parent
+        from kvproof.live.watch import switch
+        switch._watching._is_forked()
+        return
+    test_answers()
+    if end == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+for end in {ends}:
+    process = multiprocessing.get_context("fork").Process(target=core, args=(end,), name=end)
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("mistake", [False, True])
+def test_the_parent_prints_the_verdict_once_also_of_a_killed_core(
+    tmp_path: Path, *, mistake: bool
+) -> None:
+    code = RUN.format(mistake=mistake) + CORES.format(ends=("clean", "worker", "killed"))
+    ran = run(code, "record", folder=tmp_path / "records")
+    assert ran.returncode == 0, ran.stderr
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]
+    assert len(set(lines)) == len(lines)
+    begun = [line for line in lines if line.startswith("kvproof: watching engine ")]
+    pids = {
+        re.sub(r".* of (\w+), pid (\d+), record\. Not judged on it: .*", r"\1 \2", line)
+        for line in begun
+    }
+    names = {line.split()[0]: line.split()[1] for line in pids}
+    assert {"clean", "killed"} <= set(names), begun
+    [at] = [n for n, line in enumerate(lines) if re.search(r" in \d+ steps of \d+ engines", line)]
+    assert lines[at].startswith("kvproof: no violation") == (not mistake), lines[at]
+    assert lines[at].endswith("; the numbers of 1 process are not whole")
+    assert f"killed pid {names['killed']} was killed, or died; its last saved " in lines[at + 1]
+    found = [line for line in lines[:at] if " VIOLATED references_are_exact " in line]
+    assert len(found) == 2 * mistake  # at once, in each process
+    for line in found:
+        record = line.partition("; record: ")[2]
+        assert Path(record).exists()
+        assert f"kvproof: record: {record}" in lines[at:]
+    assert not list((tmp_path / "records").glob("run-*"))
+
+
+@pytest.mark.live
+def test_a_run_in_which_no_engine_was_built_says_that_nothing_was_watched(tmp_path: Path) -> None:
+    code = "from vllm.plugins import load_general_plugins; load_general_plugins()"
+    ran = run(code, "raise", folder=tmp_path)
+    said = "kvproof: UNKNOWN: nothing was watched: no engine was there to be watched"
+    assert said in ran.stderr.splitlines(), ran.stderr
+
+
+LEFT_OUT = (
+    "KVPROOF=raise is set, but VLLM_PLUGINS=lora leaves kvproof out, so no engine is watched. "
+    "Use VLLM_PLUGINS=lora,kvproof."
+)
+
+
+@pytest.fixture
+def _left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVPROOF", "raise")
+    monkeypatch.setenv("VLLM_PLUGINS", "lora")
+
+
+@pytest.mark.usefixtures("_left_out")
+def test_where_vllm_leaves_the_plugin_out_pytest_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert LEFT_OUT in ran.stdout.splitlines()
+
+
+@pytest.mark.usefixtures("_left_out")
+def test_where_vllm_leaves_the_plugin_out_doctor_and_the_switch_say_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kvproof.live.watch import status, switch
+
+    assert next(status.lines()) == LEFT_OUT
+    monkeypatch.setattr(switch, "_watching", None)
+    assert switch.dump() == []
+    assert capsys.readouterr().err == f"kvproof: {LEFT_OUT}\n"
+    monkeypatch.setenv("VLLM_PLUGINS", "lora,kvproof")
+    assert next(status.lines()) == "KVPROOF=raise: an engine that is started here is watched."
+
+
+def test_doctor_shows_the_processes_that_are_watched(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kvproof.live.watch import status
+
+    monkeypatch.setenv("KVPROOF_DIR", str(tmp_path))
+    monkeypatch.delenv("KVPROOF", raising=False)
+    saved = {"pid": os.getpid(), "name": "EngineCore", "ended": False}
+    saved["numbers"] = {"watched": {"engines": 1, "steps": 3}, "asked": {"pool_adds_up": 4}}
+    folder = tmp_path / "run-1-2"
+    folder.mkdir()
+    (folder / "pid7.json").write_text(f"{7:020d}\n{json.dumps(saved)}", encoding="utf-8")
+    first, second = status.lines()
+    assert first == "KVPROOF is not set: an engine that is started here is not watched."
+    assert second == (
+        f"run-1-2: EngineCore pid {os.getpid()} still runs, and is told as it is at step 7: "
+        "no violation in 7 steps of 1 engine."
+    )
+    assert capsys.readouterr().err == ""
