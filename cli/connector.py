@@ -5,6 +5,8 @@ Exit code 0 if every rule of the contract was kept, 1 if one was broken, 3 if no
 
 import argparse
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from kvproof.connectors.shown import shown
 
     subject = Subject(args.name, extra, args.keeps_prompts)
+    sys.path.append(os.getcwd())  # a module of the user is looked for here too
     subject.kind  # noqa: B018 (raises UsageError)
     found = Search()
     with (

@@ -85,8 +85,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof gate --vllm vllm-checkout --base 0.33.0 --junit kvproof.xml",
     ),
     "connector": (
-        "kvproof connector my_package.my_store:MyStore",
-        'kvproof connector ExampleConnector --extra \'{"shared_storage_path": "{tmp}"}\'',
+        "kvproof connector tests.connectors.store:Store",
+        "kvproof connector tests.connectors.store:LaterStore --keeps-prompts",
     ),
     "doctor": ("kvproof doctor", "kvproof doctor --json"),
 }

@@ -35,6 +35,7 @@ OPENED = {
     "live/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "cli/pull_request/side.py": "keeps what a process prints, in a temporary file",
     "cli/pull_request/side_program.py": "writes to pipes",
+    "connectors/episode.py": "makes a temporary folder for the files of a connector under test",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""
