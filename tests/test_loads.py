@@ -103,9 +103,9 @@ JOBS = (
 RUN = """
 Submit P r0, Submit P r1, Schedule P, Complete P, Schedule P, Complete P, Submit P r2, Submit P r3,
 Submit D r0, Submit D r1, Schedule P, Complete P, Schedule D, TransferDone r0, TransferDone r1,
-Schedule P, Complete P, Schedule D, Complete D, Submit D r2, Schedule P, Complete P, Schedule D,
-Complete D, Submit D r3, Schedule D, Complete D, TransferDone r2, Schedule D, Schedule D,
-Complete D, Schedule D
+Schedule P, Complete P, Schedule D, Complete D, LeaseExpire r0_reverse, Submit D r2, Schedule P,
+Complete P, Schedule D, Complete D, Submit D r3, Schedule D, Complete D, TransferDone r2,
+Schedule D, Schedule D, Complete D, LeaseExpire r2_reverse, Schedule D
 """
 """r1 is preempted on D and starts over. In the last step it takes blocks and computes them, and r3
 hits one of them and loads the tokens after it."""
@@ -122,10 +122,11 @@ def test_vllm_and_the_sanitizer_agree_about_a_hit_of_the_same_step() -> None:
     judge = Judge(lambda finding, _: seen.append(finding.invariant))
     Observer(machine.nodes["D"].scheduler, judge, "D")
     for words in map(str.split, RUN.split(",")):
-        step = machine.take(EVENTS[words[0]](*words[1:]))
+        step = machine.take(EVENTS[words[0]](*(word.replace("_", " ") for word in words[1:])))
     assert isinstance(step.event, Schedule)
-    last, [loads] = (step.event.chose or ())[-1], step.after.transfers
+    last, loads = (step.event.chose or ())[-1], step.after.transfer("r3")
     assert isinstance(last, Admit)
+    assert loads is not None
     assert set(last.hit[0]) & set(step.effects.zeroed or ())
     assert not blocks_filled(PAIR, loads) & set(step.effects.zeroed or ())
     checks = INVARIANTS["zeroed_blocks_are_new"], INVARIANTS["new_blocks_are_zeroed"]
