@@ -204,6 +204,7 @@ def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) ->
         event=event,
         scheduler=scheduler,
         slices=slices,
+        managers=(),
         cfg=SimpleNamespace(name="E", by_priority=True),
         unjudged=Counter(),
     )
@@ -300,3 +301,34 @@ def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
     history.found(Finding("pool_adds_up", ("a", "b")))
     assert [note[0] for note in history.events[-1].notes] == ["tokens", "finding"]
     assert history.events[-1].step == 3
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("computed", [0, 4])
+def test_whether_a_waiting_request_has_blocks_is_read_from_its_table(computed: int) -> None:
+    """A waiting session that is preempted has lost its blocks and its computed tokens. A request
+    whose hit covers tokens may have no block."""
+    from kvproof.live.watch.happening import Happening
+    from kvproof.live.watch.parts.priority import Priority
+    from kvproof.model.events import Preempt
+
+    session = SimpleNamespace(
+        request_id="s", priority=0, arrival_time=1.0, num_computed_tokens=computed
+    )
+    waits = SimpleNamespace(
+        request_id="w", priority=1, arrival_time=2.0, num_computed_tokens=computed
+    )
+    event = Happening()
+    event.what, event.choices = "schedule", [Preempt("s", "w")]
+    event.tables = {"s": [[SimpleNamespace(block_id=3)]]}
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=SimpleNamespace(requests={"s": session, "w": waits}),
+        slices=SimpleNamespace(queues=lambda: ([waits],)),
+        managers=(SimpleNamespace(req_to_blocks={}),),
+        cfg=SimpleNamespace(name="E", by_priority=True),
+        unjudged=Counter(),
+    )
+    [question] = Priority(seen).questions()
+    held = {each.id: bool(each.tables) for each in question.step.before.engines[0].requests}
+    assert held == {"s": True, "w": False}
