@@ -2,6 +2,7 @@
 engines and the name of the transfer; and which blocks it reads and writes, as the transfer itself
 names them."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.model.config import REVERSE, Cluster, Engine
@@ -73,9 +74,26 @@ def blocks_sent(cluster: Cluster, transfer: Transfer) -> set[int]:
 
 def filled_by(cluster: Cluster, state: State, engine: str) -> dict[int, str]:
     """The blocks of an engine that transfers fill beside its steps, each with its request."""
-    found: dict[int, str] = {}
+    return {
+        block: request
+        for request, transfer in _writing(cluster, state, engine)
+        for block in blocks_filled(cluster, transfer)
+    }
+
+
+def given_to_connector(cluster: Cluster, state: State, engine: str) -> dict[int, str]:
+    """The blocks of an engine that its connector got for transfers that fill blocks, each with its
+    request. They may be more than the transfers fill."""
+    return {
+        block: request
+        for request, transfer in _writing(cluster, state, engine)
+        for blocks in transfer.local
+        for block in blocks
+    }
+
+
+def _writing(cluster: Cluster, state: State, engine: str) -> Iterator[tuple[str, Transfer]]:
     for transfer in state.transfers:
         sink, taken = taker(cluster, transfer.request)
         if sink.name == engine and transfer.phase in WRITTEN:
-            found |= dict.fromkeys(blocks_filled(cluster, transfer), taken)
-    return found
+            yield taken, transfer

@@ -74,10 +74,12 @@ def test_where_no_transfer_says_what_it_fills_nothing_is_judged() -> None:
     assert found("new_blocks_are_zeroed", REFUSED, (1,)) == []
 
 
-def test_a_new_block_that_is_neither_filled_nor_erased_is_found() -> None:
-    assert found("new_blocks_are_zeroed", READS, (1,)) == [4]
-    assert found("new_blocks_are_zeroed", READS, (1, 4)) == []
+def test_a_new_block_that_is_neither_erased_nor_given_to_the_connector_is_found() -> None:
+    assert found("new_blocks_are_zeroed", READS, (1,)) == []
     assert found("new_blocks_are_zeroed", READS, (4,)) == [1]
+    [transfer] = READS.transfers
+    fewer = READS._replace(transfers=(transfer._replace(local=((3,), (5,))),))
+    assert found("new_blocks_are_zeroed", fewer, (1,)) == [4]
 
 
 def test_blocks_that_a_transfer_does_not_pair_may_be_freed() -> None:
