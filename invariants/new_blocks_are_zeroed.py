@@ -6,7 +6,7 @@ windows included (vllm#51749)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.zeroed_blocks_are_new import loaded_up_to
+from kvproof.invariants.parties import given_to_connector
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
@@ -15,23 +15,26 @@ from kvproof.model.step import Step
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """The worker erases each attention block that a step takes, but for those that a load fills."""
+    """The worker erases each attention block that a step takes, but for those that the connector
+    gets to fill. What is taken for a load is judged only where its transfer says what it gets."""
     event, zeroed = step.event, step.effects.zeroed
     if not isinstance(event, Schedule) or zeroed is None:
         return
     after, groups = step.after.engine(event.engine), cluster.engine(event.engine).groups
     if after.dead or all(group.attention for group in groups):
         return
+    given = given_to_connector(cluster, step.after, event.engine)
     for choice in event.chose or ():
         request = after.find(choice.request)
         if not isinstance(choice, Admit | Compute) or request is None:
             continue
+        if isinstance(choice, Admit) and request.id not in given.values():
+            continue
         for group, table, blocks in zip(groups, request.tables, choice.taken, strict=False):
             if not group.attention:
                 continue
-            loaded = table[: loaded_up_to(request, group.block_size)]
             for block in blocks:
-                if block in table and block not in loaded and block not in zeroed:
+                if block in table and block not in given and block not in zeroed:
                     yield because(
                         f"{request.id} on {after.name} takes block {block} for attention, beside "
                         "Mamba groups",

@@ -5,22 +5,17 @@ stay until D has read them."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
-from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, giver, taker
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
-from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
-from kvproof.model.state import ABORTED, LOADING, NULL, SENDING, Lists, State
-
-WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
-"""Phases in which the receiver's blocks may be written."""
+from kvproof.model.state import ABORTED, LOADING, SENDING, State
 
 
-def _held(
-    state: State, name: str, request: str, statuses: tuple[str, ...], lists: Lists
+def _lost(
+    state: State, name: str, request: str, statuses: tuple[str, ...], blocks: set[int]
 ) -> set[int]:
-    """Blocks of these lists that the request does not hold any more."""
-    blocks = {b for blocks in lists for b in blocks if b != NULL}
+    """The blocks of these that the request does not hold any more."""
     held = state.engine(name).find(request)
     if held is None or held.status not in statuses:
         return blocks
@@ -35,7 +30,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
             continue
         source, sent = giver(cluster, transfer.request)
         sink, taken = taker(cluster, transfer.request)
-        lost = _held(state, sink.name, taken, (LOADING, ABORTED), transfer.local)
+        written = blocks_filled(cluster, transfer)
+        lost = _lost(state, sink.name, taken, (LOADING, ABORTED), written)
         if lost:
             yield because(
                 f"a transfer still writes blocks {sorted(lost)} of {taken} on {sink.name}",
@@ -43,7 +39,8 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
                 engine=sink.name,
                 request=taken,
             )
-        lost = _held(state, source.name, sent, (SENDING,), transfer.remote)
+        read = blocks_sent(cluster, transfer)
+        lost = _lost(state, source.name, sent, (SENDING,), read)
         if lost:
             yield because(
                 f"a transfer still reads blocks {sorted(lost)} of {sent} on {source.name}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.parties import giver, logical, taker
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
@@ -32,11 +32,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
-            ratios = [party.engine.physical_per_logical for party in parties]
-            state = not cluster.decode.groups[group].attention
-            sides = ((local, 1 if state else ratios[0]), (remote, 1 if state else ratios[1]))
-            logical = (kernel_block // ratio for side, ratio in sides for kernel_block in side)
-            if NULL in logical:
+            sides = zip(parties, (local, remote), strict=True)
+            if any(NULL in logical(party.engine, group, ids) for party, ids in sides):
                 yield because(
                     f"{transfer.request} transfers blocks {list(remote)} to {list(local)} in "
                     f"group {group}",

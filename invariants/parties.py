@@ -1,9 +1,16 @@
 """Which engine sends and which engine receives in a KV transfer, derived from the roles of the
-engines and the name of the transfer."""
+engines and the name of the transfer; and which blocks it reads and writes, as the transfer itself
+names them."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.model.config import REVERSE, Cluster, Engine
+from kvproof.model.phases import Phase
+from kvproof.model.state import NULL, State, Transfer
+
+WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
+"""Phases in which the receiver's blocks may be written."""
 
 
 class Side(NamedTuple):
@@ -40,3 +47,53 @@ def coming_to(cluster: Cluster, engine: str, request: str) -> str:
         return request
     follows = cluster.job(request).follows
     return follows + REVERSE if follows else ""
+
+
+def logical(engine: Engine, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:
+    """The blocks of an engine that have these blocks of a pair. The pairs of attention groups have
+    kernel blocks; those of Mamba groups have whole blocks."""
+    ratio = engine.physical_per_logical if engine.groups[group].attention else 1
+    return {block // ratio for block in kernel_blocks}
+
+
+def blocks_filled(cluster: Cluster, transfer: Transfer) -> set[int]:
+    """The receiver's blocks that a transfer fills: those of its pairs. Where there are no pairs
+    (yet), the blocks that the receiver gave to its connector to be filled."""
+    sink = taker(cluster, transfer.request).engine
+    lists = (logical(sink, group, ids) for group, (ids, _) in enumerate(transfer.pairs))
+    return set().union(*(lists if transfer.pairs else transfer.local)) - {NULL}
+
+
+def blocks_sent(cluster: Cluster, transfer: Transfer) -> set[int]:
+    """The sender's blocks that a transfer reads: those of its pairs. Where there are no pairs
+    (yet), the blocks that the sender offers."""
+    source = giver(cluster, transfer.request).engine
+    lists = (logical(source, group, ids) for group, (_, ids) in enumerate(transfer.pairs))
+    return set().union(*(lists if transfer.pairs else transfer.remote)) - {NULL}
+
+
+def filled_by(cluster: Cluster, state: State, engine: str) -> dict[int, str]:
+    """The blocks of an engine that transfers fill beside its steps, each with its request."""
+    return {
+        block: request
+        for request, transfer in _writing(cluster, state, engine)
+        for block in blocks_filled(cluster, transfer)
+    }
+
+
+def given_to_connector(cluster: Cluster, state: State, engine: str) -> dict[int, str]:
+    """The blocks of an engine that its connector got for transfers that fill blocks, each with its
+    request. They may be more than the transfers fill."""
+    return {
+        block: request
+        for request, transfer in _writing(cluster, state, engine)
+        for blocks in transfer.local
+        for block in blocks
+    }
+
+
+def _writing(cluster: Cluster, state: State, engine: str) -> Iterator[tuple[str, Transfer]]:
+    for transfer in state.transfers:
+        sink, taken = taker(cluster, transfer.request)
+        if sink.name == engine and transfer.phase in WRITTEN:
+            yield taken, transfer

@@ -2,13 +2,15 @@
 request for one step (vllm#49206). Nothing fails; the skipped request is late by one step each time.
 
 The invariant judges only steps without a lack of blocks, with tokens left in the batch and more
-free blocks than any policy would reserve. A step that preempts must also serve the running requests
-that have room, unless a request had to preempt itself: then the step ends there. After a preemption
-it may leave the waiting requests to the next step. They are also judged only if room is the only
-condition of their admission: not under P/D, with a store, with sessions or with Mamba groups, where
-a request may wait for another request of the same step. With a drafter, an admitted request with
-one token to compute gets as many tokens as a sample with its drafts, or waits (vLLM's
-`pad_spec_decode`): a batch with fewer tokens left has no room for it.
+free blocks than any policy would reserve. A running request that may lack blocks ends the step,
+even if nobody is preempted for it: blocks of a request with a step in flight are freed too late. A
+step that preempts must also serve the running requests that have room, unless a request had to
+preempt itself: then the step ends there. After a preemption it may leave the waiting requests to
+the next step. They are also judged only if room is the only condition of their admission: not under
+P/D, with a store, with sessions or with Mamba groups, where a request may wait for another request
+of the same step. With a drafter, an admitted request with one token to compute gets as many tokens
+as a sample with its drafts, or waits (vLLM's `pad_spec_decode`): a batch with fewer tokens left has
+no room for it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +22,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.config import Engine as Config
 from kvproof.model.events import Choice, Compute, Preempt, Release, Schedule
 from kvproof.model.severity import Severity
-from kvproof.model.state import LATE, PREEMPTED, RUNNING, WAITING, Engine, Request
+from kvproof.model.state import LATE, PREEMPTED, WAITING, Engine, Request
 from kvproof.model.step import Step
 
 
@@ -68,6 +70,17 @@ def _ends_early(choices: Iterable[Choice]) -> bool:
     )
 
 
+def _runners(cfg: Config, engine: Engine, free: int, done: set[str]) -> Iterator[Request]:
+    """The running requests that have tokens to compute and are not `done`, in the order of the
+    running queue, up to the first that may lack blocks: a step serves nobody behind it."""
+    for request in map(engine.find, engine.running):
+        if request is None or request.id in done or _to_compute(engine, request) <= 0:
+            continue
+        if _blocks(cfg, request, engine.placeholders(request.id)) > free:
+            return
+        yield request
+
+
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """A step schedules each request that it has room for."""
     event = step.event
@@ -82,11 +95,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     left, free = cfg.chunk_tokens - sum(served.values()), len(after.free)
     if left < max((g.block_size for g in cfg.groups if g.aligned), default=1):
         return
-    could = [
-        r
-        for r in before.requests
-        if r.status == RUNNING and r.id not in preempted and _to_compute(before, r) > 0
-    ]
+    could = list(_runners(cfg, before, free, {*served, *preempted}))
     waiting = _admissible(cluster, cfg, before) if left > cfg.drafts and not preempted else []
     places = cfg.max_requests - len(after.running)
     enough = sum(_blocks(cfg, r, r.max_tokens) for r in waiting) + cfg.watermark_blocks

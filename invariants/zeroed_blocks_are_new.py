@@ -4,20 +4,14 @@ filling at that time (vllm#48481). A block that is erased after its first step l
 
 from collections.abc import Iterator
 
-from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.parties import filled_by
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
 from kvproof.model.severity import Severity
-from kvproof.model.state import FAILED, LOADING, NULL, Engine, Request
+from kvproof.model.state import FAILED, LOADING, NULL, Engine
 from kvproof.model.step import Step
-
-
-def loaded_up_to(request: Request, block_size: int) -> int:
-    """The number of places of a block table up to the end of the connector's tokens. A group whose
-    own hit is shorter than that of the request loads the missing blocks, too."""
-    return blocks_begun(request.hit + request.external, block_size) if request.external else 0
 
 
 def taken(event: Schedule) -> set[int]:
@@ -33,9 +27,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     if not isinstance(event, Schedule) or not zeroed:
         return
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
-    new = taken(event)
+    new, filled = taken(event), filled_by(cluster, step.after, event.engine)
     for block in sorted(set(zeroed)):
-        why = "it is the null block" if block == NULL else _in_use(cluster, before, after, block)
+        why = "it is the null block" if block == NULL else ""
+        if block in filled:
+            why = why or f"a load of {filled[block]} fills it at the same time"
+        why = why or _in_use(cluster, before, after, block)
         key = after.blocks[block].key
         if not why and key is not None and key == before.blocks[block].key and block not in new:
             why = f"it is cached as prefix {key[1]!r} of group {key[0]}"
@@ -56,8 +53,6 @@ def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> str:
             if block not in table:
                 continue
             place, size = table.index(block), cluster.engine(after.name).groups[index].block_size
-            if request.status == LOADING and place < loaded_up_to(request, size):
-                return f"a load of {request.id} fills it at the same time"
             held = earlier.tables[index] if earlier is not None and earlier.tables else ()
             if earlier is None or block not in held or earlier.status in (LOADING, FAILED):
                 continue

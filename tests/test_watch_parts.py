@@ -232,6 +232,7 @@ def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) ->
         event=event,
         scheduler=scheduler,
         slices=slices,
+        managers=(),
         cfg=SimpleNamespace(name="E", by_priority=True),
         unjudged=Counter(),
     )
@@ -286,3 +287,76 @@ def test_a_mistake_in_telling_the_last_events_hides_no_finding(
     watched.report(Finding("pool_adds_up", ("a", "b")), History(from_start=True))
     assert "VIOLATED pool_adds_up" in said[0]
     assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in said[0]
+
+
+@pytest.mark.live
+def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
+    """An engine that waits for a transfer makes as many of them as the machine is fast."""
+    from kvproof.live.watch.happening import Happening
+    from kvproof.live.watch.history import KEPT, History
+
+    history = History(from_start=True)
+
+    def ends(what: str, *note: Any) -> None:
+        history.note("tokens", {})
+        if note:
+            history.note(*note)
+        event = Happening()
+        event.what = what
+        history.end(event)
+
+    ends("schedule", "loads", "r0", [[1, 2]])
+    ends("update_from_output")
+    for _ in range(KEPT):
+        ends("schedule")
+        ends("update_from_output")
+    ends("schedule")
+    ends("update_from_output", "received", ("r0",))
+    assert [each.method for each in history.events] == ["schedule", "update_from_output"] * 3
+    assert [each.step for each in history.events] == [1, 2, 3, 4, 5, 6]
+    assert history.events[-1].notes == [("tokens", {}), ("received", ("r0",))]
+
+
+@pytest.mark.live
+def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
+    from kvproof.live.watch.happening import Happening
+    from kvproof.live.watch.history import History
+
+    history, event = History(from_start=True), Happening()
+    for event.what in ("schedule", "update_from_output", "schedule"):
+        history.note("tokens", {})
+        history.end(event)
+    history.found(Finding("pool_adds_up", ("a", "b")))
+    assert [note[0] for note in history.events[-1].notes] == ["tokens", "finding"]
+    assert history.events[-1].step == 3
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("computed", [0, 4])
+def test_whether_a_waiting_request_has_blocks_is_read_from_its_table(computed: int) -> None:
+    """A waiting session that is preempted has lost its blocks and its computed tokens. A request
+    whose hit covers tokens may have no block."""
+    from kvproof.live.watch.happening import Happening
+    from kvproof.live.watch.parts.priority import Priority
+    from kvproof.model.events import Preempt
+
+    session = SimpleNamespace(
+        request_id="s", priority=0, arrival_time=1.0, num_computed_tokens=computed
+    )
+    waits = SimpleNamespace(
+        request_id="w", priority=1, arrival_time=2.0, num_computed_tokens=computed
+    )
+    event = Happening()
+    event.what, event.choices = "schedule", [Preempt("s", "w")]
+    event.tables = {"s": [[SimpleNamespace(block_id=3)]]}
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=SimpleNamespace(requests={"s": session, "w": waits}),
+        slices=SimpleNamespace(queues=lambda: ([waits],)),
+        managers=(SimpleNamespace(req_to_blocks={}),),
+        cfg=SimpleNamespace(name="E", by_priority=True),
+        unjudged=Counter(),
+    )
+    [question] = Priority(seen).questions()
+    held = {each.id: bool(each.tables) for each in question.step.before.engines[0].requests}
+    assert held == {"s": True, "w": False}

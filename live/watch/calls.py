@@ -9,10 +9,9 @@ from vllm.v1.request import RequestStatus
 from kvproof.live.watch.happening import Looked
 from kvproof.live.watch.hooks import Arguments
 from kvproof.live.watch.noted import Noted
-from kvproof.live.watch.slices import Watched
 from kvproof.live.watch.worker import Worker
-from kvproof.model.config import Engine
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
+from kvproof.model.state import Lists
 from kvproof.model.step import Allocation
 
 RUNNING = RequestStatus.RUNNING
@@ -105,8 +104,18 @@ class Calls:
             watched = self.noted.requests[name]
             watched.hit = watched.written = hit + request.num_computed_tokens
             watched.external = external
+            watched.loads = self._taken_for_connector(name, watched.hit + external)
             self.noted.admitted.append(watched)
             event.looked.append(Looked(watched, watched.hit, external, self._since))
+
+    def _taken_for_connector(self, name: str, end: int) -> Lists:
+        """The blocks that an admission took for tokens before `end`: the connector fills them."""
+        taken = set(self._taken)
+        tables = (manager.req_to_blocks.get(name, ()) for manager in self.noted.managers)
+        return tuple(
+            tuple(b.block_id for b in table[: -(-end // size)] if b.block_id in taken)
+            for table, size in zip(tables, self.slices.sizes, strict=True)
+        )
 
     def will_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.noted.current = args[0] if args else kwargs["request"]
@@ -161,7 +170,7 @@ class Calls:
             self.contents.undo(number, 0)
         for name in scheduled:
             watched = self.noted.requests.get(name)
-            if watched is not None and blocks & filled(self.cfg, watched):
+            if watched is not None and any(map(blocks.intersection, watched.loads)):
                 length = watched.live.num_output_tokens
                 self.noted.event.spoiled.append((watched, length))
         yield None
@@ -217,13 +226,3 @@ class Calls:
             for some in (noted.inserted, noted.named):
                 some.pop((key, number), None)
             noted.blocks.add(number)
-
-
-def filled(cfg: Engine, watched: Watched) -> set[int]:
-    """The blocks of a request that its connector fills."""
-    begin, end = watched.hit, watched.hit + watched.external
-    return {
-        block.block_id
-        for group, table in zip(cfg.groups, watched.tables, strict=True)
-        for block in table[begin // group.block_size : -(-end // group.block_size)]
-    }

@@ -26,6 +26,12 @@ form."""
 
 Note = tuple[Any, ...]
 
+STEP = ("schedule", "update_from_output")
+"""The events of a step."""
+
+NOTHING: Note = ("tokens", {})
+"""What is noted of a step that computes nothing."""
+
 REPORTS = {
     "received": "finished_recving",
     "failed": "failed_recving",
@@ -45,14 +51,20 @@ class NotedEvent(NamedTuple):
 
 
 class History:
-    """The last `KEPT` events. `events_ended` counts all of them. `from_start` says that nothing had
-    happened to the engine before."""
+    """The last `KEPT` events. `events_ended` counts all of them, and `from_start` says that nothing
+    had happened to the engine before.
+
+    An engine that waits for a transfer goes on with steps that do nothing, a thousand in a second.
+    Of such steps one after the other only the first is an event here: how many they are depends on
+    the speed of the machine, and they would push all else out. `_held` is the beginning of such a
+    step, until its output has shown that it does nothing either."""
 
     def __init__(self, *, from_start: bool) -> None:
         self.from_start = from_start
         self.events_ended = 0
         self.events: deque[NotedEvent] = deque(maxlen=KEPT)
         self._notes: list[Note] = []
+        self._held: tuple[float, str, list[Note], str] | None = None
 
     def note(self, field: str, *values: Any) -> None:
         """Note something about the event that runs now."""
@@ -63,19 +75,43 @@ class History:
         if event.what in METHODS:
             self._choices(event)
             self._results(event)
-            self.events_ended += 1
             raised = "" if error is None else f"{type(error).__name__}: {error}"
-            step, now = self.events_ended, time.monotonic()
-            self.events.append(NotedEvent(step, now, event.what, self._notes, raised))
+            ended = time.monotonic(), event.what, self._notes, raised
+            idle = not raised and all(note == NOTHING for note in self._notes)
+            if idle and event.what == STEP[0] and self._idles():
+                self._held = ended
+            elif idle and event.what == STEP[1] and self._held:
+                self._held = None
+            else:
+                self._keep_held()
+                self._keep(*ended)
         self._notes = []
+
+    def _idles(self) -> bool:
+        """Whether the last event was a whole step that did nothing."""
+        last = [self.events[at] for at in (-2, -1)] if len(self.events) > 1 else []
+        did = [note for event in last for note in event.notes if note != NOTHING]
+        return [event.method for event in last] == [*STEP] and not did and not self._held
+
+    def _keep_held(self) -> None:
+        """The step whose beginning is held did something after all."""
+        held, self._held = self._held, None
+        if held:
+            self._keep(*held)
+
+    def _keep(self, *ended: Any) -> None:
+        self.events_ended += 1
+        self.events.append(NotedEvent(self.events_ended, *ended))
 
     def found(self, finding: Finding) -> None:
         """A check does not hold after the last event."""
+        self._keep_held()
         if self.events:
             self.events[-1].notes.append(("finding", finding))
 
     def sums(self, moved: Sequence[Any]) -> None:
         """The sums of blocks that go from one engine to another are known."""
+        self._keep_held()
         if self.events:
             self.events[-1].notes.append(("block_sums", *moved))
 

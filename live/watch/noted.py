@@ -126,7 +126,7 @@ class Noted:
             self.blocks.update(got)
         watched.tables = held
         if not any(held):
-            watched.hit = watched.external = 0
+            watched.hit, watched.external, watched.loads = 0, 0, ()
         if not known:
             self.gone[name] = self.requests.pop(name)
 

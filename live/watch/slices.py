@@ -18,14 +18,15 @@ from kvproof.live.watch.tokens import Prefix, Tokens, tokens_of
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
-from kvproof.model.state import Block, Engine, Key, Request
+from kvproof.model.state import Block, Engine, Key, Lists, Request
 from kvproof.model.step import Read
 
 
 class Watched:
     """A request of a watched engine. `tables` are its blocks by group, `counters` the numbers of
     its cached blocks, `computed` its computed tokens and `placeholders` those of tokens in flight,
-    all when last seen; `hit` and `external` are the tokens of its last admission. `named` is the
+    all when last seen; `hit` and `external` are the tokens of its last admission, and `loads` the
+    blocks, by group, that this admission took for the tokens of the connector. `named` is the
     number of its block hashes whose blocks are cached, by group. `written` is the number of tokens
     whose KV is noted as written. `submitted` is the number of tokens of its prompt as it arrived.
     `queued` is the status with which its queues were looked at last."""
@@ -36,6 +37,7 @@ class Watched:
         self.tables: list[list[Any]] = [[] for _ in range(groups)]
         self.counters = [0] * groups
         self.hit = self.external = self.written = self.computed = self.placeholders = 0
+        self.loads: Lists = ()
         self.named: dict[int, int] = {}
         self.submitted = int(live.num_prompt_tokens)
         self.queued = ""

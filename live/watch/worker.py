@@ -66,7 +66,14 @@ class Worker:
         return begun
 
     def load(self, watched: Watched, end: int) -> None:
-        """A connector has filled the blocks after the local hit, up to `end` tokens."""
+        """A connector has filled the blocks that were taken for it, up to `end` tokens. In a group
+        whose own hit is shorter than that of the request, some of them lie before the hit."""
+        for index, ids in enumerate(watched.loads):
+            columns = (c for c, b in enumerate(watched.tables[index]) if b.block_id in ids)
+            first = next(columns, None)
+            if self.cfg.groups[index].attention and first is not None:
+                start = first * self.cfg.groups[index].block_size
+                self._fill(watched, index, start, min(watched.hit, end))
         self._write(watched, watched.hit, end)
 
     def write_up(self, watched: Watched) -> None:
@@ -98,16 +105,16 @@ class Worker:
                 if column < len(table) and not self.cfg.drafts:
                     contents.state(table[column].block_id, index, tokens, end)
                 continue
-            for column in range(start // size, min(-(-known // size), len(table))):
-                block, first = table[column], column * size
-                if not block.is_null:
-                    contents.write(
-                        block.block_id,
-                        index,
-                        tokens,
-                        start if start > first else first,
-                        known if known < first + size else first + size,
-                    )
+            self._fill(watched, index, start, known)
+
+    def _fill(self, watched: Watched, index: int, start: int, end: int) -> None:
+        """Note the KV of the tokens from `start` to `end` of an attention group."""
+        size, table = self.cfg.groups[index].block_size, watched.tables[index]
+        for column in range(start // size, min(-(-end // size), len(table))):
+            block, first = table[column], column * size
+            if not block.is_null:
+                last = min(end, first + size)
+                self.contents.write(block.block_id, index, watched.tokens, max(start, first), last)
 
 
 def _whole_tables(output: Any) -> Iterator[tuple[str, Tables]]:

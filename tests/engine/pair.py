@@ -11,6 +11,9 @@ from tests.engine.workloads import add, tokens
 
 LOCAL = "127.0.0.1"
 
+HANGS_S = 900
+"""An engine that has not answered after so long hangs: two of them share a machine with others."""
+
 
 def free_port() -> int:
     """A port on which nobody listens."""
@@ -40,7 +43,7 @@ def pair(models: Path, mode: str | None) -> Iterator[tuple[Process, Process]]:
             "VLLM_NIXL_SIDE_CHANNEL_HOST": LOCAL,
             "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
         }
-        return Process(models, mode=mode, environment=environment)
+        return Process(models, mode=mode, environment=environment, limit_s=HANGS_S)
 
     with side() as p, side() as d:
         yield p, d

@@ -40,7 +40,7 @@ class Priority(Part):
         some |= {name: known[name] for name in named if name in known}
         loaded = {each.request for each in event.choices if isinstance(each, FinishLoad)}
         for held in (True, False):
-            waits = (r for r in self._waiting() if bool(r.num_computed_tokens) == held)
+            waits = (r for r in self._waiting() if self._holds(r) == held)
             first = min(waits, key=_rank, default=None)
             if first is not None:
                 some[first.request_id] = first
@@ -64,12 +64,16 @@ class Priority(Part):
                 if live not in skipped and live.request_id not in preempted:
                     yield live
 
+    def _holds(self, live: Any) -> bool:
+        """Whether a request has blocks."""
+        return any(each.req_to_blocks.get(live.request_id) for each in self.seen.managers)
+
     def _before(self, live: Any, ran: bool, loaded: bool) -> Request:
-        """A request before the step. It had blocks if it ran, or was loaded, or is no fresh
-        admission."""
-        name = live.request_id
-        fresh = any(looked.watched.live is live for looked in self.seen.event.looked)
-        held = ran or loaded or (bool(live.num_computed_tokens) and not fresh)
+        """A request before the step. It had blocks if it ran, was loaded or has lost some since, or
+        if it has some and is no fresh admission."""
+        name, event = live.request_id, self.seen.event
+        fresh = any(looked.watched.live is live for looked in event.looked)
+        held = ran or loaded or name in event.tables or (self._holds(live) and not fresh)
         status = RUNNING if ran else WAITING
         return Request(name, status, "", 0, 0, tables=SOME if held else ())
 

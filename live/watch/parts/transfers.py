@@ -53,11 +53,7 @@ class Transfers(Part):
         for looked in self.seen.event.looked:
             name, watched = looked.watched.live.request_id, looked.watched
             if looked.external and self.slices.status(watched.live) == LOADING:
-                end = looked.hit + looked.external
-                self.loads[name] = tuple(
-                    _ids(table[(looked.hit if group.attention else end - 1) // group.block_size :])
-                    for group, table in zip(self.cfg.groups, watched.tables, strict=True)
-                )
+                self.loads[name] = watched.loads
         if self.seen.event.what == "update_from_output" and self.scheduler.connector is not None:
             for watched in self.seen.touched_requests():
                 name = watched.live.request_id

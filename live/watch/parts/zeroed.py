@@ -6,9 +6,10 @@ from typing import Any
 from kvproof.live import adapt
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.live.watch.slices import Watched
-from kvproof.model.events import Admit, Compute, FinishLoad, Schedule
+from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Schedule
 from kvproof.model.numbered import Some
-from kvproof.model.state import LOADING, Block, Engine, Key, Request
+from kvproof.model.phases import Phase
+from kvproof.model.state import LOADING, Block, Engine, Key, Request, Transfer
 from kvproof.model.step import Effects
 
 
@@ -37,23 +38,33 @@ class Zeroed(Part):
         cached: Any = Some({block: Block(1, self._key_before(block)) for block in zeroed})
         before = tuple(each for each in map(self._before, held) if each is not None)
         after = tuple(self._request(each, each.tables) for each in held)
+        loads = tuple(
+            Transfer(each.live.request_id, Phase.READING, 0, (), each.loads)
+            for each in held
+            if any(each.loads) and self.slices.status(each.live) == LOADING
+        )
         yield self.question(
             Engine(self.cfg.name, known, (), requests=after),
             before=Engine(self.cfg.name, cached, (), requests=before),
             event=Schedule(self.cfg.name, tuple(self._choices())),
             effects=Effects(zeroed=zeroed),
+            transfers=loads,
         )
 
-    def _choices(self) -> Iterator[Compute]:
-        """What each request takes, by group."""
+    def _choices(self) -> Iterator[Choice]:
+        """What each request takes, by group: for the tokens of its connector, and for others."""
+        admitted = {each.request for each in self.seen.event.choices if isinstance(each, Admit)}
         for name, taken in self.seen.event.taken.items():
             watched = self.seen.requests.get(name)
-            if watched is not None:
-                lists = (
-                    tuple(b.block_id for b in table if b.block_id in taken)
-                    for table in watched.tables
-                )
-                yield Compute(name, 1, taken=tuple(lists))
+            if watched is None:
+                continue
+            brought = watched.loads if name in admitted else ((),) * len(watched.tables)
+            yield Admit(name, watched.hit, watched.external, taken=brought)
+            lists = (
+                tuple(b.block_id for b in table if b.block_id in taken and b.block_id not in loads)
+                for table, loads in zip(watched.tables, brought, strict=True)
+            )
+            yield Compute(name, 1, taken=tuple(lists))
 
     def _request(self, watched: Watched, tables: list[list[Any]]) -> Request:
         live = watched.live

@@ -1,0 +1,57 @@
+"""Whom a step must serve, where a running request before it lacks blocks."""
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Job
+from kvproof.model.events import Schedule, Submit
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import COUNTS, RUNNING, Block, Engine, Flight, Request, State
+from kvproof.model.step import Effects, Step
+
+STORE = CLUSTERS["store-async"]
+ROOM = INVARIANTS["room_is_used"]
+
+FILLS = Request("r0", RUNNING, "aaaa", 4, 2, computed=4, tables=((1, 2),))
+"""It needs another block for its next token."""
+FITS = Request("r1", RUNNING, "a", 1, 2, computed=1, tables=((3,),))
+"""It has a slot for its next token."""
+
+
+def passed_over(*queue: Request, free: tuple[int, ...] = ()) -> list[str | None]:
+    """Whom a step that schedules nothing passes over without a reason."""
+    flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in queue)
+    names = tuple(each.id for each in queue)
+    pending = tuple((name, 1) for name in names)
+    engine = Engine(
+        "E", (Block(),) * 5, free, requests=queue, running=names, steps=(flights,), pending=pending
+    )
+    step = Step(State((engine,)), Schedule("E", ()), Effects(), State((engine,)))
+    return [about.request for _, about in ROOM.check(STORE, step)]
+
+
+def test_a_running_request_without_blocks_ends_the_step() -> None:
+    assert passed_over(FILLS, FITS) == []
+
+
+def test_who_comes_before_it_is_served() -> None:
+    assert passed_over(FITS, FILLS) == ["r1"]
+
+
+def test_with_blocks_all_are_served() -> None:
+    assert passed_over(FILLS, FITS, free=(4,)) == ["r0", "r1"]
+
+
+@pytest.mark.live
+def test_vllm_preempts_nobody_whose_blocks_a_step_in_flight_uses() -> None:
+    from kvproof.live.machine import LiveMachine
+
+    jobs = Job("r0", "aaaa", 2), Job("r1", "a", 1), Job("r2", "a", 2)
+    machine = LiveMachine(replace(STORE, jobs=jobs))
+    for name in ("r0", "r1", "r2"):
+        machine.take(Submit("E", name))
+    machine.take(Schedule("E"))
+    step = machine.take(Schedule("E"))
+    assert step.event == Schedule("E", ())
+    assert [*ROOM.check(machine.cluster, step)] == []
