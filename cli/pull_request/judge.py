@@ -20,7 +20,7 @@ from kvproof.model import interruption
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.output.gate import GateReproducer
+from kvproof.reports.output.gate import Class, GateReproducer
 from kvproof.strategies.difference.compare import alike
 from kvproof.strategies.difference.judged import Key
 from kvproof.strategies.difference.plan import touched
@@ -106,7 +106,7 @@ class _Judge:
         with interruption.stoppable() as stopped:
             cannot = self._searched()
         written: list[tuple[Confirmed, Written]] = []
-        mended: list[Confirmed] = []
+        of_base: dict[tuple[Class, Key], Confirmed] = {}
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
         with interruption.stoppable() as stopped_later, self._noted():
             while introduced and len(written) < WRITTEN_MAX:
@@ -116,16 +116,18 @@ class _Judge:
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
                 introduced = [each for each in introduced[1:] if not _among(each, reported)]
-            for one in self.comparison.mended() if not cannot else ():
-                mended.append(one)
+            self._show("taking the runs of base on head ...")
+            for kind, one in self.comparison.of_base() if not cannot else ():
+                of_base.setdefault((kind, one.found.key), one)
                 if time.monotonic() > self.end:
+                    self.not_written.append("the other findings of base on head: no time is left")
                     break
         written += [(one, Written()) for one in introduced]
         if stopped or stopped_later:
             cannot = "interrupted"
         return Found(
             written,
-            mended,
+            [(kind, one) for (kind, _), one in of_base.items()],
             self.seen,
             self.comparison,
             self._not_run(),

@@ -48,10 +48,11 @@ NOTHING = Written()
 
 
 class Found(NamedTuple):
-    """All that is known at the end of a comparison. `seen` is what each side can drive."""
+    """All that is known at the end of a comparison. `of_base` is what became of base's findings.
+    `seen` is what each side can drive."""
 
     introduced: Sequence[tuple[Confirmed, Written]] = ()
-    mended: Sequence[Confirmed] = ()
+    of_base: Sequence[tuple[Class, Confirmed]] = ()
     seen: tuple[Seen, Seen] | None = None
     comparison: Comparison | None = None
     not_run: Sequence[str] = ()
@@ -121,8 +122,8 @@ def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[Gat
     for confirmed, written in found.introduced:
         grave = severity(confirmed.found) <= fail_on
         yield _finding("introduced", confirmed, places, fails=grave, written=written)
-    for confirmed in found.mended:
-        yield _finding("mended", confirmed, places)
+    for kind, confirmed in found.of_base:
+        yield _finding(kind, confirmed, places)
     for workload, still in found.comparison.still_there() if found.comparison else ():
         yield _finding("still there", Confirmed(workload, still, frozenset()), {})
 
@@ -155,6 +156,7 @@ def _finding(
         trace=str(written.trace) if written.trace else None,
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),
+        parting=confirmed.parting or None,
     )
 
 

@@ -54,9 +54,11 @@ class Side:
         """What can be driven. Raises Ended."""
         return self._asked(Look(), Seen)
 
-    def drive(self, workloads: Sequence[Workload], *, reach: bool = False) -> list[Result]:
+    def drive(
+        self, workloads: Sequence[Workload], *, reach: bool = False, place: int | None = None
+    ) -> list[Result]:
         """The results of workloads. Raises Ended."""
-        return [self._asked(Drive(one, reach), Driven).result for one in workloads]
+        return [self._asked(Drive(one, reach, place), Driven).result for one in workloads]
 
     def record(self, request: Record) -> Recorded:
         """Write a trace. Raises Ended."""

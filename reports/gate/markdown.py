@@ -65,8 +65,16 @@ def _lines(gate: Gate) -> Iterator[str]:
     for kind, title in (("mended", "Mended"), ("still there", "Still there")):
         found = [each for each in gate.findings if each.kind == kind]
         if found:
-            on = "on base, not on head" if kind == "mended" else "on base and on head"
+            on = (
+                "on base, not in the same run of head"
+                if kind == "mended"
+                else "on base and on head"
+            )
             yield f"### {title}: {on}\n\n- {escaped(words.names(found))}\n"
+    if unknown := words.of_kind(gate, "not comparable"):
+        yield "### Not comparable: on base; head does not take the run that shows it\n"
+        yield from (f"- {escaped(words.parting(each))}" for each in unknown[:NOT_RUN_MAX])
+        yield ""
     if gate.allowed:
         yield "### Changed, and allowed\n\n| what | runs | base -> head |\n|---|---|---|"
         for each in gate.allowed:

@@ -99,11 +99,14 @@ def not_true(finding: GateFinding) -> str:
 
 def _others(gate: Gate) -> list[str]:
     mended, still = len(of_kind(gate, "mended")), len(of_kind(gate, "still there"))
+    unknown = len(of_kind(gate, "not comparable"))
     found = []
     if mended:
         found.append(f"{counted(mended, 'defect')} of base {_is(mended)} mended")
     if still:
         found.append(f"{counted(still, 'defect')} that base has too {_is(still)} still there")
+    if unknown:
+        found.append(f"{counted(unknown, 'defect')} of base cannot be compared on head")
     return found
 
 
@@ -185,6 +188,11 @@ def names(findings: Sequence[GateFinding]) -> str:
         f"{plain(name)}{f' ({found.count(name)})' if found.count(name) > 1 else ''}"
         for name in dict.fromkeys(found)
     )
+
+
+def parting(finding: GateFinding) -> str:
+    """A finding of base, with where head leaves its run."""
+    return f"{names([finding])}: {plain(finding.parting or 'no reason is known', 300)}"
 
 
 def allowed(change: GateChange) -> str:

@@ -1,5 +1,5 @@
 """The result of the gate on a terminal: the verdict in the first line, then what is introduced,
-mended, still there, changed and lost, and what was run."""
+mended, still there, not comparable, changed and lost, and what was run."""
 
 import sys
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ def _events(finding: GateFinding) -> Iterator[Line]:
 
 def _others(gate: Gate) -> Iterator[Line]:
     titles = (
-        ("mended", "MENDED: on base, and not on head"),
+        ("mended", "MENDED: on base; head takes the same run to its end without it"),
         ("still there", "STILL THERE: on base and on head; this never fails a pull request"),
     )
     for kind, title in titles:
@@ -121,6 +121,12 @@ def _others(gate: Gate) -> Iterator[Line]:
         if found:
             yield from _title(title)
             yield Line(f"  {words.names(found)}", hang=2)
+    unknown = [each for each in gate.findings if each.kind == "not comparable"]
+    if unknown:
+        yield from _title("NOT COMPARABLE: on base; head does not take the run that shows it")
+    yield from (Line(f"  {words.parting(each)}", hang=4) for each in unknown[:NOT_RUN_MAX])
+    if len(unknown) > NOT_RUN_MAX:
+        yield Line(f"  ... and {len(unknown) - NOT_RUN_MAX} more (--json lists all)")
 
 
 def _allowed(gate: Gate) -> Iterator[Line]:

@@ -7,9 +7,10 @@ from msgspec import UNSET, Meta
 
 from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
 
-Class = Literal["introduced", "mended", "still there"]
-"""How a finding differs between base and head. One that is `introduced` is on head and not on base;
-`mended` is on base and not on head."""
+Class = Literal["introduced", "mended", "still there", "not comparable"]
+"""How a finding differs between base and head. One that is `introduced` is on head and not on base.
+`mended` is on base, and head takes the same run to its end without it. One that is `not comparable`
+is on base, and head does not take its run: nothing is known of it there."""
 
 
 class GateLost(Part, frozen=True, kw_only=True):
@@ -66,7 +67,8 @@ class GateFinding(Part, frozen=True, kw_only=True):
     death, the function. `sentence` is what was found. `workload` names the run that shows it, on
     `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
     invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is
-    the known deviation that explains it, or null. `fails` is whether it makes the exit code 1."""
+    the known deviation that explains it, or null. `fails` is whether it makes the exit code 1.
+    `parting` says where head leaves a run that is not comparable, else it is null."""
 
     kind: Class
     invariant: str
@@ -84,6 +86,7 @@ class GateFinding(Part, frozen=True, kw_only=True):
     trace: str | None = None
     reproducer: GateReproducer | None = None
     also: tuple[str, ...] = ()
+    parting: str | None = None
 
 
 class GateChange(Part, frozen=True, kw_only=True):
