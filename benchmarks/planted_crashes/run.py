@@ -4,7 +4,8 @@
 
 Each row of CRASHES is a copy of the installed vLLM in which one function raises when it is called
 for the N-th time. It is head, and the installed vLLM is base. The gate's search and its comparison
-are run as `kvproof gate` runs them; only shrinking and writing are left out. Each run of base that
+are run as `kvproof gate` runs them, on the traces of past findings, in which base breaks most; the
+runs of the model's faults, shrinking and writing are left out. Each run of base that
 the gate calls mended is then replayed by `kvproof replay`, which has its own way to follow a trace:
 base must show the finding, and head must take every event and not show it. The table is printed as
 Markdown. Exit code: 0 no false "mended", 1 some, 2 bad usage.
@@ -12,7 +13,6 @@ Markdown. Exit code: 0 no false "mended", 1 some, 2 bad usage.
 
 import argparse
 import ast
-import functools
 import json
 import shutil
 import subprocess
@@ -198,9 +198,12 @@ def main() -> int:
     args.results = args.results.absolute()
     args.results.mkdir(parents=True, exist_ok=True)
     judge.WRITTEN_MAX = 0
-    workloads.of_faults = functools.cache(workloads.of_faults)
+    workloads.of_faults = list
     base = named(None, None)
-    print("| crash | introduced | mended | not borne out | not comparable | still there | s |")
+    print(
+        "| crash | introduced | mended | not borne out | not comparable | still there | s |",
+        flush=True,
+    )
     print("|---|---|---|---|---|---|---|")
     false = 0
     with interruption.handled():

@@ -1,6 +1,7 @@
 """What a comparison found, as the output of `kvproof gate`."""
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from kvproof.reports.output.gate import (
     Gate,
     GateChange,
     GateFinding,
+    GateFunction,
     GateLost,
     GatePlace,
     GateRan,
@@ -84,6 +86,8 @@ def output(
         head=_tree(head, found, 1),
         changed_functions=functions,
         reached=tuple(key for key in functions if key in called),
+        functions=tuple(_functions(changes, found.comparison)),
+        watched=len(_watched(found.comparison)),
         ran=_ran(found.comparison),
         findings=findings,
         allowed=tuple(_allowed(found.comparison)),
@@ -115,6 +119,25 @@ def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:
     if any(finding.fails for finding in findings):
         return 1
     return 3 if verdict == "UNKNOWN" else 0
+
+
+def _watched(comparison: Comparison | None) -> list[frozenset[str]]:
+    """The functions that each run called on either side, of the runs in which calls were
+    recorded."""
+    names = comparison.names if comparison else ()
+    sides = (comparison.on_base, comparison.on_head) if comparison else ()
+    called = (frozenset(f for side in sides for f in side[name].reached) for name in names)
+    return [each for each in called if each]
+
+
+def _functions(changes: Changes, comparison: Comparison | None) -> Iterator[GateFunction]:
+    """The changed functions: first what is accounting and was not reached, last what is outside."""
+    keys = [each.key for each in changes.accounting]
+    runs = Counter(key for called in _watched(comparison) for key in touched(called, keys))
+    for each in sorted(changes.accounting, key=lambda one: min(runs[one.key], 1)):
+        yield GateFunction(function=each.key, part=each.part, why=each.why, runs=runs[each.key])
+    for each in changes.others:
+        yield GateFunction(function=each.key, part=None, why=each.why)
 
 
 def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[GateFinding]:

@@ -32,7 +32,7 @@ from kvproof.strategies.difference.protocol import (
     Seen,
 )
 from kvproof.strategies.difference.result import Result, result_of
-from kvproof.strategies.difference.workload import Follow, Workload
+from kvproof.strategies.difference.workload import Follow
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.warm import warm
 
@@ -83,7 +83,7 @@ def _driven(request: Drive) -> Result:
     """The result of a workload, or the reason why it could not be run."""
     workload = request.workload
     try:
-        return _result(workload, request.place)
+        return _result(request)
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
     except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
@@ -91,8 +91,9 @@ def _driven(request: Drive) -> Result:
         return Result(workload.name, reason=f"kvproof's adapter fails here ({said})")
 
 
-def _result(workload: Workload, place: int | None) -> Result:
-    known, asked = KNOWN.values(), CHECKS.values()
+def _result(request: Drive) -> Result:
+    workload, place = request.workload, request.place
+    known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
     else:

@@ -16,6 +16,7 @@ from kvproof.reports.output.gate import (
     Gate,
     GateChange,
     GateFinding,
+    GateFunction,
     GateLost,
     GatePlace,
     GateReproducer,
@@ -82,12 +83,23 @@ def headline(gate: Gate) -> str:
         return _sentence(f"The KV-cache accounting is unchanged: {why}")
     introduced = of_kind(gate, "introduced")
     if not introduced:
-        return _sentence("; ".join(["Nothing introduced", *_others(gate)]))
+        return _sentence("; ".join([_nothing(gate), *_others(gate)]))
     first = introduced[0]
     begin = f"{counted(len(introduced), 'defect')} introduced"
     begin += "" if len(introduced) == 1 else ". The gravest"
     tolerated = "" if first.fails else " That is below --fail-on, so the exit code is not 1."
     return f"{begin} ({plain(first.severity)}): {_sentence(not_true(first))}{tolerated}"
+
+
+def _nothing(gate: Gate) -> str:
+    """That nothing is introduced, with how far this was looked at."""
+    number, left = len(gate.changed_functions), len(gate.changed_functions) - len(gate.reached)
+    if not left:
+        return "Nothing introduced"
+    return (
+        f"Nothing introduced in what was driven, yet {left:,} of the {counted(number, 'function')} "
+        f"that head changes {_was(left)} not reached"
+    )
 
 
 def not_true(finding: GateFinding) -> str:
@@ -108,6 +120,10 @@ def _others(gate: Gate) -> list[str]:
     if unknown:
         found.append(f"{counted(unknown, 'defect')} of base cannot be compared on head")
     return found
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _is(number: int) -> str:
@@ -239,8 +255,18 @@ def changed(gate: Gate) -> str:
     never = f"; never executed: {named(unreached)}" if unreached else ""
     return (
         f"{counted(number, 'function')} of the KV-cache accounting; {reached:,} of them "
-        f"{'was' if reached == 1 else 'were'} executed here{never}"
+        f"{_was(reached)} executed here{never}"
     )
+
+
+def driven(each: GateFunction) -> str:
+    """By how many runs a changed function was called; nothing was run for what is outside."""
+    return "-" if each.part is None else f"{each.runs:,}"
+
+
+def belongs(each: GateFunction) -> str:
+    """Whether a changed function is accounting, and why."""
+    return f"{plain(each.part or 'outside')}: {plain(each.why)}"
 
 
 def ran(gate: Gate) -> str:

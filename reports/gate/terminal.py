@@ -17,6 +17,8 @@ IN_FULL = 5
 
 NOT_RUN_MAX = 6
 
+FUNCTIONS_MAX = 6
+
 IN = 16
 """The column in which the text beside a label begins."""
 
@@ -49,6 +51,7 @@ def lines(gate: Gate) -> Iterator[Line]:
     if gate.lost:
         yield from _title("LOST: kvproof drives base by these names, and head does not have them")
         yield from (Line(f"  {words.lost(each)}") for each in gate.lost)
+    yield from _functions(gate)
     if gate.not_run:
         yield from _title("NOT RUN")
         yield from (Line(f"  {words.plain(each)}") for each in gate.not_run[:NOT_RUN_MAX])
@@ -144,6 +147,21 @@ def _about(gate: Gate) -> Iterator[Line]:
         yield _row("changed", words.changed(gate), margin="")
     yield _row("ran", words.ran(gate), margin="")
     yield _row("took", words.took(gate), margin="")
+
+
+def _functions(gate: Gate) -> Iterator[Line]:
+    """The table of what the pull request changes, in two lines each."""
+    if not gate.functions:
+        return
+    yield from _title(
+        f"CHANGED FUNCTIONS: by how many of {words.counted(gate.watched, 'watched run')} each was "
+        "called, and what it belongs to"
+    )
+    for each in gate.functions[:FUNCTIONS_MAX]:
+        yield Line(f"  {words.driven(each):>5}  {words.plain(each.function)}", hang=9)
+        yield Line(f"         {words.belongs(each)}", hang=9)
+    if more := gate.functions[FUNCTIONS_MAX:]:
+        yield Line(f"  ... and {len(more):,} more (--json lists all)")
 
 
 def _row(label: str, text: str, *, margin: str = "   ", hang: int = IN) -> Line:

@@ -47,6 +47,17 @@ class GatePlace(Part, frozen=True, kw_only=True):
     function: str
 
 
+class GateFunction(Part, frozen=True, kw_only=True):
+    """A function that the pull request changes. `part` is the part of the KV-cache accounting to
+    which it belongs, null for one that is proved to be outside, and `why` says why. `runs` is the
+    number of runs that called it, of those in which calls were recorded."""
+
+    function: str
+    part: str | None
+    why: str
+    runs: Annotated[int, Meta(ge=0)] = 0
+
+
 Ran = Literal["fails", "passes", "cannot run", "not run"]
 """The result of a pytest file."""
 
@@ -112,12 +123,13 @@ class GateRan(Part, frozen=True, kw_only=True):
 class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     """The check of a pull request.
 
-    The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged, SAMPLED if
-    nothing is introduced, and UNCHANGED if head changes no function of the accounting: then nothing
-    was run. `reason` says why the verdict is UNKNOWN or UNCHANGED. `changed_functions` are those of
-    the accounting, `reached` those of them that some run executed. `not_run` has a line for each
-    workload, feature or function that was not judged. `allowed` are differences that are
-    permitted. `seconds` is wall time."""
+    The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged or changes
+    accounting that no run reaches, SAMPLED if nothing is introduced, and UNCHANGED if head changes
+    no function of the accounting: then nothing was run. `reason` says why the verdict is UNKNOWN or
+    UNCHANGED. `changed_functions` are those of the accounting, `reached` those of them that some
+    run executed. `functions` has all that is changed, and `watched` is the number of runs in which
+    calls were recorded. `not_run` has a line for each workload, feature or function that was not
+    judged. `allowed` are differences that are permitted. `seconds` is wall time."""
 
     verdict: Literal[VerdictName, "UNCHANGED"]
     seed: int
@@ -132,4 +144,6 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     allowed: tuple[GateChange, ...]
     lost: tuple[GateLost, ...]
     not_run: tuple[str, ...]
+    functions: tuple[GateFunction, ...] = ()
+    watched: int = 0
     reason: Maybe[str] = UNSET
