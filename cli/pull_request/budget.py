@@ -43,6 +43,14 @@ def require(budget: float, environment: Mapping[str, str], probe: str = PROBE) -
     """Raise UsageError where a start leaves no time, by a measure that takes a few seconds."""
     if budget >= SURE_S:
         return
+    start_s = STARTS * measured(budget, environment, probe)
+    if start_s > SEARCHED * budget:
+        raise UsageError(too_short(budget, start_s))
+
+
+def measured(most_s: float, environment: Mapping[str, str], probe: str) -> float:
+    """How long a process with this environment takes for a line of Python, at most `most_s`, in
+    seconds."""
     begin = time.monotonic()
     with suppress(subprocess.TimeoutExpired):
         subprocess.run(
@@ -50,9 +58,7 @@ def require(budget: float, environment: Mapping[str, str], probe: str = PROBE) -
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=budget,
+            timeout=most_s,
             check=False,
         )
-    start_s = STARTS * (time.monotonic() - begin)
-    if start_s > SEARCHED * budget:
-        raise UsageError(too_short(budget, start_s))
+    return time.monotonic() - begin

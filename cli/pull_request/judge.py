@@ -35,9 +35,6 @@ REPRODUCED = 0.2
 """The share of the budget after which no further reproducer is begun, once there is one: its author
 waits for the answer."""
 
-UNREACHED = "changed, and no run reached it: "
-"""How the line about such a function begins."""
-
 WRITTEN_MAX = 3
 """The number of introduced findings for which a trace and a reproducer are written, the most severe
 first."""
@@ -61,9 +58,7 @@ def judged(
 
 def not_reached(changes: Changes) -> Found:
     """What is known without a run where no code that kvproof drives names a changed function."""
-    functions = changes.accounting
-    lines = [f"{UNREACHED}{each.key}" for each in functions]
-    return Found(reason=not_driven(functions), not_run=lines)
+    return Found(reason=not_driven(changes.accounting))
 
 
 def _compared(
@@ -200,8 +195,6 @@ class _Judge:
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""
-        called = touched(reached(self.comparison), self.changed)
-        functions = [f"{UNREACHED}{key}" for key in self.changed if key not in called]
         again = [
             f"seen once on head and not again: {one.found.key.words} in {one.workload}"
             for one in self.comparison.not_again
@@ -216,7 +209,7 @@ class _Judge:
             f"{one.found.key.words} in {one.workload}"
             for one, worse in self.comparison.instead
         ]
-        return [*searched, *functions, *again, *unconfirmed, *instead, *self.not_written]
+        return [*searched, *again, *unconfirmed, *instead, *self.not_written]
 
     @contextmanager
     def _noted(self) -> Iterator[None]:

@@ -56,6 +56,8 @@ class Search:
     def reaches(self) -> bool:
         """Whether a quick look reaches a function that head changes. Also where nothing could be
         driven: then the search says why. Raises Ended."""
+        if not self.traces:
+            self.prepare()
         driven = False
         for first in range(0, len(self.traces), TRACES_AT_ONCE):
             if time.monotonic() >= self.until:

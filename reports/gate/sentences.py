@@ -251,11 +251,9 @@ def changed(gate: Gate) -> str:
     number, reached = len(gate.changed_functions), len(gate.reached)
     if not number:
         return "no function of the KV-cache accounting"
-    unreached = [name for name in gate.changed_functions if name not in set(gate.reached)]
-    never = f"; never executed: {named(unreached)}" if unreached else ""
     return (
         f"{counted(number, 'function')} of the KV-cache accounting; {reached:,} of them "
-        f"{_was(reached)} executed here{never}"
+        f"{_was(reached)} executed here"
     )
 
 
