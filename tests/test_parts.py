@@ -132,3 +132,43 @@ def test_a_file_of_many_is_judged_by_its_content(tmp_path: Path) -> None:
     assert {each.name for each in changes.accounting} == {
         *("Nowhere.request_finished", "helper", "Runner.update")
     }
+
+
+POOL = """
+class Pool:
+    def free(self, blocks):
+        {call}
+        return {number}
+{more}
+"""
+
+MORE = """
+    def primitive(self):
+        return self.helper()
+
+    def helper(self):
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "outside"),
+    [
+        ("pass", {"Pool.primitive", "Pool.helper"}),
+        ("self.primitive()", set()),
+        ("getattr(self, 'primitive')()", set()),
+        ("self.helper()", {"Pool.primitive"}),
+    ],
+)
+def test_a_new_function_that_nothing_names_is_outside(
+    tmp_path: Path, call: str, outside: set[str]
+) -> None:
+    """It cannot run: a pull request that only prepares another one stays green."""
+    before = POOL.replace("{call}", call).replace("{more}", "").replace("{number}", "1")
+    after = POOL.replace("{call}", call).replace("{more}", MORE).replace("{number}", "2")
+    changes = between(tmp_path, {"v1/core/pool.py": before}, {"v1/core/pool.py": after})
+    assert {each.name for each in changes.others} == outside
+    assert {each.name for each in changes.accounting} == (
+        {"Pool.free", "Pool.primitive", "Pool.helper"} - outside
+    )
+    assert all(each.why == "it is new, and nothing of head names it" for each in changes.others)

@@ -11,7 +11,7 @@ from kvproof.live.source import bodies
 from kvproof.live.source.accounting import Accounting, is_root
 from kvproof.live.source.files import Package, different, links
 from kvproof.live.source.hunks import Hunk, clipped, hunks, outside
-from kvproof.live.source.parts import belongs, may_belong
+from kvproof.live.source.parts import belongs, may_belong, unused
 from kvproof.live.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
@@ -21,6 +21,8 @@ USED = "used by the accounting"
 """Instead of a part, for what lies outside and is used by name by code that kvproof drives."""
 
 OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
+
+NOT_NAMED = "it is new, and nothing of head names it"
 
 USED_WHY = "code that kvproof drives names it"
 
@@ -80,6 +82,8 @@ def changed(base: Path, head: Path) -> Changes:
         ]
         found += [_named(Function(link, MODULE, 1, 1, "changed")) for link in links(before, after)]
     spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
+    new = {each.key: each.name for each, _ in found if each.kind == "new"}
+    idle = unused(after, new)
     placed = []
     for function, tops in found:
         called = function.file in spoiled or ours.has(function.file, tops)
@@ -87,8 +91,8 @@ def changed(base: Path, head: Path) -> Changes:
         part, why = _part(function, [each for each in modules if function.file in each.files])
         if called and not part:
             part, why = USED, USED_WHY
-        if not part:
-            why = OUTSIDE
+        if not part or function.key in idle:
+            part, why = "", NOT_NAMED if function.key in idle else OUTSIDE
         placed.append(function._replace(part=part, why=why, called=called))
     accounting = tuple(each for each in placed if each.part)
     return Changes(accounting, tuple(each for each in placed if not each.part))

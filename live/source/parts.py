@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.live.source import names
-from kvproof.live.source.units import Module
+from kvproof.live.source.files import Package
+from kvproof.live.source.units import MODULE, Module
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes
+
+SIZE_MAX_MIB = 64
+"""The size of a file of vLLM."""
 
 
 class Part(NamedTuple):
@@ -144,7 +148,7 @@ def may_belong(file: str, path: Path) -> bool:
         return True
     words = OF_BASES if any(fnmatch(file, pattern) for pattern in READERS) else OF_USES
     try:
-        return words.search(read_bytes(path, "source file")) is not None
+        return words.search(read_bytes(path, "source file", SIZE_MAX_MIB)) is not None
     except UsageError:
         return True
 
@@ -165,8 +169,32 @@ def derived(module: Module) -> set[str]:
     return found
 
 
-def mentioned(module: Module, name: str) -> set[str]:
-    """All identifiers of a function."""
+def unused(package: Package, functions: Mapping[str, str]) -> frozenset[str]:
+    """Those of some functions that no other code of a package names, also not in a text, as
+    `getattr` does. They are given by key, each with its own name. Where one is named by another of
+    them alone, neither runs."""
+    words = {word.rpartition(".")[2] for word in functions.values()}
+    plain = {word for word in words if word.isidentifier() and not word.startswith("__")}
+    left = {key for key, word in functions.items() if word.rpartition(".")[2] in plain}
+    if not left:
+        return frozenset()
+    users: dict[str, set[str]] = {word: set() for word in plain}
+    wanted = _any_of({"": plain})
+    for file, path in package.files.items():
+        if wanted.search(read_bytes(path, "source file", SIZE_MAX_MIB)) is None:
+            continue
+        module = package.module(file)
+        for unit in module.units if module else (MODULE,):
+            named = mentioned(module, unit, texts=True) if module else plain
+            for word in named & plain:
+                users[word].add(f"{file}:{unit}")
+    while used := {key for key in left if users[functions[key].rpartition(".")[2]] - left}:
+        left -= used
+    return frozenset(left)
+
+
+def mentioned(module: Module, name: str, *, texts: bool = False) -> set[str]:
+    """All identifiers of a function; with `texts` also its texts."""
     unit = module.units.get(name)
     found: set[str] = set()
     inner = {line for first, last in module.inner(name) for line in range(first, last + 1)}
@@ -180,6 +208,8 @@ def mentioned(module: Module, name: str) -> set[str]:
             found.add(node.attr)
         elif isinstance(node, ast.arg):
             found.add(node.arg)
+        elif texts and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
         elif isinstance(node, ast.alias):
             found.add(node.name.rpartition(".")[2])
     return found

@@ -154,12 +154,12 @@ def _functions(gate: Gate) -> Iterator[Line]:
     if not gate.functions:
         return
     yield from _title(
-        f"CHANGED FUNCTIONS: by how many of {words.counted(gate.watched, 'watched run')} each was "
-        "called, and what it belongs to"
+        "CHANGED FUNCTIONS: what each belongs to, and how many of "
+        f"{words.counted(gate.watched, 'watched run')} called it"
     )
     for each in gate.functions[:FUNCTIONS_MAX]:
-        yield Line(f"  {words.driven(each):>5}  {words.plain(each.function)}", hang=9)
-        yield Line(f"         {words.belongs(each)}", hang=9)
+        yield Line(f"  {words.plain(each.function)}", hang=4)
+        yield Line(f"    {words.driven(each):>5}  {words.belongs(each)}", hang=11)
     if more := gate.functions[FUNCTIONS_MAX:]:
         yield Line(f"  ... and {len(more):,} more (--json lists all)")
 
