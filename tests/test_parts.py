@@ -117,9 +117,10 @@ def test_kernels_and_models_only_read_block_tables(tmp_path: Path, file: str) ->
     assert found.part == ""
 
 
-def test_text_for_people_is_no_accounting(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["v1/simple_kv_offload/manager.py", "v1/core/block.py"])
+def test_text_for_people_is_no_accounting(tmp_path: Path, file: str) -> None:
     text = "class Block:\n    def __repr__(self):\n        return '{number}'\n"
-    [found] = placed(tmp_path, "v1/simple_kv_offload/manager.py", text).values()
+    [found] = placed(tmp_path, file, text).values()
     assert found.part == ""
 
 

@@ -11,7 +11,7 @@ from kvproof.live.source import bodies
 from kvproof.live.source.accounting import Accounting, is_root
 from kvproof.live.source.files import Package, different, links
 from kvproof.live.source.hunks import Hunk, clipped, hunks, outside
-from kvproof.live.source.parts import belongs, may_belong, unused
+from kvproof.live.source.parts import belongs, for_people, may_belong, unused
 from kvproof.live.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
@@ -89,7 +89,7 @@ def changed(base: Path, head: Path) -> Changes:
         called = function.file in spoiled or ours.has(function.file, tops)
         modules = [] if function.file in coarse else [before, after]
         part, why = _part(function, [each for each in modules if function.file in each.files])
-        if called and not part:
+        if called and not part and not for_people(function.name):
             part, why = USED, USED_WHY
         if not part or function.key in idle:
             part, why = "", NOT_NAMED if function.key in idle else OUTSIDE

@@ -121,7 +121,7 @@ class Belongs(NamedTuple):
 def belongs(file: str, name: str, modules: Iterable[Module | None]) -> Belongs | None:
     """The part to which a function belongs; None where it is outside. `modules` are its file on
     both sides, as far as there is one."""
-    if name.rpartition(".")[2] in PEOPLE:
+    if for_people(name):
         return None
     for part in PARTS:
         for pattern in part.files:
@@ -140,6 +140,11 @@ def belongs(file: str, name: str, modules: Iterable[Module | None]) -> Belongs |
             if word := next((each for each in words if each in named), None):
                 return Belongs(part_name, f"uses {word}")
     return None
+
+
+def for_people(name: str) -> bool:
+    """Whether a function makes text for people."""
+    return name.rpartition(".")[2] in PEOPLE
 
 
 def may_belong(file: str, path: Path) -> bool:
@@ -185,6 +190,8 @@ def unused(package: Package, functions: Mapping[str, str]) -> frozenset[str]:
             continue
         module = package.module(file)
         for unit in module.units if module else (MODULE,):
+            if for_people(unit):
+                continue
             named = mentioned(module, unit, texts=True) if module else plain
             for word in named & plain:
                 users[word].add(f"{file}:{unit}")
