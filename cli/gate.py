@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
                     f"it changes {others} other functions" if others else "only other text differs"
                 )
                 found = Found(unchanged=True, reason=f"head changes no function of it; {what}")
+            elif not any(each.called for each in changes.accounting):
+                found = judge.not_reached(changes)
             else:
                 found = judge.judged(args, (base, head), changes, begin)
     live_line.clear()

@@ -153,7 +153,7 @@ class Surveyor:
 
         def run() -> Judgement:
             judgement = followed(cluster, self.make, events, known=KNOWN.values())
-            taken.extend(judgement.taken)
+            taken.extend(judgement.course.taken)
             return judgement
 
         def repeated(found: Break) -> bool:

@@ -4,17 +4,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.cli.pull_request.comparison import Comparison
+from kvproof.strategies.difference.course import NOT_TAKEN, Course
 from kvproof.strategies.difference.judged import Break
 from kvproof.strategies.difference.protocol import Record, Recorded, Seen
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Workload, follow
+from kvproof.strategies.difference.workload import Follow, Workload, follow
 from tests.two_machines import FULL, broken, result
 
 CRASH, LEAK = broken("engine_survives", length=6), broken("all_blocks_return", length=4)
 SOME = "v1/core/block_pool.py:BlockPool.free"
 
 Does = Callable[[Workload], Result]
+
+
+def _whole(found: Result, run: Workload) -> Result:
+    """A result that does not say how a run was taken: it was, to its end."""
+    if found.course != NOT_TAKEN or not isinstance(run, Follow):
+        return found
+    return replace(found, course=Course(run.events, ended=True))
 
 
 class FakeSide:
@@ -31,10 +41,22 @@ class FakeSide:
     def look(self) -> Seen:
         return self.seen
 
-    def drive(self, runs: Sequence[Workload], *, reach: bool = False) -> list[Result]:
+    def drive(
+        self,
+        runs: Sequence[Workload],
+        *,
+        reach: bool = False,
+        place: int | None = None,
+        judge: bool = True,
+    ) -> list[Result]:
+        if not judge:  # a look
+            return [self.does(each) for each in runs]
         self.driven += [each.name for each in runs]
         self.watched += self.driven[-len(runs) :] if reach else []
-        return [self.does(each) for each in runs]
+        found = [self.does(each) for each in runs]
+        if place is None:
+            return found
+        return [_whole(each, run) for each, run in zip(found, runs, strict=True)]
 
     def record(self, request: Record) -> Recorded:
         self.records.append(request)

@@ -6,6 +6,7 @@ from kvproof.reports.output.gate import (
     Gate,
     GateChange,
     GateFinding,
+    GateFunction,
     GateLost,
     GatePlace,
     GateRan,
@@ -128,6 +129,46 @@ MENDED = finding(
     trace=None,
     reproducer=None,
 )
+NOT_COMPARABLE = finding(
+    kind="not comparable",
+    invariant="held_goes_beyond_answer",
+    signature="held_goes_beyond_answer after Complete",
+    fails=False,
+    known="held_list_ends_with_prompt",
+    places=(),
+    trace=None,
+    reproducer=None,
+    parting="event 4 of 14, Complete(P): head dies (AssertionError in allocate_slots: 3)",
+)
+OFFLOADS = GateFunction(
+    function="v1/simple_kv_offload/manager.py:SimpleCPUOffloadScheduler.request_finished",
+    part="KV offloading",
+    why="lies in v1/*offload*",
+)
+FUNCTIONS = (
+    GateFunction(
+        function="config/cache.py:CacheConfig.compute_hash",
+        part="used by the accounting",
+        why="code that kvproof drives names it",
+    ),
+    *(
+        GateFunction(
+            function=f"v1/core/{name}",
+            part="the scheduler and the block pool",
+            why="lies in v1/core/*",
+            runs=runs,
+        )
+        for name, runs in (
+            ("sched/scheduler.py:Scheduler._preempt_request", 9),
+            ("block_pool.py:BlockPool.touch", 38),
+        )
+    ),
+    GateFunction(
+        function="engine/arg_utils.py:EngineArgs.add_cli_args",
+        part=None,
+        why="it is in no part of the accounting, and uses none of it by name",
+    ),
+)
 CHANGES = (
     GateChange(what="cached tokens", workloads=120, before=12_340, after=11_210),
     GateChange(what="steps", workloads=120, before=8_100, after=8_104),
@@ -143,7 +184,7 @@ QUIET: dict[str, Any] = {
     "base": BASE,
     "head": HEAD,
     "changed_functions": ("Scheduler._preempt_request", "BlockPool.touch", "BlockPool.get"),
-    "reached": ("Scheduler._preempt_request", "BlockPool.touch"),
+    "reached": ("Scheduler._preempt_request", "BlockPool.touch", "BlockPool.get"),
     "ran": GateRan(traces=64, sampled=200, steps=12_345),
     "findings": (),
     "allowed": (),
@@ -192,6 +233,23 @@ ALL: dict[str, Gate] = {
         ran=GateRan(traces=0, sampled=0, steps=0),
         seconds=4.5,
     ),
+    "partly": gate(
+        reached=("Scheduler._preempt_request", "BlockPool.touch"),
+        functions=FUNCTIONS,
+        watched=40,
+    ),
+    "not comparable": gate(findings=(MENDED, NOT_COMPARABLE)),
+    "not driven": gate(
+        exit_code=3,
+        verdict="UNKNOWN",
+        reason="head changes accounting that no run of kvproof drives yet: KV offloading "
+        "(1 function)",
+        changed_functions=(OFFLOADS.function,),
+        reached=(),
+        ran=GateRan(traces=0, sampled=0, steps=0),
+        functions=(OFFLOADS, FUNCTIONS[-1]),
+        seconds=4.5,
+    ),
     "lost": gate(
         exit_code=3,
         verdict="UNKNOWN",
@@ -229,6 +287,10 @@ ALL: dict[str, Gate] = {
         ),
         lost=(GateLost(feature=HOSTILE, entry=HOSTILE, why=HOSTILE),),
         not_run=(HOSTILE,),
+        functions=(
+            GateFunction(function=HOSTILE, part=HOSTILE, why=HOSTILE),
+            GateFunction(function=HOSTILE, part=None, why=HOSTILE),
+        ),
         reason=HOSTILE,
     ),
     "huge": gate(

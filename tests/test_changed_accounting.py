@@ -113,7 +113,10 @@ def test_what_only_base_uses_is_of_the_accounting(tmp_path: Path) -> None:
 
 def test_a_new_module_of_the_core_is_of_the_accounting(tmp_path: Path) -> None:
     base = package(tmp_path / "base", FILES)
-    more = {"v1/core/new.py": "def f(): pass\n", "other.py": "class A:\n def m(self): pass\n"}
+    more = {
+        "v1/core/new.py": "def f(): pass\nx = f()\n",
+        "other.py": "class A:\n def m(self): pass\n",
+    }
     changes = changed(base, package(tmp_path / "head", FILES | more))
     assert [(each.key, each.kind) for each in changes.accounting] == [
         ("v1/core/new.py:f", "new"),

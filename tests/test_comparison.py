@@ -38,7 +38,7 @@ def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) ->
         (LEAK, RUN.name),
     ]
     assert all(each.reached == {SOME} for each in found.introduced)
-    assert not list(found.mended())
+    assert not list(found.of_base())
     assert not found.still_there()
     before = len(found.head.driven)
     found.confirm([RUN.name])  # it is reported once
@@ -162,10 +162,10 @@ def test_what_both_break_is_still_there_with_its_shortest_run(compare: Any) -> N
 def test_what_only_base_breaks_is_mended_if_base_shows_it_again(compare: Any) -> None:
     found = compare(shows(CRASH), nothing)
     found.drive([RUN])
-    assert [each.found for each in found.mended()] == [CRASH]
+    assert [(kind, each.found) for kind, each in found.of_base()] == [("mended", CRASH)]
     by_chance = compare(first_only(CRASH), nothing)
     by_chance.drive([RUN])
-    assert not list(by_chance.mended())
+    assert not list(by_chance.of_base())
 
 
 def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
@@ -209,9 +209,10 @@ def test_a_model_with_a_fault_is_judged_as_head(
     found.drive(drawn)
     found.confirm(["drawn"])
     assert {*fault.breaks} & {one.found.signature.check for one in found.introduced}
-    assert not list(found.mended())
+    assert not list(found.of_base())
     other = compare(wrong, driven)
     other.drive(drawn)
     other.confirm(["drawn"])
     assert not other.introduced
-    assert {*fault.breaks} & {one.found.signature.check for one in other.mended()}
+    told = [(kind, one.found.signature.check) for kind, one in other.of_base()]
+    assert {*fault.breaks} & {check for kind, check in told if kind == "mended"}

@@ -129,15 +129,50 @@ def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) 
     assert "head changes no function of it; it changes 1 other function" in out
 
 
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        ("v1/simple_kv_offload/manager.py", "KV offloading"),
+        ("distributed/kv_transfer/kv_connector/v1/nowhere_connector.py", "KV connectors"),
+    ],
+)
+def test_a_part_that_is_not_driven_is_unknown_at_once(
+    run: Any, as_json: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, part: str
+) -> None:
+    """No process is started for it."""
+    base_and_head(tmp_path, POOL)
+    for side, number in (("base", 1), ("head", 2)):
+        path = tmp_path / side / "vllm" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(f"def finished():\n    return {number}\n")
+    monkeypatch.setattr("kvproof.cli.pull_request.judge.judged", None)
+    code, out, _ = run(*DIFFERENT)
+    assert code == 3
+    assert out.startswith(
+        f"UNKNOWN: head changes accounting that no run of kvproof drives yet: {part} (1 function)."
+    )
+    code, record = as_json(*DIFFERENT)
+    assert (code, record["verdict"]) == (3, "UNKNOWN")
+    assert [(each["part"], each["runs"]) for each in record["functions"]] == [(part, 0)]
+
+
+def test_a_budget_that_is_too_short_is_refused(
+    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base_and_head(tmp_path)
+    monkeypatch.setattr("kvproof.cli.pull_request.budget.measured", lambda *_: 20.0)
+    said = refused(*DIFFERENT, "--budget", "60")
+    assert "Use --budget 320 or more" in said
+
+
 def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -> None:
     base_and_head(tmp_path)
     code, record = as_json(*DIFFERENT)
     assert (code, record["verdict"]) == (3, "UNKNOWN")
     assert record["reason"].startswith("head cannot be driven: This vLLM has no vllm.config")
     assert record["changed_functions"] == ["v1/core/block_pool.py:BlockPool.free"]
-    assert record["not_run"] == [
-        "changed, and no run reached it: " + record["changed_functions"][0]
-    ]
+    [function] = record["functions"]
+    assert (function["part"], function["runs"]) == ("the scheduler and the block pool", 0)
     assert record["head"]["path"] == str(tmp_path / "head")
     assert not Path("kvproof-traces").exists()
     jsonschema = pytest.importorskip("jsonschema")

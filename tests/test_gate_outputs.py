@@ -48,6 +48,15 @@ def test_no_line_is_wider_than_the_terminal(name: str) -> None:
         ("mended", "Nothing introduced; 1 defect of base is mended; 3 defects that base has too"),
         ("nothing", "Nothing introduced."),
         ("unchanged", "The KV-cache accounting is unchanged: the 2 files that differ have"),
+        ("partly", "Nothing introduced in what was driven, yet 1 of the 3 functions that head"),
+        (
+            "not driven",
+            "UNKNOWN: head changes accounting that no run of kvproof drives yet: KV",
+        ),
+        (
+            "not comparable",
+            "Nothing introduced; 1 defect of base is mended; 1 defect of base",
+        ),
         ("lost", "UNKNOWN: head cannot be driven with all that base can be driven with."),
         ("not importable", "UNKNOWN: head cannot be imported."),
     ],

@@ -28,7 +28,10 @@ from kvproof.strategies.difference.workload import Workload, follow
 from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import FULL, broken, result
 
-CHANGED = Function("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),))
+POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
+CHANGED = Function(
+    *("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),)), POOL, WHY, True
+)
 SIDES = ({"tree": "base"}, {"tree": "head"})
 """The environments of both processes."""
 
@@ -201,7 +204,7 @@ def ends(_workload: Workload) -> Result:
         (looking("no base"), nothing, "base cannot be driven: no base"),
         (looking("no base"), looking("no head"), "head cannot be driven: no head"),
         (nothing, cannot, "no workload can be driven on head: This vLLM has no y"),
-        (shows(), shows(), "no run reached a function that head changes"),
+        (shows(), shows(), f"no run of kvproof drives yet: {POOL} (1 function)"),
         (nothing, ends, "a process that drives vLLM has ended (Killed)"),
         (ends, nothing, "a process that drives vLLM has ended (Killed)"),
         (nothing, looking("", MISSING), "head has no NixlScheduler.x (for push)"),
@@ -218,8 +221,9 @@ def test_where_head_is_not_judged_the_verdict_is_unknown(
 def test_a_budget_that_is_used_up_at_once_is_unknown(judged: Any) -> None:
     gate = judged(nothing, nothing, budget=0)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert gate.reason == "the budget was used up before anything was driven"
-    assert "changed, and no run reached it: " + SOME in gate.not_run
+    assert "is used up before anything is driven: to start both vLLMs takes about" in gate.reason
+    assert "Use --budget" in gate.reason
+    assert [(each.function, each.runs) for each in gate.functions] == [(SOME, 0)]
 
 
 def test_what_was_introduced_counts_though_a_side_ends(judged: Any) -> None:

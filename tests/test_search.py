@@ -118,3 +118,20 @@ def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:
     with compared(nothing, cannot) as found:
         found.drive([RUN, OTHER])
     assert list(search.undriven(found)) == ["2 workloads on head: This vLLM has no x"]
+
+
+def test_a_look_says_whether_anything_reaches_what_head_changes() -> None:
+    """It asks no check, and ends with the first part of the traces that reaches it."""
+    with compared(nothing, shows(CRASH, reached=(SOME,))) as found:
+        assert searching(found).reaches()
+        assert not found.names
+    with compared(shows(), shows()) as found:
+        assert not searching(found).reaches()
+
+
+def test_a_look_at_what_cannot_be_driven_leaves_the_reason_to_the_search() -> None:
+    def cannot(workload: Workload) -> Result:
+        return Result(workload.name, reason="This vLLM has no x")
+
+    with compared(cannot, cannot) as found:
+        assert searching(found).reaches()

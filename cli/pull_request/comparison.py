@@ -12,16 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from kvproof.cli.pull_request.side import Side
+from kvproof.reports.output.gate import Class
 from kvproof.strategies.difference.compare import (
     Candidate,
     Results,
+    alike,
     dies_alike,
     graver,
+    of_each,
     only_on,
     same,
     the_same,
 )
 from kvproof.strategies.difference.judged import Break, Key
+from kvproof.strategies.difference.parting import parting
 from kvproof.strategies.difference.protocol import Seen
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
@@ -40,12 +44,14 @@ TRIES = 3
 
 class Confirmed(NamedTuple):
     """A break that was seen again on one side and not on the other. `reached` has the functions of
-    head that its run called, and `also` what else this side alone breaks in the run."""
+    head that its run called, and `also` what else this side alone breaks in the run. `parting` says
+    where head leaves a run of base, if it does."""
 
     workload: str
     found: Break
     reached: frozenset[str]
     also: frozenset[Key] = frozenset()
+    parting: str = ""
 
 
 def as_run(name: str, found: Break) -> Follow:
@@ -66,6 +72,7 @@ class Comparison:
         self.not_again: list[Candidate] = []
         self.unconfirmed: list[Candidate] = []
         self.instead: list[tuple[Candidate, Break]] = []
+        self.on_both: set[Key] = set()
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 
@@ -105,7 +112,7 @@ class Comparison:
             if again is None:
                 self.not_again.append(candidate)
             elif any(the_same(key, other) for other in on_base) or dies_alike(key, on_base[0]):
-                continue  # base has it too
+                self.on_both.add(key)
             elif any(other.reason for other in on_base):
                 self.unconfirmed.append(candidate)
             elif worse := graver(again, on_base[0], result):
@@ -132,30 +139,56 @@ class Comparison:
         )
         return result, on_base
 
-    def mended(self) -> Iterator[Confirmed]:
-        """What only base breaks, if it shows it again and head does not break it anywhere. Raises
-        Ended."""
-        on_head = self.on_head.keys_broken  # and what was tried
-        for candidate in only_on(self.on_base, self.on_head, self.names):
-            found = candidate.found
-            if found.key not in on_head:
-                on_head.add(found.key)
-                run = as_run(candidate.workload, found)
-                base, head = self.at_once(
-                    lambda side, run=run: side.drive([run]),  # type: ignore[misc]
-                    lambda side, run=run: side.drive([run], reach=True),  # type: ignore[misc]
-                )
-                if the_same(found.key, base[0]) and not the_same(found.key, head[0]):
-                    yield Confirmed(candidate.workload, found, frozenset(head[0].reached))
+    def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
+        """What became on head of each break of base that both do not show in one run. It is mended
+        only where head takes its run to the end; it is not told where base does not show it again.
+        Raises Ended."""
+        shared = {each.key for _, each in self.still_there()}
+        of_head = self.on_head.keys_broken
+        tried: dict[Key, list[Candidate]] = {}
+        for candidate in of_each(self.on_base, self.names):
+            if candidate.found.key not in shared:
+                tried.setdefault(candidate.found.key, []).append(candidate)
+        for key, candidates in tried.items():
+            elsewhere = any(alike(key, other) for other in of_head)
+            if (told := self._on_head(key, candidates[:TRIES], elsewhere)) is not None:
+                yield told
+
+    def _on_head(
+        self, key: Key, candidates: Sequence[Candidate], elsewhere: bool
+    ) -> tuple[Class, Confirmed] | None:
+        """What became of a break of base, by the first of these runs that says it."""
+        told: tuple[Class, Confirmed] | None = None
+        for name, found in candidates:
+            run, place = as_run(name, found), len(found.events) - 1
+            [base], [head] = self.at_once(
+                lambda side, run=run, at=place: side.drive([run], place=at),  # type: ignore[misc]
+                lambda side, run=run, at=place: side.drive([run], reach=True, place=at),  # type: ignore[misc]
+            )
+            if not the_same(key, base):
+                continue
+            one = Confirmed(name, found, frozenset(head.reached))
+            if (shown := same(key, head)) is not None:
+                return "still there", one._replace(found=shown)
+            why = head.reason or parting(found, base.course, head.course)
+            if not why and elsewhere:
+                why = "head takes this run without it, and breaks the same check in another"
+            if not why:
+                return "mended", one
+            told = told or ("not comparable", one._replace(parting=why))
+        return told
 
     def still_there(self) -> list[tuple[str, Break]]:
-        """What both sides break: the workload and the shortest run on head, one for each key."""
+        """What both sides break in one run: the workload and the shortest run on head, one for each
+        key. A known deviation has its cause on both, so its runs may be two."""
         on_base = self.on_base.keys_broken
         shortest: dict[Key, tuple[str, Break]] = {}
         for name in self.names:
+            both = self.on_base[name].keys.keys()
             for key, each in self.on_head[name].keys.items():
                 kept = shortest.get(key)
-                if key in on_base and (kept is None or len(each.events) < len(kept[1].events)):
+                shared = key in both or key in self.on_both or (key.by and key in on_base)
+                if shared and (kept is None or len(each.events) < len(kept[1].events)):
                     shortest[key] = name, each
         return list(shortest.values())
 

@@ -2,11 +2,13 @@
 
 import argparse
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvproof.cli import live_line
+from kvproof.cli.pull_request.budget import SEARCHED, require, too_short
 from kvproof.cli.pull_request.comparison import Comparison, Confirmed
 from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.search import Search, only_on_base, reached, undriven
@@ -14,13 +16,13 @@ from kvproof.cli.pull_request.shorter import shorter
 from kvproof.cli.pull_request.side import Ended, started
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
-from kvproof.live.source.changes import Changes
+from kvproof.live.source.changes import USED, Changes, Function
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.output.gate import GateReproducer
+from kvproof.reports.output.gate import Class, GateReproducer
 from kvproof.strategies.difference.compare import alike
 from kvproof.strategies.difference.judged import Key
 from kvproof.strategies.difference.plan import touched
@@ -28,10 +30,6 @@ from kvproof.strategies.difference.protocol import Record, Seen
 from kvproof.strategies.difference.result import severity
 
 Environment = Mapping[str, str]
-
-SEARCHED = 0.75
-"""The share of the budget after which no workload begins: what was found must still be confirmed,
-shrunk and written."""
 
 REPRODUCED = 0.2
 """The share of the budget after which no further reproducer is begun, once there is one: its author
@@ -46,7 +44,9 @@ def judged(
     args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
 ) -> Found:
     """What head introduces, and the rest that is known. Packages that an older vLLM imports, and
-    this environment does not have, are installed into the cache folder."""
+    this environment does not have, are installed into the cache folder. Raises UsageError where the
+    budget is too short for anything."""
+    require(args.budget, environment(trees[1]))
     found = _compared(args, (environment(trees[0]), environment(trees[1])), changes, begin)
     if any(f"No module named '{name}'" in found.reason for name in NEEDED):
         with suppress(Failed):
@@ -54,6 +54,11 @@ def judged(
             both = environment(trees[0], beside), environment(trees[1], beside)
             found = _compared(args, both, changes, begin)
     return found
+
+
+def not_reached(changes: Changes) -> Found:
+    """What is known without a run where no code that kvproof drives names a changed function."""
+    return Found(reason=not_driven(changes.accounting))
 
 
 def _compared(
@@ -94,9 +99,11 @@ class _Judge:
         self.reproduced: set[str] = set()
         self.comparison = comparison
         self.begin = begin
+        self.changes = changes
         self.changed = [each.key for each in changes.accounting]
         self.until = begin + SEARCHED * args.budget
         self.end = begin + args.budget
+        self.started = begin
         self.search = Search(comparison, self.changed, self.until, self._fails, self._show)
         self.seen: tuple[Seen, Seen] | None = None
 
@@ -106,7 +113,7 @@ class _Judge:
         with interruption.stoppable() as stopped:
             cannot = self._searched()
         written: list[tuple[Confirmed, Written]] = []
-        mended: list[Confirmed] = []
+        of_base: dict[tuple[Class, Key], Confirmed] = {}
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
         with interruption.stoppable() as stopped_later, self._noted():
             while introduced and len(written) < WRITTEN_MAX:
@@ -116,16 +123,18 @@ class _Judge:
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
                 introduced = [each for each in introduced[1:] if not _among(each, reported)]
-            for one in self.comparison.mended() if not cannot else ():
-                mended.append(one)
+            self._show("taking the runs of base on head ...")
+            for kind, one in self.comparison.of_base() if not cannot else ():
+                of_base.setdefault((kind, one.found.key), one)
                 if time.monotonic() > self.end:
+                    self.not_written.append("the other findings of base on head: no time is left")
                     break
         written += [(one, Written()) for one in introduced]
         if stopped or stopped_later:
             cannot = "interrupted"
         return Found(
             written,
-            mended,
+            [(kind, one) for (kind, _), one in of_base.items()],
             self.seen,
             self.comparison,
             self._not_run(),
@@ -137,10 +146,13 @@ class _Judge:
         try:
             self._show("importing both vLLMs ...")
             self.seen = self.comparison.look(beside=self.search.prepare)
+            self.started = time.monotonic()
             on_base, on_head = self.seen
             for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
                 if seen.failure:
                     return f"{name} cannot be driven: {seen.failure}"
+            if not self.search.reaches():
+                return not_driven(self.changes.accounting)
             self.search.run()
         except Ended as error:
             return f"a process that drives vLLM has ended ({error})"
@@ -183,10 +195,6 @@ class _Judge:
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""
-        called = touched(reached(self.comparison), self.changed)
-        functions = [
-            f"changed, and no run reached it: {key}" for key in self.changed if key not in called
-        ]
         again = [
             f"seen once on head and not again: {one.found.key.words} in {one.workload}"
             for one in self.comparison.not_again
@@ -201,7 +209,7 @@ class _Judge:
             f"{one.found.key.words} in {one.workload}"
             for one, worse in self.comparison.instead
         ]
-        return [*searched, *functions, *again, *unconfirmed, *instead, *self.not_written]
+        return [*searched, *again, *unconfirmed, *instead, *self.not_written]
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -215,11 +223,13 @@ class _Judge:
         """Why a search that ended says nothing; empty if it says something."""
         results = self.comparison.on_head
         if not results:
-            return "the budget was used up before anything was driven"
+            return too_short(self.args.budget, self.started - self.begin)
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
-        if not touched(reached(self.comparison), self.changed):
-            return "no run reached a function that head changes"
+        called = touched(reached(self.comparison), self.changed)
+        left = [each for each in self.changes.accounting if each.key not in called]
+        if not called or any(each.part != USED for each in left):
+            return not_driven(left)
         if lost := only_on_base(self.comparison):
             return f"{len(lost)} workloads can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
@@ -229,6 +239,14 @@ class _Judge:
     def _show(self, text: str) -> None:
         spent = time.monotonic() - self.begin
         live_line.show(f"gate, {spent:.0f} of {self.args.budget} s: {text}")
+
+
+def not_driven(functions: Sequence[Function]) -> str:
+    """Why a change is not judged of which no run reaches these functions."""
+    parts = Counter(each.part for each in functions if each.part != USED)
+    named = (parts or Counter({USED: len(functions)})).items()
+    told = (f"{part} ({number} function{'s' * (number > 1)})" for part, number in named)
+    return f"head changes accounting that no run of kvproof drives yet: {', '.join(told)}"
 
 
 def _among(one: Confirmed, keys: Collection[Key]) -> bool:

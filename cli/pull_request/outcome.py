@@ -1,6 +1,7 @@
 """What a comparison found, as the output of `kvproof gate`."""
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from kvproof.reports.output.gate import (
     Gate,
     GateChange,
     GateFinding,
+    GateFunction,
     GateLost,
     GatePlace,
     GateRan,
@@ -48,10 +50,11 @@ NOTHING = Written()
 
 
 class Found(NamedTuple):
-    """All that is known at the end of a comparison. `seen` is what each side can drive."""
+    """All that is known at the end of a comparison. `of_base` is what became of base's findings.
+    `seen` is what each side can drive."""
 
     introduced: Sequence[tuple[Confirmed, Written]] = ()
-    mended: Sequence[Confirmed] = ()
+    of_base: Sequence[tuple[Class, Confirmed]] = ()
     seen: tuple[Seen, Seen] | None = None
     comparison: Comparison | None = None
     not_run: Sequence[str] = ()
@@ -83,6 +86,8 @@ def output(
         head=_tree(head, found, 1),
         changed_functions=functions,
         reached=tuple(key for key in functions if key in called),
+        functions=tuple(_functions(changes, found.comparison)),
+        watched=len(_watched(found.comparison)),
         ran=_ran(found.comparison),
         findings=findings,
         allowed=tuple(_allowed(found.comparison)),
@@ -116,13 +121,32 @@ def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:
     return 3 if verdict == "UNKNOWN" else 0
 
 
+def _watched(comparison: Comparison | None) -> list[frozenset[str]]:
+    """The functions that each run called on either side, of the runs in which calls were
+    recorded."""
+    names = comparison.names if comparison else ()
+    sides = (comparison.on_base, comparison.on_head) if comparison else ()
+    called = (frozenset(f for side in sides for f in side[name].reached) for name in names)
+    return [each for each in called if each]
+
+
+def _functions(changes: Changes, comparison: Comparison | None) -> Iterator[GateFunction]:
+    """The changed functions: first what is accounting and was not reached, last what is outside."""
+    keys = [each.key for each in changes.accounting]
+    runs = Counter(key for called in _watched(comparison) for key in touched(called, keys))
+    for each in sorted(changes.accounting, key=lambda one: min(runs[one.key], 1)):
+        yield GateFunction(function=each.key, part=each.part, why=each.why, runs=runs[each.key])
+    for each in changes.others:
+        yield GateFunction(function=each.key, part=None, why=each.why)
+
+
 def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[GateFinding]:
     places = {each.key: _place(each) for each in changes.accounting}
     for confirmed, written in found.introduced:
         grave = severity(confirmed.found) <= fail_on
         yield _finding("introduced", confirmed, places, fails=grave, written=written)
-    for confirmed in found.mended:
-        yield _finding("mended", confirmed, places)
+    for kind, confirmed in found.of_base:
+        yield _finding(kind, confirmed, places)
     for workload, still in found.comparison.still_there() if found.comparison else ():
         yield _finding("still there", Confirmed(workload, still, frozenset()), {})
 
@@ -155,6 +179,7 @@ def _finding(
         trace=str(written.trace) if written.trace else None,
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),
+        parting=confirmed.parting or None,
     )
 
 

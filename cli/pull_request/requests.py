@@ -32,7 +32,7 @@ from kvproof.strategies.difference.protocol import (
     Seen,
 )
 from kvproof.strategies.difference.result import Result, result_of
-from kvproof.strategies.difference.workload import Follow, Workload
+from kvproof.strategies.difference.workload import Follow
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.warm import warm
 
@@ -68,21 +68,22 @@ def _make(cluster: Cluster) -> Machine:
 def answer(request: Drive | Record) -> Answer:
     """Carry a request out."""
     if isinstance(request, Drive):
-        return Driven(_with_reach(request.workload) if request.reach else _driven(request.workload))
+        return Driven(_with_reach(request) if request.reach else _driven(request))
     return _recorded(request)
 
 
-def _with_reach(workload: Workload) -> Result:
+def _with_reach(request: Drive) -> Result:
     """The result of a workload with the functions of vLLM that it called."""
     with called(importable()) as found:
-        result = _driven(workload)
+        result = _driven(request)
     return replace(result, reached=tuple(sorted(found.functions)))
 
 
-def _driven(workload: Workload) -> Result:
+def _driven(request: Drive) -> Result:
     """The result of a workload, or the reason why it could not be run."""
+    workload = request.workload
     try:
-        return _result(workload)
+        return _result(request)
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
     except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
@@ -90,10 +91,11 @@ def _driven(workload: Workload) -> Result:
         return Result(workload.name, reason=f"kvproof's adapter fails here ({said})")
 
 
-def _result(workload: Workload) -> Result:
-    known, asked = KNOWN.values(), CHECKS.values()
+def _result(request: Drive) -> Result:
+    workload, place = request.workload, request.place
+    known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
-        found = judged.followed(workload.cluster, _make, workload.events, asked, known)
+        found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
     else:
         found = judged.sampled(
             workload.cluster,
@@ -104,7 +106,8 @@ def _result(workload: Workload) -> Result:
             asked,
             known,
         )
-    return result_of(workload.name, found)
+    result = result_of(workload.name, found)
+    return result if place is None else replace(result, course=found.course)
 
 
 def _recorded(request: Record) -> Recorded:

@@ -1,6 +1,9 @@
 """The search of a comparison: which workloads are driven, in which order, and for how long.
 
-The traces of past findings and of the faults come first. They also show which functions of vLLM
+First comes a look: the traces of past findings, and then those of the faults, are driven without
+being judged, until one reaches a function that head changes. Where none does, there is no search.
+
+The traces come first in the search too. They also show which functions of vLLM
 each cluster reaches, so the presets that reach what the pull request changes come next, then the
 other presets. Until the time is up, random clusters and further episodes of the presets that reach
 it take turns. The order depends on the seed and the two trees only; the time decides where it ends.
@@ -49,6 +52,27 @@ class Search:
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
         self.traces = [*workloads.of_findings(), *workloads.of_faults()]
+
+    def reaches(self) -> bool:
+        """Whether a quick look reaches a function that head changes. Also where nothing could be
+        driven: then the search says why. Raises Ended."""
+        if not self.traces:
+            self.prepare()
+        driven = False
+        for first in range(0, len(self.traces), TRACES_AT_ONCE):
+            if time.monotonic() >= self.until:
+                return True
+            self.show("looking for what reaches the changed functions ...")
+            part = self.traces[first : first + TRACES_AT_ONCE]
+            base, head = self.comparison.at_once(
+                lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
+                lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
+            )
+            called = {name for result in (*base, *head) for name in result.reached}
+            if touched(called, self.changed):
+                return True
+            driven = driven or not all(result.reason for result in head)
+        return not driven
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""

@@ -54,9 +54,17 @@ class Side:
         """What can be driven. Raises Ended."""
         return self._asked(Look(), Seen)
 
-    def drive(self, workloads: Sequence[Workload], *, reach: bool = False) -> list[Result]:
-        """The results of workloads. Raises Ended."""
-        return [self._asked(Drive(one, reach), Driven).result for one in workloads]
+    def drive(
+        self,
+        workloads: Sequence[Workload],
+        *,
+        reach: bool = False,
+        place: int | None = None,
+        judge: bool = True,
+    ) -> list[Result]:
+        """The results of workloads, as `Drive` says. Raises Ended."""
+        asked = (Drive(one, reach, place, judge) for one in workloads)
+        return [self._asked(one, Driven).result for one in asked]
 
     def record(self, request: Record) -> Recorded:
         """Write a trace. Raises Ended."""

@@ -11,10 +11,20 @@ from kvproof.live.source import bodies
 from kvproof.live.source.accounting import Accounting, is_root
 from kvproof.live.source.files import Package, different, links
 from kvproof.live.source.hunks import Hunk, clipped, hunks, outside
+from kvproof.live.source.parts import belongs, for_people, may_belong, unused
 from kvproof.live.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
 """Files outside the accounting that are compared function by function."""
+
+USED = "used by the accounting"
+"""Instead of a part, for what lies outside and is used by name by code that kvproof drives."""
+
+OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
+
+NOT_NAMED = "it is new, and nothing of head names it"
+
+USED_WHY = "code that kvproof drives names it"
 
 Kind = Literal["changed", "new", "removed"]
 
@@ -25,7 +35,10 @@ class Function(NamedTuple):
 
     `file` is relative to the package, as in `v1/request.py`. The lines are those of head, and of
     base where it was removed. `hunks` are the first and the last line of each of its changes in
-    head; there is none where only an import changes what it means. Lines count from 1."""
+    head; there is none where only an import changes what it means. Lines count from 1.
+
+    `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
+    why. `called` says that code which kvproof drives may call it, by the names that it uses."""
 
     file: str
     name: str
@@ -33,6 +46,9 @@ class Function(NamedTuple):
     end_line: int
     kind: Kind
     hunks: tuple[Hunk, ...] = ()
+    part: str = ""
+    why: str = ""
+    called: bool = False
 
     @property
     def key(self) -> str:
@@ -41,8 +57,8 @@ class Function(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The changed functions: those that belong to the accounting on base or on head, with files
-    that are no program any more, and others."""
+    """The changed functions: those that belong to the accounting on base or on head or are used by
+    it, with files that are no program any more, and others."""
 
     accounting: tuple[Function, ...]
     others: tuple[Function, ...]
@@ -57,7 +73,7 @@ def changed(base: Path, head: Path) -> Changes:
         files = different(before, after)
         after.share(before, files)
         ours = _Ours(before, after)
-        foreign = [file for file in files if not ours.has_part_of(file)]
+        foreign = [file for file in files if not _has_part_of(ours, before, after, file)]
         coarse = set(foreign if len(foreign) > COMPARED_MAX else ())
         found = [
             each
@@ -66,13 +82,35 @@ def changed(base: Path, head: Path) -> Changes:
         ]
         found += [_named(Function(link, MODULE, 1, 1, "changed")) for link in links(before, after)]
     spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
-    accounting = tuple(
-        function
-        for function, tops in found
-        if function.file in spoiled or ours.has(function.file, tops)
+    new = {each.key: each.name for each, _ in found if each.kind == "new"}
+    idle = unused(after, new)
+    placed = []
+    for function, tops in found:
+        called = function.file in spoiled or ours.has(function.file, tops)
+        modules = [] if function.file in coarse else [before, after]
+        part, why = _part(function, [each for each in modules if function.file in each.files])
+        if called and not part and not for_people(function.name):
+            part, why = USED, USED_WHY
+        if not part or function.key in idle:
+            part, why = "", NOT_NAMED if function.key in idle else OUTSIDE
+        placed.append(function._replace(part=part, why=why, called=called))
+    accounting = tuple(each for each in placed if each.part)
+    return Changes(accounting, tuple(each for each in placed if not each.part))
+
+
+def _has_part_of(ours: "_Ours", base: Package, head: Package, file: str) -> bool:
+    """Whether a file may have code of the accounting."""
+    if ours.has_part_of(file):
+        return True
+    return any(
+        may_belong(file, package.files[file]) for package in (base, head) if file in package.files
     )
-    known = set(accounting)
-    return Changes(accounting, tuple(each for each, _ in found if each not in known))
+
+
+def _part(function: Function, packages: Iterable[Package]) -> tuple[str, str]:
+    """The part of the accounting to which a function belongs, and why; empty for one outside."""
+    modules = [package.module(function.file) for package in packages]
+    return belongs(function.file, function.name, modules) or ("", "")
 
 
 class _Ours:

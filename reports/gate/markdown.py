@@ -65,8 +65,16 @@ def _lines(gate: Gate) -> Iterator[str]:
     for kind, title in (("mended", "Mended"), ("still there", "Still there")):
         found = [each for each in gate.findings if each.kind == kind]
         if found:
-            on = "on base, not on head" if kind == "mended" else "on base and on head"
+            on = (
+                "on base, not in the same run of head"
+                if kind == "mended"
+                else "on base and on head"
+            )
             yield f"### {title}: {on}\n\n- {escaped(words.names(found))}\n"
+    if unknown := words.of_kind(gate, "not comparable"):
+        yield "### Not comparable: on base; head does not take the run that shows it\n"
+        yield from (f"- {escaped(words.parting(each))}" for each in unknown[:NOT_RUN_MAX])
+        yield ""
     if gate.allowed:
         yield "### Changed, and allowed\n\n| what | runs | base -> head |\n|---|---|---|"
         for each in gate.allowed:
@@ -77,7 +85,23 @@ def _lines(gate: Gate) -> Iterator[str]:
         yield "### Lost: kvproof drives base by these names, and head does not have them\n"
         yield from (f"- {escaped(words.lost(each))}" for each in gate.lost)
         yield ""
+    yield from _functions(gate)
     yield from _about(gate)
+
+
+def _functions(gate: Gate) -> Iterator[str]:
+    """The table of what the pull request changes."""
+    if not gate.functions:
+        return
+    yield "### Changed functions\n"
+    yield f"| changed function | accounting or not, and why | called by, of {gate.watched:,} runs |"
+    yield "|---|---|---|"
+    for each in gate.functions[:NOT_RUN_MAX]:
+        function, what = words.plain(each.function), words.belongs(each)
+        yield f"| {escaped(function)} | {escaped(what)} | {words.driven(each)} |"
+    if more := gate.functions[NOT_RUN_MAX:]:
+        yield f"\nand {len(more):,} more"
+    yield ""
 
 
 def _introduced(gate: Gate) -> Iterator[str]:

@@ -2,8 +2,8 @@
 that its run calls, and its events are a code flow there.
 
 Each result has a location, because GitHub refuses a whole file for one result without. What is on
-base too is marked as suppressed, and what is mended passes, so that neither becomes an alert of the
-pull request.
+base is marked as suppressed, what is mended passes, and what cannot be compared is open, so that
+none of them becomes an alert of the pull request.
 """
 
 import hashlib
@@ -24,7 +24,15 @@ SCHEMA = (
 ROOT = "%SRCROOT%"
 """Stands for the root of the repository in paths."""
 
-STATES: dict[Class, str] = {"introduced": "new", "still there": "unchanged", "mended": "absent"}
+STATES: dict[Class, str] = {
+    "introduced": "new",
+    "still there": "unchanged",
+    "mended": "absent",
+    "not comparable": "unchanged",
+}
+
+KINDS: dict[Class, str] = {"mended": "pass", "not comparable": "open"}
+"""SARIF's word for a result: `fail` where there is none here. `open` is what was not decided."""
 
 ELSEWHERE = GatePlace(file="vllm/__init__.py", line=1, function="vLLM as a whole")
 """The location of a finding whose run calls no changed function that is known."""
@@ -79,14 +87,14 @@ def _rule(finding: GateFinding) -> dict[str, Any]:
 
 
 def _result(gate: Gate, finding: GateFinding, index: int) -> dict[str, Any]:
-    mended = finding.kind == "mended"
+    kind = KINDS.get(finding.kind, "fail")
     places = finding.places or (ELSEWHERE,)
     signature = hashlib.sha256(finding.signature.encode("utf-8", "backslashreplace")).hexdigest()
     found: dict[str, Any] = {
         "ruleId": words.plain(finding.invariant),
         "ruleIndex": index,
-        "kind": "pass" if mended else "fail",
-        "level": "none" if mended else level(finding),
+        "kind": kind,
+        "level": level(finding) if kind == "fail" else "none",
         "message": _text(_message(gate, finding)),
         "locations": [_location(place) for place in places],
         "partialFingerprints": {"kvproofSignature/v1": signature},
@@ -119,6 +127,8 @@ def _properties(finding: GateFinding) -> dict[str, Any]:
         "workload": words.plain(finding.workload),
         "fails": finding.fails,
     }
+    if finding.parting is not None:
+        found["parting"] = words.plain(finding.parting)
     if finding.known is not None:
         found["known"] = words.plain(finding.known)
     if finding.trace is not None:

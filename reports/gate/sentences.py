@@ -16,6 +16,7 @@ from kvproof.reports.output.gate import (
     Gate,
     GateChange,
     GateFinding,
+    GateFunction,
     GateLost,
     GatePlace,
     GateReproducer,
@@ -82,12 +83,23 @@ def headline(gate: Gate) -> str:
         return _sentence(f"The KV-cache accounting is unchanged: {why}")
     introduced = of_kind(gate, "introduced")
     if not introduced:
-        return _sentence("; ".join(["Nothing introduced", *_others(gate)]))
+        return _sentence("; ".join([_nothing(gate), *_others(gate)]))
     first = introduced[0]
     begin = f"{counted(len(introduced), 'defect')} introduced"
     begin += "" if len(introduced) == 1 else ". The gravest"
     tolerated = "" if first.fails else " That is below --fail-on, so the exit code is not 1."
     return f"{begin} ({plain(first.severity)}): {_sentence(not_true(first))}{tolerated}"
+
+
+def _nothing(gate: Gate) -> str:
+    """That nothing is introduced, with how far this was looked at."""
+    number, left = len(gate.changed_functions), len(gate.changed_functions) - len(gate.reached)
+    if not left:
+        return "Nothing introduced"
+    return (
+        f"Nothing introduced in what was driven, yet {left:,} of the {counted(number, 'function')} "
+        f"that head changes {_was(left)} not reached"
+    )
 
 
 def not_true(finding: GateFinding) -> str:
@@ -99,12 +111,19 @@ def not_true(finding: GateFinding) -> str:
 
 def _others(gate: Gate) -> list[str]:
     mended, still = len(of_kind(gate, "mended")), len(of_kind(gate, "still there"))
+    unknown = len(of_kind(gate, "not comparable"))
     found = []
     if mended:
         found.append(f"{counted(mended, 'defect')} of base {_is(mended)} mended")
     if still:
         found.append(f"{counted(still, 'defect')} that base has too {_is(still)} still there")
+    if unknown:
+        found.append(f"{counted(unknown, 'defect')} of base cannot be compared on head")
     return found
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _is(number: int) -> str:
@@ -187,6 +206,11 @@ def names(findings: Sequence[GateFinding]) -> str:
     )
 
 
+def parting(finding: GateFinding) -> str:
+    """A finding of base, with where head leaves its run."""
+    return f"{names([finding])}: {plain(finding.parting or 'no reason is known', 300)}"
+
+
 def allowed(change: GateChange) -> str:
     """A permitted difference, before and after."""
     percent = f" ({change.after / change.before - 1:+.1%})" if change.before else ""
@@ -227,12 +251,20 @@ def changed(gate: Gate) -> str:
     number, reached = len(gate.changed_functions), len(gate.reached)
     if not number:
         return "no function of the KV-cache accounting"
-    unreached = [name for name in gate.changed_functions if name not in set(gate.reached)]
-    never = f"; never executed: {named(unreached)}" if unreached else ""
     return (
         f"{counted(number, 'function')} of the KV-cache accounting; {reached:,} of them "
-        f"{'was' if reached == 1 else 'were'} executed here{never}"
+        f"{_was(reached)} executed here"
     )
+
+
+def driven(each: GateFunction) -> str:
+    """By how many runs a changed function was called; nothing was run for what is outside."""
+    return "-" if each.part is None else f"{each.runs:,}"
+
+
+def belongs(each: GateFunction) -> str:
+    """Whether a changed function is accounting, and why."""
+    return f"{plain(each.part or 'outside')}: {plain(each.why)}"
 
 
 def ran(gate: Gate) -> str:

@@ -1,5 +1,5 @@
 """The result of the gate on a terminal: the verdict in the first line, then what is introduced,
-mended, still there, changed and lost, and what was run."""
+mended, still there, not comparable, changed and lost, and what was run."""
 
 import sys
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ IN_FULL = 5
 """The number of introduced findings that are printed with their runs."""
 
 NOT_RUN_MAX = 6
+
+FUNCTIONS_MAX = 6
 
 IN = 16
 """The column in which the text beside a label begins."""
@@ -49,6 +51,7 @@ def lines(gate: Gate) -> Iterator[Line]:
     if gate.lost:
         yield from _title("LOST: kvproof drives base by these names, and head does not have them")
         yield from (Line(f"  {words.lost(each)}") for each in gate.lost)
+    yield from _functions(gate)
     if gate.not_run:
         yield from _title("NOT RUN")
         yield from (Line(f"  {words.plain(each)}") for each in gate.not_run[:NOT_RUN_MAX])
@@ -113,7 +116,7 @@ def _events(finding: GateFinding) -> Iterator[Line]:
 
 def _others(gate: Gate) -> Iterator[Line]:
     titles = (
-        ("mended", "MENDED: on base, and not on head"),
+        ("mended", "MENDED: on base; head takes the same run to its end without it"),
         ("still there", "STILL THERE: on base and on head; this never fails a pull request"),
     )
     for kind, title in titles:
@@ -121,6 +124,12 @@ def _others(gate: Gate) -> Iterator[Line]:
         if found:
             yield from _title(title)
             yield Line(f"  {words.names(found)}", hang=2)
+    unknown = [each for each in gate.findings if each.kind == "not comparable"]
+    if unknown:
+        yield from _title("NOT COMPARABLE: on base; head does not take the run that shows it")
+    yield from (Line(f"  {words.parting(each)}", hang=4) for each in unknown[:NOT_RUN_MAX])
+    if len(unknown) > NOT_RUN_MAX:
+        yield Line(f"  ... and {len(unknown) - NOT_RUN_MAX} more (--json lists all)")
 
 
 def _allowed(gate: Gate) -> Iterator[Line]:
@@ -138,6 +147,21 @@ def _about(gate: Gate) -> Iterator[Line]:
         yield _row("changed", words.changed(gate), margin="")
     yield _row("ran", words.ran(gate), margin="")
     yield _row("took", words.took(gate), margin="")
+
+
+def _functions(gate: Gate) -> Iterator[Line]:
+    """The table of what the pull request changes, in two lines each."""
+    if not gate.functions:
+        return
+    yield from _title(
+        "CHANGED FUNCTIONS: what each belongs to, and how many of "
+        f"{words.counted(gate.watched, 'watched run')} called it"
+    )
+    for each in gate.functions[:FUNCTIONS_MAX]:
+        yield Line(f"  {words.plain(each.function)}", hang=4)
+        yield Line(f"    {words.driven(each):>5}  {words.belongs(each)}", hang=11)
+    if more := gate.functions[FUNCTIONS_MAX:]:
+        yield Line(f"  ... and {len(more):,} more (--json lists all)")
 
 
 def _row(label: str, text: str, *, margin: str = "   ", hang: int = IN) -> Line:

@@ -7,9 +7,10 @@ from msgspec import UNSET, Meta
 
 from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
 
-Class = Literal["introduced", "mended", "still there"]
-"""How a finding differs between base and head. One that is `introduced` is on head and not on base;
-`mended` is on base and not on head."""
+Class = Literal["introduced", "mended", "still there", "not comparable"]
+"""How a finding differs between base and head. One that is `introduced` is on head and not on base.
+`mended` is on base, and head takes the same run to its end without it. One that is `not comparable`
+is on base, and head does not take its run: nothing is known of it there."""
 
 
 class GateLost(Part, frozen=True, kw_only=True):
@@ -46,6 +47,17 @@ class GatePlace(Part, frozen=True, kw_only=True):
     function: str
 
 
+class GateFunction(Part, frozen=True, kw_only=True):
+    """A function that the pull request changes. `part` is the part of the KV-cache accounting to
+    which it belongs, null for one that is proved to be outside, and `why` says why. `runs` is the
+    number of runs that called it, of those in which calls were recorded."""
+
+    function: str
+    part: str | None
+    why: str
+    runs: Annotated[int, Meta(ge=0)] = 0
+
+
 Ran = Literal["fails", "passes", "cannot run", "not run"]
 """The result of a pytest file."""
 
@@ -66,7 +78,8 @@ class GateFinding(Part, frozen=True, kw_only=True):
     death, the function. `sentence` is what was found. `workload` names the run that shows it, on
     `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
     invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is
-    the known deviation that explains it, or null. `fails` is whether it makes the exit code 1."""
+    the known deviation that explains it, or null. `fails` is whether it makes the exit code 1.
+    `parting` says where head leaves a run that is not comparable, else it is null."""
 
     kind: Class
     invariant: str
@@ -84,6 +97,7 @@ class GateFinding(Part, frozen=True, kw_only=True):
     trace: str | None = None
     reproducer: GateReproducer | None = None
     also: tuple[str, ...] = ()
+    parting: str | None = None
 
 
 class GateChange(Part, frozen=True, kw_only=True):
@@ -109,12 +123,13 @@ class GateRan(Part, frozen=True, kw_only=True):
 class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     """The check of a pull request.
 
-    The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged, SAMPLED if
-    nothing is introduced, and UNCHANGED if head changes no function of the accounting: then nothing
-    was run. `reason` says why the verdict is UNKNOWN or UNCHANGED. `changed_functions` are those of
-    the accounting, `reached` those of them that some run executed. `not_run` has a line for each
-    workload, feature or function that was not judged. `allowed` are differences that are
-    permitted. `seconds` is wall time."""
+    The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged or changes
+    accounting that no run reaches, SAMPLED if nothing is introduced, and UNCHANGED if head changes
+    no function of the accounting: then nothing was run. `reason` says why the verdict is UNKNOWN or
+    UNCHANGED. `changed_functions` are those of the accounting, `reached` those of them that some
+    run executed. `functions` has all that is changed, and `watched` is the number of runs in which
+    calls were recorded. `not_run` has a line for each workload, feature or function that was not
+    judged. `allowed` are differences that are permitted. `seconds` is wall time."""
 
     verdict: Literal[VerdictName, "UNCHANGED"]
     seed: int
@@ -129,4 +144,6 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     allowed: tuple[GateChange, ...]
     lost: tuple[GateLost, ...]
     not_run: tuple[str, ...]
+    functions: tuple[GateFunction, ...] = ()
+    watched: int = 0
     reason: Maybe[str] = UNSET

@@ -1,6 +1,6 @@
 """Two machines compared by what they break on the same workloads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kvproof.model.severity import Severity
@@ -32,12 +32,20 @@ def only_on(these: Results, others: Results, names: Sequence[str]) -> list[Candi
     """What the first machine breaks in these workloads, where the second could be driven and does
     not break the same: one candidate for each key and cluster, the shortest run. The most severe
     come first."""
+    return _shortest(each for name in names for each in _only_in(name, these, others))
+
+
+def of_each(these: Results, names: Sequence[str]) -> list[Candidate]:
+    """What a machine breaks in these workloads, as `only_on` gives it."""
+    return _shortest(Candidate(name, each) for name in names for each in these[name].breaks)
+
+
+def _shortest(candidates: Iterable[Candidate]) -> list[Candidate]:
     kept: dict[tuple[Key, str], Candidate] = {}
-    for name in names:
-        for candidate in _only_in(name, these, others):
-            where = candidate.found.key, candidate.found.cluster.name
-            if where not in kept or _order(candidate.found) < _order(kept[where].found):
-                kept[where] = candidate
+    for candidate in candidates:
+        where = candidate.found.key, candidate.found.cluster.name
+        if where not in kept or _order(candidate.found) < _order(kept[where].found):
+            kept[where] = candidate
     return sorted(kept.values(), key=lambda one: _order(one.found))
 
 
@@ -115,8 +123,15 @@ QUANTITIES = {"cached tokens": "hit_tokens", "steps": "steps", "blocks held": "b
 
 
 def quantities(base: Results, head: Results, names: Sequence[str]) -> Quantities:
-    """The quantities of the workloads with fixed stimuli."""
-    both = [name for name in names if _whole(base, name) and _whole(head, name)]
+    """The quantities of the workloads with fixed stimuli that both took whole, and in which neither
+    breaks what the other does not: what differs by a defect is not allowed."""
+    both = [
+        name
+        for name in names
+        if _whole(base, name)
+        and _whole(head, name)
+        and base[name].keys.keys() == head[name].keys.keys()
+    ]
 
     def summed(results: Results) -> dict[str, int]:
         return {

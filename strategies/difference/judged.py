@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS, gravest
-from kvproof.model import interruption
+from kvproof.model import interruption, termination
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
@@ -28,6 +28,7 @@ from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.resync import believed
+from kvproof.strategies.difference.course import NOT_TAKEN, Course, Stands, standing
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.episode import MakeMachine
@@ -97,7 +98,7 @@ class Judgement:
     `breaks` has the preferred run of each break, in the order in which they were found, and
     `counts` the number of runs with it. `died` is the number of runs that an engine's death ended
     early, `death` describes the first. `skipped` is the number of stimuli of a trace that were not
-    possible when their turn came, and `taken` are the events of the last run. `hit_tokens` are the
+    possible when their turn came, and `course` is how the last run was taken. `hit_tokens` are the
     tokens of all hits in the cache; `blocks_held` are the most blocks that were not free after a
     step, over all engines.
     """
@@ -109,7 +110,7 @@ class Judgement:
     skipped: int = 0
     hit_tokens: int = 0
     blocks_held: int = 0
-    taken: tuple[Event, ...] = ()
+    course: Course = NOT_TAKEN
     breaks: dict[Key, Break] = field(default_factory=dict)
     counts: Counter[Key] = field(default_factory=Counter)
 
@@ -123,15 +124,19 @@ class Judgement:
 
 class Judged(Around):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
-    the deviations that may explain them. Several machines may share a judgement."""
+    the deviations that may explain them. Several machines may share a judgement. The course of the
+    run says how the requests stand before the event of the index `place`."""
 
     def __init__(
         self,
         machine: Machine,
         known: Iterable[Deviation] = (),
         judgement: Judgement | None = None,
+        place: int | None = None,
     ) -> None:
         super().__init__(machine)
+        self.place = place
+        self.stands: tuple[Stands, ...] = ()
         self.known = tuple(known)
         self.judgement = Judgement() if judgement is None else judgement
         self.events: list[Event] = []
@@ -152,6 +157,8 @@ class Judged(Around):
     def take(self, event: Event) -> Step:
         """Take one event."""
         step = super().take(event)
+        if len(self.events) == self.place:
+            self.stands = standing(step.before)
         self.events.append(step.event)
         into = self.judgement
         into.steps += 1
@@ -201,8 +208,9 @@ class Judged(Around):
     def close(self) -> None:
         """The run is over."""
         self.judgement.runs += 1
-        self.judgement.taken = tuple(self.events)
         dead = next((engine.dead for engine in self.state.engines if engine.dead), "")
+        ended = not dead and termination.over(self.state)
+        self.judgement.course = Course(tuple(self.events), self.stands, dead, ended)
         if dead:
             self.judgement.died += 1
             self.judgement.death = self.judgement.death or dead
@@ -240,12 +248,14 @@ def followed(
     events: Iterable[Event],
     invariants: Iterable[Invariant] = tuple(INVARIANTS.values()),
     known: Iterable[Deviation] = (),
+    place: int | None = None,
 ) -> Judgement:
     """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
-    of the machine are passed on."""
+    of the machine are passed on. `place` is the index of the event before which the requests of the
+    course stand."""
     judgement, asked = Judgement(), tuple(invariants)
-    with _running(Judged(make_machine(cluster), known, judgement), asked) as run:
+    with _running(Judged(make_machine(cluster), known, judgement, place), asked) as run:
         for event in map(stimulus, events):
             if event in run.stimuli:
                 run.take(event)

@@ -18,10 +18,14 @@ class Look(_Message, frozen=True):
 
 
 class Drive(_Message, frozen=True):
-    """Drive a workload, in a fresh process. With `reach`, also record the functions called."""
+    """Drive a workload, in a fresh process. With `reach`, also record the functions called. With
+    `place`, the index of an event of a run, also say how this side takes it. Without `judge`, no
+    check is asked: that is a quick look at the functions."""
 
     workload: Workload
     reach: bool = False
+    place: int | None = None
+    judge: bool = True
 
 
 class Record(_Message, frozen=True):

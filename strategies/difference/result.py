@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
+from kvproof.strategies.difference.course import NOT_TAKEN, Course
 from kvproof.strategies.difference.judged import Break, Judgement, Key
 
 
@@ -14,7 +15,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     the rest is empty. `whole` says that every run came to its end, and that no stimulus was left
     out. `steps` counts events, `hit_tokens` the tokens of admitted requests that were found in the
     cache, and `blocks_held` is the largest number of blocks that were not free. `reached` has the
-    functions of vLLM that were called.
+    functions of vLLM that were called. `course` is there only where it was asked for.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     hit_tokens: int = 0
     blocks_held: int = 0
     reached: tuple[str, ...] = ()
+    course: Course = NOT_TAKEN
 
     @property
     def keys(self) -> dict[Key, Break]:
