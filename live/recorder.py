@@ -31,7 +31,8 @@ class Admitted:
 
 class Recorder:
     """Records the choices of one scheduler. `start` begins a step. `preempted` are the requests
-    preempted since the node last looked."""
+    preempted since the node last looked. `refused` are the requests that got no blocks in the step:
+    the blocks that vLLM has found necessary, and the free blocks."""
 
     def __init__(self, cfg: config.Engine, scheduler: Any, look: Callable[[], Any]) -> None:
         self.name = cfg.name
@@ -42,6 +43,8 @@ class Recorder:
         self.admitted: list[Admitted] = []
         self.needy = ""
         self.predicted = (0, 0)
+        self.asked = (0, 0)
+        self.refused: dict[str, tuple[int, int]] = {}
         self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
         self.notes = BlockNotes(manager, cfg.partial_block_hits)
@@ -67,15 +70,16 @@ class Recorder:
 
     def start(self) -> None:
         """Forget the last step."""
-        self.choices, self.allocations, self.admitted = [], [], []
+        self.choices, self.allocations, self.admitted, self.refused = [], [], [], {}
 
     def _free(self) -> int:
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
     def _predict(self, original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         result = original(*args, **kwargs)
+        self.asked = (result, self._free())
         if not kwargs.get("apply_admission_cap"):
-            self.predicted = (result, self._free())
+            self.predicted = self.asked
         return result
 
     def _allocate(
@@ -96,6 +100,7 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
+            self.refused[name] = self.asked
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result

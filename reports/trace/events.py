@@ -12,6 +12,7 @@ from kvproof.reports.changes import Entry
 from kvproof.reports.screen import Line
 from kvproof.reports.trace.about import About
 
+REPEATS = "      --- from here on the events repeat for ever ---"
 NO_RETURN = "      --- from here on the violation could no longer be avoided ---"
 
 
@@ -31,11 +32,13 @@ def events(
     whole: bool = False,
     point_of_no_return: int | None = None,
     irrelevant: Collection[int] = (),
+    loop: int | None = None,
 ) -> Printed:
     """The events of a trace, all of them and all of each if it is to be `whole`.
 
     `point_of_no_return` is the number of the event after which the violation could no longer be
-    avoided, `irrelevant` are those that do not matter to it.
+    avoided, `irrelevant` are those that do not matter to it. `loop` is the number of the first
+    event of those that repeat without end; these are never folded.
     """
     about = About(trace, whole)
     printed = Printed()
@@ -49,8 +52,12 @@ def events(
             printed.states = [printed.states[-1], next(states)]
             changed = about.entries(trace.changes[number - 1], *printed.states)
         last = number == len(trace.events) and trace.finding is not None
+        if number == loop:
+            _unfold(printed, folded, what)
+            printed.lines.append(Line(REPEATS, "bold", 10))
         unread = number in irrelevant or (changed is not None and not any(e.near for e in changed))
-        if unread and not whole and not last:
+        repeats = loop is not None and number >= loop
+        if unread and not whole and not last and not repeats:
             folded.append(number)
         else:
             _unfold(printed, folded, what)

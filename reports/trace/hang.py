@@ -1,0 +1,44 @@
+"""Why a hang goes on: which events repeat, who waits for what after them, and which functions of
+vLLM refuse to go on."""
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from kvproof.model.errors import NotAllowed
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.traces.restored import restored
+from kvproof.model.traces.trace import Trace
+from kvproof.strategies.waits import ROOTS, Wait, repeats, waits
+
+STUCK = ("every_request_can_finish", "step_makes_progress")
+"""The invariants that say that a run goes on."""
+
+
+class Hang(NamedTuple):
+    """`begins` is the number of the first event that repeats without end, None where no events
+    repeat. `waits` are the requests that wait, those that a step refuses first."""
+
+    begins: int | None
+    waits: tuple[Wait, ...]
+
+    @property
+    def refuses(self) -> list[str]:
+        """The functions that refuse the requests, and what each does, in words."""
+        own = [wait for wait in self.waits if wait.lack in ROOTS] or list(self.waits)
+        return list(dict.fromkeys(wait.refuses for wait in own))
+
+
+def hang_of(trace: Trace) -> Hang | None:
+    """Why the run of a trace does not go on; None if its finding is something else, or if its
+    states were not recorded."""
+    if trace.finding is None or trace.finding.invariant not in STUCK or trace.changes is None:
+        return None
+    states = list(trace.states())
+    begins = repeats(states)
+    loop = () if begins is None else trace.events[begins:]
+    rules = rules_with(FAULTS[name] for name in trace.faults if name in FAULTS)
+    with suppress(NotAllowed):
+        found = waits(trace.cluster, restored(states[-1]), loop, rules=rules)
+        return Hang(None if begins is None else begins + 1, found)
+    return None
