@@ -88,16 +88,6 @@ class LiveMachine:
         if self.push is not None:
             self.push.cluster = self.cluster
 
-    @property
-    def refused(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """The requests that got no blocks in the last step of their engine: the needed and the free
-        blocks, as vLLM has counted them."""
-        return {
-            (name, request): counted
-            for name, node in self.nodes.items()
-            for request, counted in node.recorder.refused.items()
-        }
-
     def stimuli(self) -> list[Event]:
         """What the environment may do next."""
         return list(model.stimuli(self.cluster, self.state))

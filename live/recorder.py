@@ -16,7 +16,7 @@ from kvproof.live.block_notes import BlockNotes
 from kvproof.live.damage import NoSuchBlock
 from kvproof.model import block_lists, config
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
-from kvproof.model.step import Allocation
+from kvproof.model.step import Allocation, Refusal
 
 
 class Admitted:
@@ -31,8 +31,8 @@ class Admitted:
 
 class Recorder:
     """Records the choices of one scheduler. `start` begins a step. `preempted` are the requests
-    preempted since the node last looked. `refused` are the requests that got no blocks in the step:
-    the blocks that vLLM has found necessary, and the free blocks."""
+    preempted since the node last looked. `refused` are the requests that got no blocks in the
+    step."""
 
     def __init__(self, cfg: config.Engine, scheduler: Any, look: Callable[[], Any]) -> None:
         self.name = cfg.name
@@ -44,7 +44,7 @@ class Recorder:
         self.needy = ""
         self.predicted = (0, 0)
         self.asked = (0, 0)
-        self.refused: dict[str, tuple[int, int]] = {}
+        self.refused: dict[str, Refusal] = {}
         self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
         self.notes = BlockNotes(manager, cfg.partial_block_hits)
@@ -70,7 +70,8 @@ class Recorder:
 
     def start(self) -> None:
         """Forget the last step."""
-        self.choices, self.allocations, self.admitted, self.refused = [], [], [], {}
+        self.choices, self.allocations, self.admitted = [], [], []
+        self.refused = {}
 
     def _free(self) -> int:
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
@@ -100,7 +101,7 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
-            self.refused[name] = self.asked
+            self.refused[name] = Refusal(self.name, name, *self.asked)
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result

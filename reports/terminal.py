@@ -6,6 +6,7 @@ import os
 import shlex
 import string
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -17,7 +18,7 @@ from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
 from kvproof.reports.output.search import PointOfNoReturn
-from kvproof.reports.screen import WIDTH, Line, columns, console
+from kvproof.reports.screen import WIDTH, Line, columns, console, say
 from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
@@ -46,16 +47,22 @@ NOTHING = Extra()
 
 def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
     """The trace as text of `width` columns, without colour."""
-    lines = (part for line in _lines(trace, extra, width) for part in line.folded(width))
-    return "".join(f"{line.text}\n" for line in lines)
+    every = chain(_lines(trace, extra, width), map(Line, extra.rest), _answer(trace, extra))
+    return "".join(f"{part.text}\n" for line in every for part in line.folded(width))
 
 
 def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     """Print the trace in the width of the file: in colour on a terminal, elsewhere without."""
+    _print(file, _lines(trace, extra, columns(file)))
+    for text in extra.rest:
+        say(text, file=file)
+    _print(file, _answer(trace, extra))
+
+
+def _print(file: TextIO, lines: Iterator[Line]) -> None:
     screen = console(file)
-    width = columns(file)
-    for line in _lines(trace, extra, width):
-        for part in line.folded(width):
+    for line in lines:
+        for part in line.folded(columns(file)):
             screen.print(part.styled)
 
 
@@ -93,10 +100,8 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
     yield from _signature(trace)
     if not extra.explain:
         about = trace.finding.invariant if trace.finding else "NAME"
-        yield Line(f"What the words mean: --explain. What the check is: kvproof explain {about}")
-    for text in extra.rest:
-        yield Line(text)
-    yield from _answer(trace, extra)
+        yield Line(f"For the meaning of the words: --explain, and kvproof explain {about}")
+    yield Line()
 
 
 TABLES = (
@@ -110,10 +115,13 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
     """The answer once more: what is broken, why, where, and how to see it again."""
     if trace.finding is None:
         return
-    yield Line()
+    hang, reasons = hang_of(trace), trace.finding.reasons
     yield _verdict(trace.finding)
-    yield Line(f"  {trace.finding.sentence}")
-    yield _where(trace, hang_of(trace))
+    if hang is not None and hang.waits:
+        yield Line(f"  {hang.waits[0].sentence}")
+    else:
+        yield Line(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
+    yield _where(trace, hang)
     if extra.path is not None:
         yield Line(replay_line(trace, extra.path), hang=0)
 

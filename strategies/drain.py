@@ -21,6 +21,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.finding import Finding
 from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.step import Refusal
 from kvproof.strategies.run import Run
 from kvproof.strategies.waits import repeats, stuck
 
@@ -88,8 +89,7 @@ def unfinished(run: Run, invariant: str, end: str) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
     machine = run.machine
     rules = getattr(machine, "rules", REFERENCE)
-    refused = getattr(machine, "refused", {})
-    why, about = stuck(machine.cluster, machine.state, _loop(run), refused, rules)
+    why, about = stuck(machine.cluster, machine.state, _loop(run), _refused(run), rules)
     return Finding(invariant, (*why, end), about)
 
 
@@ -98,3 +98,9 @@ def _loop(run: Run) -> list[Event]:
     states = [*(step.before for step in run.steps[:1]), *(step.after for step in run.steps)]
     lead = repeats(states)
     return [] if lead is None else [step.event for step in run.steps[lead:]]
+
+
+def _refused(run: Run) -> list[Refusal]:
+    """The requests that got no blocks in the last step of their engine."""
+    last = {s.event.engine: s for s in run.steps if isinstance(s.event, Schedule)}
+    return [refusal for step in last.values() for refusal in step.effects.refused]

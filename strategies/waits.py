@@ -2,11 +2,11 @@
 
 All of it is read off the state: statuses, block tables, the free queue, the phases of transfers.
 What a waiting request would need is asked of the scheduler of the reference, which tries this
-request alone in this state. A machine that was asked the same (`refused`) has the last word: its
-numbers are those of vLLM's own `KVCacheManager.allocate_slots`.
+request alone in this state. Where vLLM itself has refused blocks in its last steps (`refused`), the
+numbers are those of its own `KVCacheManager.allocate_slots`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from kvproof.model import termination
 from kvproof.model.because import About, Reasons
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
-from kvproof.model.events import Compute, Event, Schedule
+from kvproof.model.events import Compute, Event, Schedule, describe
 from kvproof.model.phases import Phase
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
@@ -34,12 +34,10 @@ from kvproof.model.state import (
     State,
     Transfer,
 )
+from kvproof.model.step import Refusal
 
 Place = tuple[str, str]
 """An engine and a request on it."""
-
-Refused = Mapping[Place, tuple[int, int]]
-"""The requests that a machine refused blocks in its last steps: the needed and the free blocks."""
 
 
 WAITS_MAX = 8
@@ -118,14 +116,15 @@ class Wait(NamedTuple):
     @property
     def refuses(self) -> str:
         """The function and what it does with the request, in words."""
-        return f"{self.function} {_REFUSES.get(self.lack, 'leaves it where it is')}"
+        does = _REFUSES.get(self.lack, "leaves {} waiting")
+        return f"{self.function} {does.format(f'{self.request} on {self.engine}')}"
 
 
 def waits(
     cluster: Cluster,
     state: State,
     loop: Sequence[Event] = (),
-    refused: Refused = {},  # noqa: B006 (never changed)
+    refused: Sequence[Refusal] = (),
     rules: Rules = REFERENCE,
 ) -> tuple[Wait, ...]:
     """What each request of a state lacks; first those that a scheduler refuses, last those that are
@@ -147,7 +146,7 @@ def stuck(
     cluster: Cluster,
     state: State,
     loop: Sequence[Event] = (),
-    refused: Refused = {},  # noqa: B006 (never changed)
+    refused: Sequence[Refusal] = (),
     rules: Rules = REFERENCE,
 ) -> tuple[Reasons, About]:
     """Why a run does not end, as the reasons of a finding: what each request lacks. The finding is
@@ -173,7 +172,7 @@ def _of_engine(
     state: State,
     engine: Engine,
     loop: Sequence[Event],
-    refused: Refused,
+    refused: Sequence[Refusal],
     rules: Rules,
 ) -> Iterator[Wait]:
     served = {
@@ -202,9 +201,7 @@ def _of_engine(
 def _wait(engine: Engine, request: Request, lack: Lack, **facts: Any) -> Wait:
     function = DECIDES.get(lack, "Scheduler.schedule")
     known = {"free": len(engine.free), "pool": len(engine.blocks) - 1, "function": function}
-    return Wait(
-        engine.name, request.id, request.status, lack, _held(request), **{**known, **facts}
-    )
+    return Wait(engine.name, request.id, request.status, lack, _held(request), **{**known, **facts})
 
 
 def _held(request: Request) -> int:
@@ -273,12 +270,14 @@ def _in_loop(engine: Engine, request: Request, served: set[str]) -> Wait | None:
     return _wait(engine, request, Lack.PROGRESS) if request.id in served else None
 
 
-def _refused_by_machine(engine: Engine, request: Request, refused: Refused) -> Wait | None:
-    if (engine.name, request.id) not in refused:
-        return None
-    needed, free = refused[engine.name, request.id]
-    holders = _holders(engine, request)
-    return _wait(engine, request, Lack.BLOCKS, needed=needed, free=free, holders=holders)
+def _refused_by_machine(
+    engine: Engine, request: Request, refused: Sequence[Refusal]
+) -> Wait | None:
+    for each in refused:
+        if (each.engine, each.request) == (engine.name, request.id):
+            counted = {"needed": each.needed, "free": each.free}
+            return _wait(engine, request, Lack.BLOCKS, holders=_holders(engine, request), **counted)
+    return None
 
 
 def _refused(
@@ -287,9 +286,11 @@ def _refused(
     """What a request lacks to be scheduled in this state."""
     if request.status in (LOADED, FAILED):
         return _wait(engine, request, Lack.NOTHING)
-    error = Greedy(cluster, state, engine.name, rules).refusal(request.id)
+    work = Greedy(cluster, state, engine.name, rules)
+    error = work.refusal(request.id)
     if error is None:
-        return _wait(engine, request, Lack.NOTHING)
+        chosen = ", ".join(map(describe, work.chose))
+        return _wait(engine, request, Lack.NOTHING, why=chosen)
     right = Greedy(cluster, state, engine.name, REFERENCE)
     faulty = rules != REFERENCE and right.refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
@@ -307,9 +308,7 @@ def _as_wait(
     if isinstance(error, NoPlace):
         taking = [r for r in engine.requests if rules.takes_a_place(r.status)]
         holders = tuple((r.id, _held(r)) for r in taking)
-        return _wait(
-            engine, request, Lack.PLACE, needed=cfg.max_requests, holders=holders, why=why
-        )
+        return _wait(engine, request, Lack.PLACE, needed=cfg.max_requests, holders=holders, why=why)
     if isinstance(error, NoTokens):
         split = "Scheduler._mamba_block_aligned_split"
         function = split if cfg.aligned_group else "Scheduler.schedule"
@@ -367,7 +366,7 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
     Lack.PROGRESS: lambda _: "is scheduled each time, and loses its progress again",
     Lack.NOTHING: lambda w: (
         f"lacks nothing that is observed: {w.free} of {w.pool} blocks are free, and the "
-        "reference of kvproof would go on with it"
+        f"reference of kvproof would go on with it{w.why and f' ({w.why})'}"
     ),
     Lack.TURN: lambda w: f"lacks nothing itself, but each step ends at {w.on[1]}, {w.why}",
     Lack.REPORT: lambda w: f"waits for the report that its transfer has ended, yet {w.why}",
@@ -377,9 +376,12 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
 }
 
 _REFUSES = {
-    Lack.BLOCKS: "gives no blocks",
-    Lack.PLACE: "has no place",
-    Lack.TOKENS: "gives 0 tokens",
-    Lack.REPORT: "is never called for it",
-    Lack.READER: "is never called for it",
+    Lack.BLOCKS: "gives {} no blocks",
+    Lack.PLACE: "finds no place for {}",
+    Lack.TOKENS: "gives {} 0 tokens",
+    Lack.QUEUE: "does not find {}",
+    Lack.PROGRESS: "serves {} in vain",
+    Lack.REPORT: "is not called for {}",
+    Lack.READER: "is not called for {}",
 }
+"""What the function does with a request; leaves it waiting where nothing is said."""
