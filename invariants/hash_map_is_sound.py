@@ -28,7 +28,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         )
     for key, block in sorted(carried - mapped):
         yield because(
-            f"block {block} of {engine.name} has the key of prefix {quoted(key[1])} of group {key[0]}",
+            f"block {block} of {engine.name} has the key of prefix {quoted(key[1])} of "
+            f"group {key[0]}",
             "the hash map has no such entry",
             engine=engine.name,
             group=key[0],

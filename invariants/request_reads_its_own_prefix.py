@@ -17,7 +17,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if attention and read.block != NULL and read.found != read.expected:
             yield because(
-                f"{read.request} attends to the KV of prefix {quoted(read.expected)} on {read.engine}",
+                f"{read.request} attends to the KV of prefix {quoted(read.expected)} on "
+                f"{read.engine}",
                 f"slot {read.slot} of block {read.block} holds {quoted(read.found)}"
                 if read.found
                 else f"block {read.block} was never written there",

@@ -18,7 +18,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         if not attention and read.block != NULL and read.found != read.expected:
             yield because(
                 f"{read.request} has computed {len(read.expected)} tokens on {read.engine}",
-                f"block {read.block} holds the state of {len(read.found)} tokens ({quoted(read.found)})"
+                f"block {read.block} holds the state of {len(read.found)} tokens "
+                f"({quoted(read.found)})"
                 if read.found
                 else f"block {read.block} holds no state",
                 engine=read.engine,

@@ -57,8 +57,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 how = "it is the null block"
             elif old is not None and old == new and not _kept(cluster, before, after, block):
                 how = (
-                    f"it is cached as prefix {quoted(old[1])} of group {old[0]} before and after the "
-                    "write"
+                    f"it is cached as prefix {quoted(old[1])} of group {old[0]} before and "
+                    "after the write"
                 )
             elif not owners and (after.name, block) not in copied:
                 how = "no request holds it"

@@ -103,8 +103,8 @@ def _line(subject: Subject, changed: dict[str, tuple[Any, Any]], before: Flat, a
 
 
 def _named(name: str, v: Any) -> str:
-    """The value of a field: pairs of lists as `[1 2] <- [1 3]` for each group, the receiver's blocks
-    first; text without quotation marks."""
+    """The value of a field. Pairs of lists are `[1 2] <- [1 3]` for each group, with the receiver's
+    blocks first."""
     if name == "pairs" and v:
         return " | ".join(f"{value(local)} <- {value(remote)}" for local, remote in v)
     return "none" if v == "" else value(v)
