@@ -114,6 +114,15 @@ class Wait(NamedTuple):
         return f"{self.request} on {self.engine} ({self.status}{has}) {_SENTENCES[self.lack](self)}"
 
     @property
+    def short(self) -> str:
+        """What it waits for in two or three words, for a cell of a table."""
+        if self.lack == Lack.BLOCKS:
+            return f"needs {self.needed}, {self.free} free"
+        if self.lack in (Lack.READER, Lack.TURN):
+            return f"waits: {self.on[1]}{f' on {self.on[0]}' if self.lack == Lack.READER else ''}"
+        return _SHORT[self.lack]
+
+    @property
     def refuses(self) -> str:
         """The function and what it does with the request, in words."""
         does = _REFUSES.get(self.lack, "leaves {} waiting")
@@ -373,6 +382,18 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
     Lack.READER: _no_reader,
     Lack.OUTPUT: lambda _: "waits for the output of a step",
     Lack.USER: lambda _: "waits for the next part of its session, and keeps its blocks",
+}
+
+_SHORT = {
+    Lack.PLACE: "no place",
+    Lack.TOKENS: "gets 0 tokens",
+    Lack.RULE: "refused",
+    Lack.QUEUE: "in no queue",
+    Lack.PROGRESS: "no progress",
+    Lack.NOTHING: "left waiting",
+    Lack.REPORT: "no report",
+    Lack.OUTPUT: "output due",
+    Lack.USER: "user's turn",
 }
 
 _REFUSES = {
