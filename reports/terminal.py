@@ -175,7 +175,7 @@ def _where(trace: Trace, hang: Hang | None) -> Line:
         which = f"event {last} repeats for ever"
     else:
         which = f"events {hang.begins} to {last} repeat for ever"
-    said = "; ".join(map(describe, trace.events[hang.begins - 1 :]))
+    said = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
     return Line(f"Where: {which}: {said}", hang=7)
 
 

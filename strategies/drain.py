@@ -23,7 +23,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.step import Refusal
 from kvproof.strategies.run import Run
-from kvproof.strategies.waits import repeats, stuck
+from kvproof.strategies.waits import Asked, repeats, stuck
 
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
 """The kinds of event of a round, in order. A read fails only if it cannot succeed."""
@@ -89,7 +89,8 @@ def unfinished(run: Run, invariant: str, end: str) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
     machine = run.machine
     rules = getattr(machine, "rules", REFERENCE)
-    why, about = stuck(machine.cluster, machine.state, _loop(run), _refused(run), rules)
+    asked = Asked(_loop(run), _refused(run), machine.name == "live", rules)
+    why, about = stuck(machine.cluster, machine.state, asked)
     return Finding(invariant, (*why, end), about)
 
 

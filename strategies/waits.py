@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from kvproof.invariants.parties import giver, taker
 from kvproof.model import termination
 from kvproof.model.because import About, Reasons
@@ -119,7 +121,7 @@ class Wait(NamedTuple):
         if self.lack == Lack.BLOCKS:
             return f"needs {self.needed}, {self.free} free"
         if self.lack in (Lack.READER, Lack.TURN):
-            return f"waits: {self.on[1]}{f' on {self.on[0]}' if self.lack == Lack.READER else ''}"
+            return f"for {self.on[1]} on {self.on[0]}"
         return _SHORT[self.lack]
 
     @property
@@ -129,38 +131,32 @@ class Wait(NamedTuple):
         return f"{self.function} {does.format(f'{self.request} on {self.engine}')}"
 
 
-def waits(
-    cluster: Cluster,
-    state: State,
-    loop: Sequence[Event] = (),
-    refused: Sequence[Refusal] = (),
-    rules: Rules = REFERENCE,
-) -> tuple[Wait, ...]:
+class Asked(NamedTuple):
+    """What is known beside the state: the events that repeat without end from it on, the requests
+    that vLLM itself refused blocks in its last steps, whether the machine is a real vLLM (which
+    reserves whole prompts where its options say nothing), and the rules of the reference."""
+
+    loop: Sequence[Event] = ()
+    refused: Sequence[Refusal] = ()
+    live: bool = False
+    rules: Rules = REFERENCE
+
+
+def waits(cluster: Cluster, state: State, asked: Asked = Asked()) -> tuple[Wait, ...]:  # noqa: B008
     """What each request of a state lacks; first those that a scheduler refuses, last those that are
-    excused (see `termination.unfinished`). `loop` are the events that repeat without end from this
-    state on."""
+    excused (see `termination.unfinished`)."""
     left = {(engine, r.id) for engine, r in termination.unfinished(state)}
-    found = [
-        wait
-        for engine in state.engines
-        if not engine.dead
-        for wait in _of_engine(cluster, state, engine, loop, refused, rules)
-    ]
+    engines = [engine for engine in state.engines if not engine.dead]
+    found = [wait for engine in engines for wait in _of_engine(cluster, state, engine, asked)]
     order = [*ROOTS, *(lack for lack in Lack if lack not in ROOTS)]
     found.sort(key=lambda w: ((w.engine, w.request) not in left, order.index(w.lack)))
     return tuple(found)
 
 
-def stuck(
-    cluster: Cluster,
-    state: State,
-    loop: Sequence[Event] = (),
-    refused: Sequence[Refusal] = (),
-    rules: Rules = REFERENCE,
-) -> tuple[Reasons, About]:
+def stuck(cluster: Cluster, state: State, asked: Asked) -> tuple[Reasons, About]:
     """Why a run does not end, as the reasons of a finding: what each request lacks. The finding is
     about the first of them."""
-    found = waits(cluster, state, loop, refused, rules)
+    found = waits(cluster, state, asked)
     said = [wait.sentence for wait in found[:WAITS_MAX]]
     if len(found) > WAITS_MAX:
         said.append(f"{len(found) - WAITS_MAX} more requests wait")
@@ -176,17 +172,10 @@ def repeats(states: Sequence[object]) -> int | None:
     return next((number for number in before if states[number] == states[-1]), None)
 
 
-def _of_engine(
-    cluster: Cluster,
-    state: State,
-    engine: Engine,
-    loop: Sequence[Event],
-    refused: Sequence[Refusal],
-    rules: Rules,
-) -> Iterator[Wait]:
+def _of_engine(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> Iterator[Wait]:
     served = {
         c.request
-        for e in loop
+        for e in asked.loop
         if isinstance(e, Schedule) and e.engine == engine.name
         for c in e.chose or ()
         if isinstance(c, Compute)
@@ -194,8 +183,8 @@ def _of_engine(
     found = [
         _waiting_outside(cluster, state, engine, request)
         or _in_loop(engine, request, served)
-        or _refused_by_machine(engine, request, refused)
-        or _refused(cluster, state, engine, request, rules)
+        or _refused_by_machine(engine, request, asked.refused)
+        or _refused(cluster, state, engine, request, asked)
         for request in engine.requests
     ]
     first = next((w for w in found if w.lack in ROOTS and w.lack != Lack.NOTHING), None)
@@ -290,20 +279,27 @@ def _refused_by_machine(
 
 
 def _refused(
-    cluster: Cluster, state: State, engine: Engine, request: Request, rules: Rules
+    cluster: Cluster, state: State, engine: Engine, request: Request, asked: Asked
 ) -> Wait:
     """What a request lacks to be scheduled in this state."""
     if request.status in (LOADED, FAILED):
         return _wait(engine, request, Lack.NOTHING)
-    work = Greedy(cluster, state, engine.name, rules)
+    work = _step(cluster, state, engine, asked, asked.rules)
     error = work.refusal(request.id)
     if error is None:
         chosen = ", ".join(map(describe, work.chose))
         return _wait(engine, request, Lack.NOTHING, why=chosen)
-    right = Greedy(cluster, state, engine.name, REFERENCE)
-    faulty = rules != REFERENCE and right.refusal(request.id) is None
+    right = _step(cluster, state, engine, asked, REFERENCE)
+    faulty = asked.rules != REFERENCE and right.refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
-    return _as_wait(cluster, engine, request, error, why, rules)
+    return _as_wait(cluster, engine, request, error, why, asked.rules)
+
+
+def _step(cluster: Cluster, state: State, engine: Engine, asked: Asked, rules: Rules) -> Greedy:
+    work = Greedy(cluster, state, engine.name, rules)
+    if asked.live and work.cfg.reserve_whole_prompt is None:
+        work.cfg = replace(work.cfg, reserve_whole_prompt=True)
+    return work
 
 
 def _as_wait(

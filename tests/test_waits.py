@@ -21,7 +21,7 @@ from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace.hang import hang_of
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.waits import Lack, repeats, waits
+from kvproof.strategies.waits import Asked, Lack, repeats, waits
 
 FINDINGS = Path(__file__).parent.parent / "findings"
 HANG = INVARIANTS["every_request_can_finish"]
@@ -92,7 +92,7 @@ def test_what_vllm_has_counted_is_taken_over_what_the_reference_counts() -> None
     trace = hang("impossible_fit_waits")
     state = restored(list(trace.states())[-1])
     asked = [Refusal("E", "r0", 9, 2)]
-    found = waits(trace.cluster, state, refused=asked)[0]
+    found = waits(trace.cluster, state, Asked(refused=asked))[0]
     assert (found.lack, found.needed, found.free) == (Lack.BLOCKS, 9, 2)
     assert found.sentence == "r0 on E (waiting) needs 9 blocks, and the whole pool has 3"
 

@@ -106,13 +106,14 @@ function hang() {
   const { begins, waits, refuses } = DATA.hang, part = make("section", undefined, { class: "hang" });
   part.append(make("h2", "Who waits for what, without end"), waitPicture(waits));
   const list = make("ul");
-  list.append(...waits.map((wait) => make("li", wait.words, wait.root ? { class: "root" } : {})));
+  const said = new Set(FOUND.reasons);
+  list.append(...waits.filter((wait) => !said.has(wait.words)).map((wait) => make("li", wait.words, wait.root ? { class: "root" } : {})));
   part.append(list);
   if (begins) {
     const loop = make("p", "Repeats for ever: "), first = DATA.steps[begins - 1];
     const button = make("button", begins === LAST ? `event ${first.label}` : `events ${first.label} to ${DATA.steps[LAST - 1].label}`, { type: "button" });
     button.addEventListener("click", () => go(begins));
-    loop.append(button, `, ${DATA.steps.slice(begins - 1).map((step) => step.text).join("; ")}.`);
+    loop.append(button, `, ${[...new Set(DATA.steps.slice(begins - 1).map((step) => step.text))].join("; ")}.`);
     part.append(loop);
   }
   if (refuses.length) part.append(make("p", `${begins ? "Each time round" : "At the end"}: ${refuses.join("; ")}.`));

@@ -9,7 +9,7 @@ from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
-from kvproof.strategies.waits import ROOTS, Wait, repeats, waits
+from kvproof.strategies.waits import ROOTS, Asked, Wait, repeats, waits
 
 STUCK = ("every_request_can_finish", "step_makes_progress")
 """The invariants that say that a run goes on."""
@@ -39,6 +39,7 @@ def hang_of(trace: Trace) -> Hang | None:
     loop = () if begins is None else trace.events[begins:]
     rules = rules_with(FAULTS[name] for name in trace.faults if name in FAULTS)
     with suppress(NotAllowed):
-        found = waits(trace.cluster, restored(states[-1]), loop, rules=rules)
+        asked = Asked(loop, live=trace.machine == "live", rules=rules)
+        found = waits(trace.cluster, restored(states[-1]), asked)
         return Hang(None if begins is None else begins + 1, found)
     return None

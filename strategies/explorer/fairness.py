@@ -37,7 +37,7 @@ from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.exhaustive import StateGraph
-from kvproof.strategies.waits import stuck
+from kvproof.strategies.waits import Asked, stuck
 
 DEADLOCK = "no event is possible any more"
 RESTS = "no event that must happen is possible any more"
@@ -189,5 +189,5 @@ def no_progress(
         return None
     events = "; ".join(map(describe, found.cycle))
     end = f"{found.kind}: {events}" if events else found.kind
-    why, about = stuck(cluster, found.state, found.cycle, rules=rules)
+    why, about = stuck(cluster, found.state, Asked(found.cycle, rules=rules))
     return Finding(eventually.id, (*why, end), about), found
