@@ -26,6 +26,7 @@ from kvproof.reports.trace.functions import functions
 from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.legend import legend
+from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.verdict import Consequence
 
 
@@ -79,13 +80,14 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
     yield from prompts(trace.cluster)
     yield from engines(trace.cluster, width)
     yield Line()
-    point = extra.point
+    point, sign = extra.point, first_sign(trace)
     printed = events(
         trace,
         whole=extra.whole,
         point_of_no_return=point.event if point else None,
         irrelevant=point.irrelevant if point else (),
         loop=hang.begins if hang else None,
+        sign=sign,
     )
     yield from printed.lines
     yield Line()

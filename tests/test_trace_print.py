@@ -14,7 +14,9 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.state import Block, Engine, Request, Transfer
+from kvproof.model.traces.trace_reader import read
 from kvproof.reports.changes import HIDDEN
+from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
@@ -23,6 +25,7 @@ from kvproof.reports.trace.at_fault import OF_RULE
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.legend import WORDS
+from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.waits import DECIDES
 from tests.test_rendering import trace_of
 
@@ -85,6 +88,19 @@ def test_a_preemption_for_its_own_sake_and_pairs_have_one_reading() -> None:
     assert "pairs [] -> [3] <- [1]" in said(render(trace_of("front_trim")))
     assert quoted("abc.") == "'abc.' (each dot is a sampled token)"
     assert quoted("abc") == "'abc'"
+
+
+def test_a_cause_before_the_last_event_is_marked() -> None:
+    """The lease ends at event 6, and the wrong tokens are read at event 11."""
+    trace = read(Path(__file__).parent.parent / "findings/lease_ends_under_writer/trace.jsonl")
+    found = first_sign(trace)
+    assert found is not None
+    assert (found.event, found.finding.invariant) == (6, "nothing_reused_under_transfer")
+    text = said(render(trace))
+    mark = "it went wrong here, nothing_reused_under_transfer: a transfer still reads blocks [1, 2]"
+    assert text.index("6 LeaseExpire(r0)") < text.index(mark) < text.index("8 Schedule(P)")
+    assert of_trace(trace).steps[5].found == ("nothing_reused_under_transfer",)
+    assert first_sign(trace_of("front_trim")) is None
 
 
 def test_an_event_in_words() -> None:

@@ -43,7 +43,7 @@ class Watching:
         self.judges: list[Judge] = []
         self.observers: WeakSet[Observer] = WeakSet()
         self.counts: Counter[str] = Counter()
-        self.found: list[str] = []
+        self.found: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process: int | None = None
@@ -134,14 +134,14 @@ class Watching:
         severity = severity_of(finding)
         grave = severity is None or severity <= FAIL_ON
         if grave and len(self.found) < self.KEPT:
-            self.found.append(text)
+            self.found.append((finding.invariant, text))
         if grave and self.mode == "raise":
             raise Violation(text)
         if self.mode != "record" and self.counts[finding.invariant] <= SHOWN_MAX:
             self.say(text)
 
-    def take(self) -> list[str]:
-        """The findings since the last call."""
+    def take(self) -> list[tuple[str, str]]:
+        """The findings since the last call: the invariant of each, and the report."""
         taken, self.found = self.found, []
         return taken
 

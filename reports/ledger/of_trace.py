@@ -28,6 +28,7 @@ from kvproof.reports.trace.engines import group_text, prompts
 from kvproof.reports.trace.functions import functions
 from kvproof.reports.trace.hang import hang_of
 from kvproof.reports.trace.in_words import in_words
+from kvproof.reports.trace.signs import Sign, first_sign
 from kvproof.strategies.waits import ROOTS, Wait
 
 
@@ -105,6 +106,9 @@ def _title(trace: Trace) -> str:
 
 def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
     near, last = _near(trace, irrelevant), len(trace.events)
+    sign = first_sign(trace)
+    if sign is not None:
+        near.add(sign.event)
     request = trace.finding.about.request if trace.finding else ""
     changes = trace.changes or [None] * last
     found = (trace.finding.invariant,) if trace.finding else ()
@@ -115,12 +119,16 @@ def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
             words=in_words(event),
             functions=tuple(functions(event, request)),
             near=number in near,
-            found=found if number == last else (),
+            found=found if number == last else _names(sign, number),
             changed=change.changed if change else None,
             removed=change.removed if change else (),
         )
         for number, (event, change) in enumerate(zip(trace.events, changes, strict=True), 1)
     )
+
+
+def _names(sign: Sign | None, number: int) -> tuple[str, ...]:
+    return (sign.finding.invariant,) if sign is not None and number == sign.event else ()
 
 
 def _near(trace: Trace, irrelevant: Collection[int]) -> set[int]:
