@@ -292,6 +292,8 @@ def _refused(
     right = _step(cluster, state, engine, asked, REFERENCE)
     faulty = asked.rules != REFERENCE and right.refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
+    if asked.live:  # vLLM may count otherwise, and was not asked here
+        why = "counted by the reference of kvproof"
     return _as_wait(cluster, engine, request, error, why, asked.rules)
 
 

@@ -58,7 +58,10 @@ def _hang(trace: Trace) -> ShownHang | None:
     if hang is None:
         return None
     return ShownHang(
-        begins=hang.begins, waits=tuple(map(_wait, hang.waits)), refuses=tuple(hang.refuses)
+        begins=hang.begins,
+        waits=tuple(map(_wait, hang.waits)),
+        refuses=tuple(hang.refuses),
+        told=hang.told,
     )
 
 
