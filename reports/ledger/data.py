@@ -86,8 +86,8 @@ class ShownWait(Struct, frozen=True, kw_only=True):
 
 class ShownHang(Struct, frozen=True, kw_only=True):
     """Why a run does not go on: the step on the page from which the steps repeat without end (from
-    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `told` says
-    whether the reasons of the finding have all this."""
+    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `told`:
+    the reasons of the finding have all this."""
 
     begins: int | None
     waits: tuple[ShownWait, ...]
