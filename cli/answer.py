@@ -108,13 +108,22 @@ def answer(
         )
 
     def text() -> None:
-        if trace is not None:
-            point = outcome.coverage.get("point_of_no_return")
-            show(sys.stdout, trace, Extra(kept.path if kept else None, outcome.leads_to, point))
-            say()
         known_lines = (*tolerated_lines(outcome, args.fail_on), *known(outcome))
-        for line in (summary(outcome, setup), *known_lines, *details):
-            say(line)
+        if trace is None:
+            for line in (summary(outcome, setup), *known_lines, *details):
+                say(line)
+            return
+        show(
+            sys.stdout,
+            trace,
+            Extra(
+                kept.path if kept else None,
+                outcome.leads_to,
+                outcome.coverage.get("point_of_no_return"),
+                explain=getattr(args, "explain", False),
+                rest=(*details, *known_lines, "", summary(outcome, setup)),
+            ),
+        )
 
     code = outcome.exit_code(args.fail_on)
     return finish(args, code, output, text, [kept, *files] if kept else files)

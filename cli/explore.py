@@ -31,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_states_max(parser)
     options.add_endurance(parser)
     options.add_traces(parser)
+    options.add_explain(parser)
     parser.add_argument(
         "--symmetry",
         action="store_true",

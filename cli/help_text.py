@@ -20,7 +20,16 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
         *("replay", "witness", "picture", "cache", "sarif", "summary", "html"),
     ),
-    "output": ("help", "version", "show", "all", "json", "annotations", "print_completion"),
+    "output": (
+        "help",
+        "version",
+        "show",
+        "all",
+        "explain",
+        "json",
+        "annotations",
+        "print_completion",
+    ),
 }
 """The options by group; those that have no group come after all groups."""
 

@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
     )
+    options.add_explain(parser)
     parser.add_argument(
         "--html",
         type=options.new_file,
@@ -57,7 +58,11 @@ def run(args: argparse.Namespace) -> int:
         args,
         0,
         lambda code: Report(exit_code=code, trace=tuple(records(trace))),
-        lambda: show(sys.stdout, trace, Extra(args.trace, point=point, whole=args.all)),
+        lambda: show(
+            sys.stdout,
+            trace,
+            Extra(args.trace, point=point, whole=args.all, explain=args.explain),
+        ),
         files,
     )
 

@@ -27,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_fail_on(parser)
     options.add_sampling(parser)
     options.add_traces(parser)
+    options.add_explain(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model import config
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
@@ -33,7 +33,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             held = content.slots if content and content.group == key[0] else ()
             if held[: len(expected)] != expected:
                 yield because(
-                    f"block {block} of {engine.name} is cached as prefix {key[1]!r} of group "
+                    f"block {block} of {engine.name} is cached as prefix {quoted(key[1])} of group "
                     f"{key[0]} and must hold {list(expected)}",
                     f"it holds {list(held) or 'nothing of this group'}",
                     engine=engine.name,

@@ -6,7 +6,7 @@ map, and the KV events report it to routers as cached."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
@@ -20,7 +20,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         size = cfg.hash_unit if cfg.partial_block_hits else cfg.groups[index].block_size
         if (len(prefix) - cfg.hash_lookahead_tokens) % size:
             yield because(
-                f"prefix {prefix!r} of group {index} is cached on {engine.name}",
+                f"prefix {quoted(prefix)} of group {index} is cached on {engine.name}",
                 f"a hit in blocks of {size} tokens cannot end there",
                 engine=engine.name,
                 group=index,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.hits import missing
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
@@ -22,7 +22,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 continue
             yield because(
                 f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
-                f"group {index} has no cached block for prefix {prefix!r}",
+                f"group {index} has no cached block for prefix {quoted(prefix)}",
                 engine=admission.engine,
                 request=admission.request,
                 group=index,

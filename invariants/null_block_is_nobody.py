@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, logical, taker
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
@@ -20,7 +20,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for key, blocks in engine.cached:
             if NULL in blocks:
                 yield because(
-                    f"prefix {key[1]!r} of group {key[0]} is cached on {engine.name}",
+                    f"prefix {quoted(key[1])} of group {key[0]} is cached on {engine.name}",
                     "its block is the null block, which holds no tokens",
                     engine=engine.name,
                     group=key[0],
@@ -45,7 +45,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for read in step.effects.reads:
         if read.block == NULL:
             yield because(
-                f"{read.request} reads prefix {read.expected!r} in group {read.group}",
+                f"{read.request} reads prefix {quoted(read.expected)} in group {read.group}",
                 f"its block table on {read.engine} has the null block there",
                 engine=read.engine,
                 request=read.request,

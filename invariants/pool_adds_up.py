@@ -19,8 +19,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     negative = [i for i, b in numbered(engine.blocks) if b.refs < 0 and i != NULL]
     if negative:
         yield because(
-            f"block {negative[0]} of {engine.name} had no reference left",
-            f"its reference count is {engine.blocks[negative[0]].refs}",
+            f"the reference count of block {negative[0]} of {engine.name} is at least 0",
+            f"it is {engine.blocks[negative[0]].refs}: the block was freed more often than taken",
             engine=engine.name,
             block=negative[0],
         )

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL
@@ -17,8 +17,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if attention and read.block != NULL and read.found != read.expected:
             yield because(
-                f"{read.request} attends to the KV of prefix {read.expected!r} on {read.engine}",
-                f"slot {read.slot} of block {read.block} holds {read.found!r}"
+                f"{read.request} attends to the KV of prefix {quoted(read.expected)} on "
+                f"{read.engine}",
+                f"slot {read.slot} of block {read.block} holds {quoted(read.found)}"
                 if read.found
                 else f"block {read.block} was never written there",
                 engine=read.engine,

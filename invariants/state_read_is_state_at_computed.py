@@ -4,7 +4,7 @@ N, so the state contained the token twice: "The capital of France is is Paris" (
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL
@@ -18,7 +18,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         if not attention and read.block != NULL and read.found != read.expected:
             yield because(
                 f"{read.request} has computed {len(read.expected)} tokens on {read.engine}",
-                f"block {read.block} holds the state of {len(read.found)} tokens ({read.found!r})"
+                f"block {read.block} holds the state of {len(read.found)} tokens "
+                f"({quoted(read.found)})"
                 if read.found
                 else f"block {read.block} holds no state",
                 engine=read.engine,

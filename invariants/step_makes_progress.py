@@ -30,10 +30,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     ready = all(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests)
     in_flight = before.step is not None or before.steps
     if waiting and ready and not in_flight and not after.dead:
+        counted = [
+            f"vLLM counts {r.needed} needed and {r.free} free blocks for {r.request}"
+            for r in step.effects.refused
+        ]
         yield because(
             f"no step of {event.engine} and no transfer is in flight, {len(before.free)} of "
             f"{len(before.blocks) - 1} blocks are free, and the step could schedule or "
             f"reject {', '.join(f'{r.id} ({r.status})' for r in waiting)}",
+            *counted,
             "the step does neither",
             engine=event.engine,
         )

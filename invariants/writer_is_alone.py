@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.cached_block_holds_its_key import promised
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Schedule
 from kvproof.model.severity import Severity
@@ -57,8 +57,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 how = "it is the null block"
             elif old is not None and old == new and not _kept(cluster, before, after, block):
                 how = (
-                    f"it is cached as prefix {old[1]!r} of group {old[0]} before and after the "
-                    "write"
+                    f"it is cached as prefix {quoted(old[1])} of group {old[0]} before and "
+                    "after the write"
                 )
             elif not owners and (after.name, block) not in copied:
                 how = "no request holds it"

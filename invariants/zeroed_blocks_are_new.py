@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import filled_by
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
 from kvproof.model.severity import Severity
@@ -35,7 +35,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         why = why or _in_use(cluster, before, after, block)
         key = after.blocks[block].key
         if not why and key is not None and key == before.blocks[block].key and block not in new:
-            why = f"it is cached as prefix {key[1]!r} of group {key[0]}"
+            why = f"it is cached as prefix {quoted(key[1])} of group {key[0]}"
         if why:
             yield because(
                 f"the worker of {after.name} erases block {block} in this step",

@@ -112,6 +112,7 @@ class Node:
             places=tuple(sorted(self.worker.places)),
             zeroed=adapt.zeroed(output),
             kept=self.leftovers.stepped(),
+            refused=tuple(self.recorder.refused.values()),
         )
 
     def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:

@@ -16,7 +16,7 @@ from kvproof.live.block_notes import BlockNotes
 from kvproof.live.damage import NoSuchBlock
 from kvproof.model import block_lists, config
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
-from kvproof.model.step import Allocation
+from kvproof.model.step import Allocation, Refusal
 
 
 class Admitted:
@@ -31,7 +31,8 @@ class Admitted:
 
 class Recorder:
     """Records the choices of one scheduler. `start` begins a step. `preempted` are the requests
-    preempted since the node last looked."""
+    preempted since the node last looked. `refused` are the requests that got no blocks in the
+    step."""
 
     def __init__(self, cfg: config.Engine, scheduler: Any, look: Callable[[], Any]) -> None:
         self.name = cfg.name
@@ -42,6 +43,8 @@ class Recorder:
         self.admitted: list[Admitted] = []
         self.needy = ""
         self.predicted = (0, 0)
+        self.asked = (0, 0)
+        self.refused: dict[str, Refusal] = {}
         self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
         self.notes = BlockNotes(manager, cfg.partial_block_hits)
@@ -68,14 +71,16 @@ class Recorder:
     def start(self) -> None:
         """Forget the last step."""
         self.choices, self.allocations, self.admitted = [], [], []
+        self.refused = {}
 
     def _free(self) -> int:
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
     def _predict(self, original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         result = original(*args, **kwargs)
+        self.asked = (result, self._free())
         if not kwargs.get("apply_admission_cap"):
-            self.predicted = (result, self._free())
+            self.predicted = self.asked
         return result
 
     def _allocate(
@@ -96,6 +101,7 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
+            self.refused[name] = Refusal(self.name, name, *self.asked)
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result

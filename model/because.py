@@ -30,3 +30,9 @@ class Because(NamedTuple):
 def because(*reasons: str, **about: object) -> Because:
     """Reasons in order, and the fields of `About` by name."""
     return Because(reasons, About(**about))  # type: ignore[arg-type]
+
+
+def quoted(prefix: str | None) -> str:
+    """A prefix in a reason: `'abc'`. A dot in it is no full stop, and the text says so."""
+    dot = " (each dot is a sampled token)" if prefix and "." in prefix else ""
+    return f"'{prefix or ''}'{dot}"

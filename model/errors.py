@@ -28,6 +28,23 @@ class NotAllowed(Exception):
     """The spec does not allow this event in this state. The message says which rule forbids it."""
 
 
+class NoRoom(NotAllowed):
+    """A request needs more blocks than are free: both as numbers of blocks."""
+
+    def __init__(self, message: str, needed: int, free: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.free = free
+
+
+class NoPlace(NotAllowed):
+    """As many requests run as may run at a time."""
+
+
+class NoTokens(NotAllowed):
+    """A step has no token for a request that it could schedule."""
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in a registry; suggests the nearest one."""
     names = sorted(known)

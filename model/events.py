@@ -267,5 +267,8 @@ def describe(event: Event | Choice) -> str:
         drafts = "".join(f", {count} accepted of {name}" for name, count in event.accepted.items())
         failed = f", load of {event.failed} failed" if event.failed else ""
         return f"Complete({event.engine}{drafts}{failed})"
+    if isinstance(event, Preempt):
+        needy = "itself" if event.needy == event.request else event.needy
+        return f"Preempt({event.request}{f' for {needy}' if needy else ''})"
     fields = ", ".join(f"{v}" for n, v in asdict(event).items() if n not in BLOCKS)
     return f"{type(event).__name__}({fields})"

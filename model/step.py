@@ -48,6 +48,16 @@ class Allocation(NamedTuple):
     taken: int
 
 
+class Refusal(NamedTuple):
+    """A request got no blocks: how many it needs, and how many are free, as vLLM has counted them
+    (`KVCacheManager.allocate_slots`)."""
+
+    engine: str
+    request: str
+    needed: int
+    free: int
+
+
 class Copy(NamedTuple):
     """The worker copied a whole block before it computed the step (see `partial_block_hits`)."""
 
@@ -70,7 +80,8 @@ class Effects(NamedTuple):
 
     After a scheduler step, `places` has the requests for which the worker keeps a place in its
     batch, and `zeroed` the blocks that it erased before it computed the step. Both are None for any
-    other event. `kept` is what an engine without requests still keeps for nobody.
+    other event. `kept` is what an engine without requests still keeps for nobody. `refused` are the
+    requests that got no blocks in a step; only vLLM counts these.
     """
 
     reads: tuple[Read, ...] = ()
@@ -82,6 +93,7 @@ class Effects(NamedTuple):
     places: tuple[str, ...] | None = None
     zeroed: tuple[int, ...] | None = None
     kept: tuple[Kept, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
 
 class Step(NamedTuple):

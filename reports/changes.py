@@ -95,10 +95,19 @@ def _line(subject: Subject, changed: dict[str, tuple[Any, Any]], before: Flat, a
         if mark not in after:
             return "gone"
         if mark not in before:
-            return "new, " + ", ".join(f"{n} {value(v)}" for n, (_, v) in changed.items() if v)
+            return "new, " + ", ".join(f"{n} {_named(n, v)}" for n, (_, v) in changed.items() if v)
     if subject[2:3] == ("block",):
         return _block(subject, changed, after)
-    return ", ".join(f"{n} {value(old)} -> {value(new)}" for n, (old, new) in changed.items())
+    changes = ((n, _named(n, old), _named(n, new)) for n, (old, new) in changed.items())
+    return ", ".join(f"{name} {old} -> {new}" for name, old, new in changes)
+
+
+def _named(name: str, v: Any) -> str:
+    """The value of a field. Pairs of lists are `[1 2] <- [1 3]` for each group, with the receiver's
+    blocks first."""
+    if name == "pairs" and v:
+        return " | ".join(f"{value(local)} <- {value(remote)}" for local, remote in v)
+    return "none" if v == "" else value(v)
 
 
 def _block(subject: Subject, changed: dict[str, tuple[Any, Any]], after: Flat) -> str:

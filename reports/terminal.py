@@ -1,10 +1,12 @@
 """A trace as text for a terminal: what is broken and why, how to replay it, the cluster, the events
-with what they change, the blocks of all engines at the end, and what the words mean."""
+with what they change, the blocks of all engines at the end, and the answer again in a few lines:
+these are what a small screen still shows."""
 
 import os
 import shlex
 import string
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -16,23 +18,29 @@ from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
 from kvproof.reports.output.search import PointOfNoReturn
-from kvproof.reports.screen import WIDTH, Line, columns, console
-from kvproof.reports.trace.engines import engines
+from kvproof.reports.screen import WIDTH, Line, columns, console, say
+from kvproof.reports.trace.at_fault import at_fault
+from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
 from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.legend import legend
+from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.verdict import Consequence
 
 
 class Extra(NamedTuple):
     """What is known of a trace besides: its file, the consequence of its finding, and the event
-    from which the violation was certain. With `whole`, nothing is folded."""
+    from which the violation was certain. With `whole`, nothing is folded; with `explain`, the words
+    are explained. `rest` are lines before the answer at the end."""
 
     path: Path | None = None
     leads_to: Consequence | None = None
     point: PointOfNoReturn | None = None
     whole: bool = False
+    explain: bool = False
+    rest: tuple[str, ...] = ()
 
 
 NOTHING = Extra()
@@ -40,21 +48,28 @@ NOTHING = Extra()
 
 def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
     """The trace as text of `width` columns, without colour."""
-    lines = (part for line in _lines(trace, extra, width) for part in line.folded(width))
-    return "".join(f"{line.text}\n" for line in lines)
+    every = chain(_lines(trace, extra, width), map(Line, extra.rest), _answer(trace, extra))
+    return "".join(f"{part.text}\n" for line in every for part in line.folded(width))
 
 
 def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     """Print the trace in the width of the file: in colour on a terminal, elsewhere without."""
+    _print(file, _lines(trace, extra, columns(file)))
+    for text in extra.rest:
+        say(text, file=file)
+    _print(file, _answer(trace, extra))
+
+
+def _print(file: TextIO, lines: Iterator[Line]) -> None:
     screen = console(file)
-    width = columns(file)
-    for line in _lines(trace, extra, width):
-        for part in line.folded(width):
+    for line in lines:
+        for part in line.folded(columns(file)):
             screen.print(part.styled)
 
 
 def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
-    yield from _finding(trace, extra)
+    hang = hang_of(trace)
+    yield from _finding(trace, extra, hang)
     yield Line()
     yield Line(_headline(trace), "bold")
     for name in trace.faults:
@@ -62,27 +77,55 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
             yield Line(f"Fault {name}: {FAULTS[name].mistake}.")
     if trace.finding is not None:
         yield Line(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
-    yield Line("A letter is a token, and a dot a sampled token.")
+    yield from prompts(trace.cluster)
     yield from engines(trace.cluster, width)
     yield Line()
-    point = extra.point
+    point, sign = extra.point, first_sign(trace)
     printed = events(
         trace,
         whole=extra.whole,
         point_of_no_return=point.event if point else None,
         irrelevant=point.irrelevant if point else (),
+        loop=hang.begins if hang else None,
+        sign=sign,
     )
     yield from printed.lines
     yield Line()
-    words = printed.words
     if printed.states:
         yield from block_tables(printed.states, width)
-        yield Line("A block is cached as, and holds, prefixes (of the group in brackets).")
-        yield Line()
-        yield from legend(words)
+        yield Line(TABLES)
+        if extra.explain:
+            yield Line()
+            yield from legend(printed.words)
     else:
         yield Line("The states were not recorded.")
     yield from _signature(trace)
+    if not extra.explain:
+        about = trace.finding.invariant if trace.finding else "NAME"
+        yield Line(f"For the meaning of the words: --explain, and kvproof explain {about}")
+    yield Line()
+
+
+TABLES = (
+    "A block is cached as, and holds, prefixes (of the group in brackets). * changed by the last "
+    "event; _ a slot that was never written."
+)
+"""What stands in the tables of the blocks."""
+
+
+def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
+    """The answer once more: what is broken, why, where, and how to see it again."""
+    if trace.finding is None:
+        return
+    hang, reasons = hang_of(trace), trace.finding.reasons
+    yield _verdict(trace.finding)
+    if hang is not None and hang.waits:
+        yield Line(f"  {reasons[0] if hang.told else hang.waits[0].sentence}")
+    else:
+        yield Line(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
+    yield _where(trace, hang)
+    if extra.path is not None:
+        yield Line(replay_line(trace, extra.path), hang=0)
 
 
 def _signature(trace: Trace) -> Iterator[Line]:
@@ -103,31 +146,66 @@ def _headline(trace: Trace) -> str:
     )
 
 
-def _finding(trace: Trace, extra: Extra) -> Iterator[Line]:
+def _finding(trace: Trace, extra: Extra, hang: Hang | None) -> Iterator[Line]:
     """What is broken, how grave that is, why, where, and how to see it again."""
     if trace.finding is None:
         yield Line("No invariant is broken in this trace.", "bold")
     else:
-        yield from _broken(trace, trace.finding)
+        yield from _broken(trace, trace.finding, hang)
     if extra.leads_to is not None:
         yield Line(f"  {extra.leads_to.sentence}")
     if extra.path is not None:
         yield Line(replay_line(trace, extra.path), hang=0)
 
 
-def _broken(trace: Trace, finding: Finding) -> Iterator[Line]:
+def _broken(trace: Trace, finding: Finding, hang: Hang | None) -> Iterator[Line]:
     yield from finding_lines(finding)
-    last = trace.events[-1]
-    yield Line(f"Where: event {len(trace.events)}, {describe(last)}", hang=7)
-    called = functions(last, finding.about.request)
-    yield Line(f"In vLLM: {', '.join(called)}", hang=9)
+    said = [wait.sentence for wait in hang.waits] if hang and not hang.told else ()
+    if said:
+        yield Line("Who waits for what:")
+    for sentence in said:
+        yield Line(f"  {sentence}")
+    yield _where(trace, hang)
+    yield from in_vllm(trace, finding, hang)
+
+
+def _where(trace: Trace, hang: Hang | None) -> Line:
+    last = len(trace.events)
+    if hang is None or hang.begins is None:
+        return Line(f"Where: event {last}, {describe(trace.events[-1])}", hang=7)
+    if hang.begins == last:
+        which = f"event {last} repeats for ever"
+    else:
+        which = f"events {hang.begins} to {last} repeat for ever"
+    said = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
+    return Line(f"Where: {which}: {said}", hang=7)
+
+
+def in_vllm(trace: Trace, finding: Finding, hang: Hang | None) -> Iterator[Line]:
+    """The functions of vLLM: those at fault where they are known, and otherwise those that the last
+    event calls; of a hang those that refuse to go on."""
+    known = at_fault(trace.faults)
+    if known:
+        yield Line(f"In vLLM, at fault: {', '.join(known)}", hang=9)
+    if hang is not None and hang.waits:
+        each = "Each time round" if hang.begins is not None else "At the end"
+        yield Line(f"{each}: {'; '.join(hang.refuses)}", hang=9)
+    elif not known:
+        called = functions(trace.events[-1], finding.about.request)
+        yield Line(f"In vLLM, called by this event: {', '.join(called)}", hang=9)
+
+
+def _verdict(finding: Finding) -> Line:
+    """What is broken, and how grave that is."""
+    known = CHECKS.get(finding.invariant)
+    grave = f": {known.severity.words}" if known and known.severity else ""
+    return Line(f"BROKEN: {finding.invariant}{grave}", "bold red")
 
 
 def finding_lines(finding: Finding) -> Iterator[Line]:
     """What is broken, how grave that is, and why."""
+    yield _verdict(finding)
     known = CHECKS.get(finding.invariant)
-    grave = f": {known.severity.words}" if known and known.severity else ""
-    yield Line(f"BROKEN: {finding.invariant}{grave}", "bold red")
     if known is not None:
         yield Line(f"It must be true that {known.name} ({known.origin}).")
     for reason in finding.reasons[:-1]:

@@ -20,7 +20,10 @@ from kvproof.model.events import (
     TransferFail,
 )
 from kvproof.model.finding import Finding
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.step import Refusal
 from kvproof.strategies.run import Run
+from kvproof.strategies.waits import Asked, repeats, stuck
 
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
 """The kinds of event of a round, in order. A read fails only if it cannot succeed."""
@@ -84,5 +87,21 @@ def take_round(run: Run) -> bool:
 
 def unfinished(run: Run, invariant: str, end: str) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
-    left = termination.waiting(run.machine.state) or "a transfer"
-    return Finding(invariant, (f"{left} was submitted and has not finished", end))
+    machine = run.machine
+    rules = getattr(machine, "rules", REFERENCE)
+    asked = Asked(_loop(run), _refused(run), machine.name == "live", rules)
+    why, about = stuck(machine.cluster, machine.state, asked)
+    return Finding(invariant, (*why, end), about)
+
+
+def _loop(run: Run) -> list[Event]:
+    """The last events, from an earlier state to the same state; none where the state is new."""
+    states = [*(step.before for step in run.steps[:1]), *(step.after for step in run.steps)]
+    lead = repeats(states)
+    return [] if lead is None else [step.event for step in run.steps[lead:]]
+
+
+def _refused(run: Run) -> list[Refusal]:
+    """The requests that got no blocks in the last step of their engine."""
+    last = {s.event.engine: s for s in run.steps if isinstance(s.event, Schedule)}
+    return [refusal for step in last.values() for refusal in step.effects.refused]

@@ -38,6 +38,7 @@ from kvproof.strategies.explorer.fairness import (
     lasso,
     no_progress,
 )
+from kvproof.strategies.waits import Asked, waits
 from tests.cover import BROKEN, others_slow
 
 pytestmark = pytest.mark.exhaustive
@@ -89,8 +90,8 @@ FAIR = {
 
 @pytest.mark.parametrize(("edges", "cycle"), FAIR.values(), ids=list(FAIR))
 def test_a_fair_round_is_found(edges, cycle) -> None:
-    found = lasso(PD, graph(*edges))
-    assert found == Lasso((), cycle, "r0 on P (waiting)", GOES_ROUND)
+    reached = graph(*edges)
+    assert lasso(PD, reached) == Lasso((), cycle, reached.states[0], GOES_ROUND)
 
 
 UNFAIR = {
@@ -119,12 +120,9 @@ def test_an_unfair_round_is_not_found(edges) -> None:
 
 
 def test_a_deadlock_and_a_rest_have_no_round() -> None:
-    assert lasso(PD, graph((0, 1, schedule))) == Lasso(
-        (schedule,), (), "r0 on P (waiting)", DEADLOCK
-    )
-    assert lasso(PD, graph((0, 1, schedule), (1, OVER, abort))) == Lasso(
-        (schedule,), (), "r0 on P (waiting)", RESTS
-    )
+    for edges, kind in (([], DEADLOCK), ([(1, OVER, abort)], RESTS)):
+        reached = graph((0, 1, schedule), *edges)
+        assert lasso(PD, reached) == Lasso((schedule,), (), reached.states[1], kind)
 
 
 def test_the_nearest_lasso_is_found() -> None:
@@ -148,7 +146,8 @@ def found_in(cluster: Cluster, rules: Rules, states_max: int = 10_000) -> Lasso:
     for event in found.prefix:
         machine.take(event)
     start = machine.state
-    assert termination.waiting(start) == found.waiting
+    assert start == found.state
+    assert termination.waiting(start)
     possible = []
     for event in found.cycle:
         possible.append({duty(cluster, e) for e in machine.stimuli()})
@@ -211,10 +210,15 @@ def uncached(name: str, *jobs: Job) -> Cluster:
 
 def test_a_request_that_preempts_itself_for_ever() -> None:
     queued = rules_with([FAULTS["impossible_fit_waits"]])
-    found = found_in(uncached("full", Job("r0", "abcdefghij")), queued, 200)
+    cluster = uncached("full", Job("r0", "abcdefghij"))
+    found = found_in(cluster, queued, 200)
     assert found.kind == GOES_ROUND
     choices = [c for e in found.cycle if isinstance(e, Schedule) for c in e.chose or ()]
     assert any(isinstance(c, Preempt) for c in choices)
+    first = waits(cluster, found.state, Asked(found.cycle, rules=queued))[0]
+    assert (
+        first.sentence == "r0 on E (preempted) is scheduled each time, and loses its progress again"
+    )
 
 
 def test_preempting_until_a_read_ends_is_unfair() -> None:
@@ -227,14 +231,16 @@ def test_preempting_until_a_read_ends_is_unfair() -> None:
 
 def test_the_finding_says_who_waits_and_what_goes_round() -> None:
     cluster = CLUSTERS["pd-tight"]
-    reached = search(cluster, [], 10_000, rules_with([FAULTS["loads_take_the_last_blocks"]]))
-    answer = no_progress(cluster, reached, [EVENTUALLY])
+    rules = rules_with([FAULTS["loads_take_the_last_blocks"]])
+    reached = search(cluster, [], 10_000, rules)
+    answer = no_progress(cluster, reached, [EVENTUALLY], rules)
     assert answer is not None
     finding, found = answer
     assert finding.invariant == EVENTUALLY.id
     assert finding.sentence == (
-        "r0 on D (waiting), r1 on D (waiting) was submitted, "
-        "yet a fair run repeats a cycle forever (Schedule(D): nothing)"
+        "r0 on D (waiting, has 3 blocks) needs 2 blocks and 0 of 6 are free; r1 has 3; "
+        "r1 on D (waiting, has 3 blocks) needs 2 blocks and 0 of 6 are free; r0 has 3, "
+        "yet a fair run repeats these events forever: Schedule(D): nothing"
     )
     assert found == lasso(cluster, reached)
     assert no_progress(cluster, reached, []) is None

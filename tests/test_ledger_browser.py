@@ -112,7 +112,7 @@ def test_numbers_are_explained_to_the_mouse(shown: Open) -> None:
     text = tab.inner_text("#cell")
     assert "Block 3 of " in text
     assert "its reference count (ref_cnt) is " in text
-    assert "In vLLM: Scheduler.schedule, KVCacheManager.get_computed_blocks" in text
+    assert "Called in vLLM: Scheduler.schedule, KVCacheManager.get_computed_blocks" in text
     tab.hover("thead th:text-is('9') >> nth=0")
     assert "r1 is admitted with a hit of 4 tokens" in tab.inner_text("#cell")
     tab.hover("#transfers svg g.wrong[role=img] >> nth=0")

@@ -1,24 +1,32 @@
-"""The print of a trace: the answers come first, what does not matter is folded, and the words that
-are used are explained."""
+"""The print of a trace: the answers come first and last, what does not matter is folded, and the
+words that are used are explained where that is asked for."""
 
+import dataclasses
+import importlib
 from pathlib import Path
 
 import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import events as vocabulary
+from kvproof.model.because import quoted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.state import Block, Engine, Request, Transfer
+from kvproof.model.traces.trace_reader import read
 from kvproof.reports.changes import HIDDEN
+from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
+from kvproof.reports.trace.at_fault import OF_RULE
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.legend import WORDS
+from kvproof.reports.trace.signs import first_sign
+from kvproof.strategies.waits import DECIDES
 from tests.test_rendering import trace_of
 
 STORY_FAULTS = [fault for story in STORIES.values() for fault in story.faults]
@@ -35,11 +43,64 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     assert f"BROKEN: {trace.finding.invariant}: {known.severity.words}" in first
     assert known.name in first
     assert all(" ".join(reason.split()) in first for reason in trace.finding.reasons)
-    assert f"Where: event {len(trace.events)}," in first
-    assert f"In vLLM: {FUNCTIONS[type(trace.events[-1]).__name__][0]}" in first
+    assert f"Where: event {len(trace.events)}" in first
+    function = OF_RULE[FAULTS[fault].replaces[0]]
+    assert f"In vLLM, at fault: {function}" in first
     assert "Replay it: kvproof replay t.jsonl --machine model" in first
     assert f"Fault {fault}: {FAULTS[fault].mistake}." in first
     assert f"Event {len(trace.events)} in words: " in first
+
+
+def said(text: str) -> str:
+    """The text in one line."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("fault", [*STORY_FAULTS, "front_trim", "waiting_sessions_hold_on"])
+def test_the_last_lines_answer_the_questions(fault: str) -> None:
+    """On a screen of 30 lines, the end is what remains: the verdict, why, where, the replay."""
+    trace = trace_of(fault)
+    assert trace.finding is not None
+    extra = Extra(Path("t.jsonl"), rest=("what was covered", "", "VIOLATED - cluster x"))
+    lines = render(trace, extra).splitlines()
+    verdict = lines.index("VIOLATED - cluster x")
+    assert lines[verdict + 1].startswith(f"BROKEN: {trace.finding.invariant}")
+    assert any(line.startswith("Where: event") for line in lines[verdict:])
+    assert lines[-1] == "Replay it: kvproof replay t.jsonl --machine model"
+    assert len(lines) - verdict <= 12
+    assert "Prompts: " + trace.cluster.jobs[0].name in "\n".join(lines)
+
+
+def test_a_function_that_is_only_called_is_not_named_as_at_fault() -> None:
+    trace = dataclasses.replace(trace_of("double_free"), faults=())
+    text = said(render(trace))
+    assert "In vLLM, called by this event: Scheduler." in text
+    assert "at fault" not in text
+    assert "In vLLM, at fault: BlockPool.free_blocks" in said(render(trace_of("double_free")))
+
+
+def test_a_preemption_for_its_own_sake_and_pairs_have_one_reading() -> None:
+    step = vocabulary.Schedule(
+        "E", (vocabulary.Preempt("r1", "r1"), vocabulary.Preempt("r2", "r1"))
+    )
+    assert vocabulary.describe(step) == "Schedule(E): Preempt(r1 for itself), Preempt(r2 for r1)"
+    assert in_words.in_words(step.chose[0]) == "r1 is preempted, because it does not fit"
+    assert "pairs [] -> [3] <- [1]" in said(render(trace_of("front_trim")))
+    assert quoted("abc.") == "'abc.' (each dot is a sampled token)"
+    assert quoted("abc") == "'abc'"
+
+
+def test_a_cause_before_the_last_event_is_marked() -> None:
+    """The lease ends at event 6, and the wrong tokens are read at event 11."""
+    trace = read(Path(__file__).parent.parent / "findings/lease_ends_under_writer/trace.jsonl")
+    found = first_sign(trace)
+    assert found is not None
+    assert (found.event, found.finding.invariant) == (6, "nothing_reused_under_transfer")
+    text = said(render(trace))
+    mark = "it went wrong here, nothing_reused_under_transfer: a transfer still reads blocks [1, 2]"
+    assert text.index("6 LeaseExpire(r0)") < text.index(mark) < text.index("8 Schedule(P)")
+    assert of_trace(trace).steps[5].found == ("nothing_reused_under_transfer",)
+    assert first_sign(trace_of("front_trim")) is None
 
 
 def test_an_event_in_words() -> None:
@@ -101,7 +162,10 @@ def test_each_field_of_a_state_is_explained() -> None:
 
 
 def test_only_the_words_that_are_used_are_explained() -> None:
-    text = render(trace_of("front_trim"))
+    trace = trace_of("front_trim")
+    assert "\nWords\n" not in render(trace)
+    assert "--explain, and kvproof explain paired_offsets_are_equal" in said(render(trace))
+    text = render(trace, Extra(explain=True))
     explained = text[text.index("\nWords\n") :]
     assert "computed" in explained
     assert "mirror" not in explained
@@ -122,10 +186,26 @@ def test_vllm_has_these_functions() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     owners = {"Scheduler": Scheduler, "KVCacheManager": KVCacheManager}
-    for names in FUNCTIONS.values():
+    for module in MODULES:
+        owners |= vars(importlib.import_module(f"vllm.{module}"))
+    for names in (*FUNCTIONS.values(), OF_RULE.values(), DECIDES.values()):
         for name in names:
             owner, method = name.split(".")
             assert hasattr(owners[owner], method), name
+
+
+MODULES = (
+    *("v1.core.kv_cache_coordinator", "v1.core.single_type_kv_cache_manager"),
+    *("v1.core.block_pool", "v1.core.sched.async_scheduler"),
+    *(
+        f"distributed.kv_transfer.kv_connector.v1.nixl.{name}"
+        for name in (
+            *("base_scheduler", "base_worker", "pull_scheduler", "pull_worker"),
+            *("push_scheduler", "push_worker"),
+        )
+    ),
+)
+"""Where the classes of these functions are."""
 
 
 @pytest.mark.parametrize("name", CLUSTERS)

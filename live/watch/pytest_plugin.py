@@ -3,6 +3,7 @@
 Without the option nothing else of kvproof is imported but a small module.
 """
 
+from collections import Counter
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,12 @@ def _watched(item: pytest.Item, when: str) -> Generator[None, Any, Any]:
     return result
 
 
-def _text(found: list[str]) -> str:
-    return "kvproof: " + "\n".join(dict.fromkeys(found))
+def _text(found: list[tuple[str, str]]) -> str:
+    """The first finding of a test. What one mistake breaks later is only counted."""
+    (_, first), *rest = found
+    counts = Counter(name for name, _ in rest)
+    more = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+    return f"kvproof: {first}" + (f"\n    and in this test after it: {more}" if more else "")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -46,7 +46,7 @@ class Watching:
         self.judges: list[Judge] = []
         self.observers: WeakSet[Observer] = WeakSet()
         self.counts: Counter[str] = Counter()
-        self.found: list[str] = []
+        self.found: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process = os.getpid()
@@ -222,7 +222,7 @@ class Watching:
         severity = severity_of(finding)
         grave = severity is None or severity <= FAIL_ON
         if grave and len(self.found) < self.KEPT:
-            self.found.append(text)
+            self.found.append((finding.invariant, text))
         times = self.counts[finding.invariant]
         if times == 1:
             self._save()
@@ -233,8 +233,8 @@ class Watching:
         if grave and self.mode == "raise":
             raise Violation(said)
 
-    def take(self) -> list[str]:
-        """The findings since the last call."""
+    def take(self) -> list[tuple[str, str]]:
+        """The findings since the last call: the invariant of each, and the report."""
         taken, self.found = self.found, []
         return taken
 

@@ -25,5 +25,5 @@ FAULT = Fault(
     replaces=("begin_load", put_off),
     breaks=("every_request_can_finish",),
     cluster="pd",
-    trace_events=6,
+    trace_events=7,
 )

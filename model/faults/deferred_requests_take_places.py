@@ -11,5 +11,5 @@ FAULT = Fault(
     replaces=("takes_a_place", lambda status: status in (RUNNING, PAUSED, LOADING, LOADED, FAILED)),
     breaks=("every_request_can_finish",),
     cluster="pd-limited",
-    trace_events=11,
+    trace_events=12,
 )

@@ -19,6 +19,6 @@ FAULT = Fault(
     replaces=("slots_kept_beside_load", step_and_lookahead),
     breaks=("every_request_can_finish",),
     cluster="pd-drafts-tight",
-    trace_events=4,
+    trace_events=5,
     concerns=lambda cluster: cluster.disaggregated and cluster.decode.drafts > 0,
 )

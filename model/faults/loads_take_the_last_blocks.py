@@ -11,5 +11,5 @@ FAULT = Fault(
     replaces=("leaves_room", lambda _needed, _free: True),
     breaks=("every_request_can_finish",),
     cluster="pd-tight",
-    trace_events=12,
+    trace_events=13,
 )

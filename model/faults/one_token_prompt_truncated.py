@@ -19,6 +19,6 @@ FAULT = Fault(
     replaces=("prompt_after_truncation", however_short),
     breaks=("every_request_can_finish",),
     cluster="pd-one-token",
-    trace_events=1,
+    trace_events=2,
     refutes=claims(TABLES, "counts_are_none_when_gone", "truncated_once"),
 )

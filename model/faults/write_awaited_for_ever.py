@@ -12,6 +12,6 @@ FAULT = Fault(
     replaces=("drop_registration", lambda state, _name: state),
     breaks=("every_request_can_finish",),
     cluster="push-failing",
-    trace_events=4,
+    trace_events=5,
     concerns=lambda cluster: cluster.pushes,
 )

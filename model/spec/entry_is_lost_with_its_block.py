@@ -8,7 +8,7 @@ and when another entry replaces it: a longer prefix in the same block, or a copy
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -73,7 +73,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                 ):
                     continue
                 yield because(
-                    f"block {block} of {after.name} is cached as prefix {key[1]!r} of group "
+                    f"block {block} of {after.name} is cached as prefix {quoted(key[1])} of group "
                     f"{key[0]}, and {describe(step.event)} neither allocates nor evicts it",
                     "the cache has lost this entry",
                     engine=after.name,

@@ -71,9 +71,34 @@ class ShownFinding(Struct, frozen=True, kw_only=True):
     block: int | None
 
 
+class ShownWait(Struct, frozen=True, kw_only=True):
+    """What a request waits for: the facts as a sentence, and a few words for a cell of the page.
+    `on` is the request that it waits for, as its engine and its name, or nothing. `root` says
+    whether a scheduler refuses it, and not another request or engine."""
+
+    engine: str
+    request: str
+    words: str
+    short: str
+    root: bool
+    on: tuple[str, ...] = ()
+
+
+class ShownHang(Struct, frozen=True, kw_only=True):
+    """Why a run does not go on: the step on the page from which the steps repeat without end (from
+    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `told`:
+    the reasons of the finding have all this."""
+
+    begins: int | None
+    waits: tuple[ShownWait, ...]
+    refuses: tuple[str, ...]
+    told: bool = False
+
+
 class Ledger(Struct, frozen=True, kw_only=True):
     """All that the page shows. `source` is "trace", "record" or "two records". `point` is the
-    number of the step from which the violation could no longer be avoided."""
+    number of the step from which the violation could no longer be avoided. `at_fault` are the
+    functions of vLLM that are at fault, where they are known."""
 
     source: str
     title: str
@@ -84,6 +109,8 @@ class Ledger(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     engines: tuple[ShownEngine, ...]
     transfers: dict[str, ShownTransfer]
+    hang: ShownHang | None = None
+    at_fault: tuple[str, ...] = ()
     initial: Flat
     steps: tuple[ShownStep, ...]
 

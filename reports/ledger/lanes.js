@@ -66,8 +66,11 @@ function eventWords(number) {
   const found = step.found.length ? ` Broken after it: ${step.found.join(", ")}.` : "";
   const point = number === DATA.point ? " From here on the violation could no longer be avoided." : "";
   const far = step.near ? "" : " It does not matter to the finding.";
-  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${found}${point}${far}${functionsOf(step)}`;
+  const loop = repeats(number) ? " It repeats for ever." : "";
+  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${found}${point}${far}${loop}${functionsOf(step)}`;
 }
+
+const repeats = (number) => Boolean(DATA.hang?.begins) && number >= DATA.hang.begins;
 
 function heading(number, before) {
   const step = DATA.steps[number - 1];
@@ -83,11 +86,12 @@ function heading(number, before) {
 
 function mark(box, number, before) {
   if (number === DATA.point) box.classList.add("edge");
+  if (repeats(number)) box.classList.add("loop");
   if (before !== undefined && number !== before + 1) box.classList.add("gap");
   if (number === now) box.classList.add("current");
 }
 
-function lane(title, words, about, wide, cellOf, body) {
+function lane(title, words, about, wide, cellOf, body, waiting) {
   const line = make("tr"), head = make("th", title, { scope: "row", tabindex: "-1" });
   if (about.length) head.classList.add("about");
   line.append(explained(head, words));
@@ -104,8 +108,13 @@ function lane(title, words, about, wide, cellOf, body) {
     if (differs) box.classList.add("changed");
     mark(box, number, wide[column - 1]);
     if (about.some((finding) => finding.step === number)) box.classList.add("breaks");
+    const wait = number === LAST ? waiting : undefined;
+    if (wait) {
+      box.append(make("small", wait.short, { class: "wrong" }));
+      box.classList.add(wait.root ? "stuck" : "waits");
+    }
     const when = step ? (step.label === "end" ? "At the end: " : `After event ${step.label}: `) : "At the start: ";
-    explained(box, `${when}${cell.words}${differs ? ` Before: ${before.words} Event ${step.label}: ${step.words}.` : ""}` +
+    explained(box, `${when}${cell.words}${wait ? ` It waits for ever: ${wait.words}.` : ""}${differs ? ` Before: ${before.words} Event ${step.label}: ${step.words}.` : ""}` +
       (step ? functionsOf(step) : ""));
     box.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays, and the arrow keys go on to step
     box.addEventListener("click", () => go(number));
@@ -132,7 +141,8 @@ function engineTable(engine, wide) {
   const { requests, blocks, of, ofBlocks } = lanes(engine, wide);
   for (const name of requests)
     lane(ending(name), `${name} is a request on engine ${engine.name}. A cell has its status, its number of computed tokens, and its block tables.`,
-      findingsAbout(engine, name), wide, (state) => requestCell(state, engine.name, name), body);
+      findingsAbout(engine, name), wide, (state) => requestCell(state, engine.name, name), body,
+      DATA.hang?.waits.find((wait) => wait.engine === engine.name && wait.request === name));
   for (const block of blocks)
     lane(`block ${block}`, `Block ${block} is a KV block in the pool of engine ${engine.name}. A cell names the requests that hold it.`,
       findingsAbout(engine, null, block), wide, (state) => blockCell(state, engine.name, block), body);

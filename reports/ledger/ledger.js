@@ -93,9 +93,43 @@ function broken(finding) {
   const step = DATA.steps[finding.step - 1], where = make("p", "Where: ");
   const button = make("button", `event ${step.label}`, { type: "button" });
   button.addEventListener("click", () => go(finding.step));
-  where.append(button, `, ${step.text}.${functionsOf(step)}`);
+  const fault = DATA.at_fault.length ? ` In vLLM, at fault: ${DATA.at_fault.join(", ")}.` : "";
+  where.append(button, `, ${step.text}.${fault || (DATA.hang ? "" : functionsOf(step))}`);
   part.append(reasons, where);
   return part;
+}
+
+// A hang: who waits for what, each with a button to its last cell, and what repeats.
+
+function hang() {
+  if (!DATA.hang) return;
+  const { begins, waits, refuses } = DATA.hang, part = make("section", undefined, { class: "hang" });
+  part.append(make("h2", "Who waits for what, without end"), waitPicture(waits));
+  const list = make("ul");
+  if (!DATA.hang.told) list.append(...waits.map((wait) => make("li", wait.words, wait.root ? { class: "root" } : {})));
+  part.append(list);
+  if (begins) {
+    const loop = make("p", "Repeats for ever: "), first = DATA.steps[begins - 1];
+    const button = make("button", begins === LAST ? `event ${first.label}` : `events ${first.label} to ${DATA.steps[LAST - 1].label}`, { type: "button" });
+    button.addEventListener("click", () => go(begins));
+    loop.append(button, `, ${[...new Set(DATA.steps.slice(begins - 1).map((step) => step.text))].join("; ")}.`);
+    part.append(loop);
+  }
+  if (refuses.length) part.append(make("p", `${begins ? "Each time round" : "At the end"}: ${refuses.join("; ")}.`));
+  $("hang").append(part);
+}
+
+// An arrow from each request to what it waits for.
+
+function waitPicture(waits) {
+  const chain = make("div", undefined, { class: "chain", "aria-hidden": "true" });
+  for (const wait of waits) {
+    const line = make("p");
+    line.append(make("span", `${wait.request} on ${wait.engine}`, { class: wait.root ? "box stuck" : "box waits" }), " \u2192 ",
+      make("span", wait.on.length ? `${wait.on[1]} on ${wait.on[0]}` : wait.short, { class: "box" }));
+    chain.append(line);
+  }
+  return chain;
 }
 
 function begin() {
@@ -111,6 +145,7 @@ function begin() {
     part.append(make("summary", `${others} broken${rest}`), ...more.map(broken));
     $("verdict").append(part);
   }
+  hang();
   if (DATA.point === 0) $("point").append("The violation could not be avoided in this cluster, whatever was done.");
   else if (DATA.point !== null) {
     const button = make("button", `event ${DATA.steps[DATA.point - 1].label}`, { type: "button" });

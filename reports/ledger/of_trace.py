@@ -13,17 +13,23 @@ from kvproof.model.traces.trace import Trace
 from kvproof.reports.ledger.data import (
     Ledger,
     ShownEngine,
+    ShownHang,
     ShownStep,
     ShownTransfer,
+    ShownWait,
     Side,
     shown_finding,
 )
 from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.terminal import replay_line
 from kvproof.reports.trace.about import About
-from kvproof.reports.trace.engines import group_text
+from kvproof.reports.trace.at_fault import at_fault
+from kvproof.reports.trace.engines import group_text, prompts
 from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.hang import hang_of
 from kvproof.reports.trace.in_words import in_words
+from kvproof.reports.trace.signs import Sign, first_sign
+from kvproof.strategies.waits import ROOTS, Wait
 
 
 def of_trace(
@@ -39,8 +45,34 @@ def of_trace(
         point=point.event if point else None,
         engines=tuple(map(_engine, trace.cluster.engines)),
         transfers=_transfers(trace.cluster),
+        notes=tuple(line.text for line in prompts(trace.cluster)),
+        hang=_hang(trace),
+        at_fault=tuple(at_fault(trace.faults)),
         initial=flat(initial(trace.cluster)),
         steps=_steps(trace, point.irrelevant if point else ()),
+    )
+
+
+def _hang(trace: Trace) -> ShownHang | None:
+    hang = hang_of(trace)
+    if hang is None:
+        return None
+    return ShownHang(
+        begins=hang.begins,
+        waits=tuple(map(_wait, hang.waits)),
+        refuses=tuple(hang.refuses),
+        told=hang.told,
+    )
+
+
+def _wait(wait: Wait) -> ShownWait:
+    return ShownWait(
+        engine=wait.engine,
+        request=wait.request,
+        words=wait.sentence,
+        short=wait.short,
+        root=wait.lack in ROOTS,
+        on=wait.on if all(wait.on) else (),
     )
 
 
@@ -77,6 +109,9 @@ def _title(trace: Trace) -> str:
 
 def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
     near, last = _near(trace, irrelevant), len(trace.events)
+    sign = first_sign(trace)
+    if sign is not None:
+        near.add(sign.event)
     request = trace.finding.about.request if trace.finding else ""
     changes = trace.changes or [None] * last
     found = (trace.finding.invariant,) if trace.finding else ()
@@ -87,12 +122,16 @@ def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
             words=in_words(event),
             functions=tuple(functions(event, request)),
             near=number in near,
-            found=found if number == last else (),
+            found=found if number == last else _names(sign, number),
             changed=change.changed if change else None,
             removed=change.removed if change else (),
         )
         for number, (event, change) in enumerate(zip(trace.events, changes, strict=True), 1)
     )
+
+
+def _names(sign: Sign | None, number: int) -> tuple[str, ...]:
+    return (sign.finding.invariant,) if sign is not None and number == sign.event else ()
 
 
 def _near(trace: Trace, irrelevant: Collection[int]) -> set[int]:

@@ -72,5 +72,5 @@ function note(map, block, name) {
   if (!names.includes(name)) map.set(block, [...names, name]);
 }
 
-const functionsOf = (step) => (step.functions.length ? ` In vLLM: ${step.functions.join(", ")}.` : "");
+const functionsOf = (step) => (step.functions.length ? ` Called in vLLM: ${step.functions.join(", ")}.` : "");
 const and = (names) => names.join(" and ");

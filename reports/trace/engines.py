@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.reports.screen import Line
 
 KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba state"}
@@ -28,6 +28,20 @@ def engines(cluster: Cluster, width: int) -> Iterator[Line]:
     yield from (Line(line, hang=0) for line in left)
     yield Line(f"   {arrow.strip()}", hang=0)
     yield from (Line(line, hang=0) for line in right)
+
+
+def prompts(cluster: Cluster) -> Iterator[Line]:
+    """The jobs with their prompts: what each request sends."""
+    words = "; ".join(_job(job) for job in cluster.jobs)
+    if words:
+        yield Line(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
+
+
+def _job(job: Job) -> str:
+    parts = "".join(f", then {part}" for part in job.parts)
+    follows = f" (follows {job.follows})" if job.follows else ""
+    embeds = " (embeddings)" if job.embeds else ""
+    return f"{job.name} {job.prompt}{parts}{follows}{embeds}, {_count(job.max_tokens, 'token')} out"
 
 
 def _rows(engine: Engine) -> Iterator[str]:

@@ -11,7 +11,9 @@ from kvproof.model.traces.trace import Trace
 from kvproof.reports.changes import Entry
 from kvproof.reports.screen import Line
 from kvproof.reports.trace.about import About
+from kvproof.reports.trace.signs import Sign
 
+REPEATS = "      --- from here on the events repeat for ever ---"
 NO_RETURN = "      --- from here on the violation could no longer be avoided ---"
 
 
@@ -31,11 +33,15 @@ def events(
     whole: bool = False,
     point_of_no_return: int | None = None,
     irrelevant: Collection[int] = (),
+    loop: int | None = None,
+    sign: Sign | None = None,
 ) -> Printed:
     """The events of a trace, all of them and all of each if it is to be `whole`.
 
     `point_of_no_return` is the number of the event after which the violation could no longer be
-    avoided, `irrelevant` are those that do not matter to it.
+    avoided, `irrelevant` are those that do not matter to it. `loop` is the number of the first
+    event of those that repeat without end; these are never folded. `sign` is where the trace went
+    wrong first; this event is not folded either.
     """
     about = About(trace, whole)
     printed = Printed()
@@ -49,12 +55,19 @@ def events(
             printed.states = [printed.states[-1], next(states)]
             changed = about.entries(trace.changes[number - 1], *printed.states)
         last = number == len(trace.events) and trace.finding is not None
+        if number == loop:
+            _unfold(printed, folded, what)
+            printed.lines.append(Line(REPEATS, "bold", 10))
         unread = number in irrelevant or (changed is not None and not any(e.near for e in changed))
-        if unread and not whole and not last:
+        repeats = loop is not None and number >= loop
+        begins = sign is not None and number == sign.event
+        if unread and not whole and not last and not repeats and not begins:
             folded.append(number)
         else:
             _unfold(printed, folded, what)
             _event(event, printed, number, changed, last)
+        if sign is not None and begins:
+            printed.lines.append(Line(_went_wrong(sign), "bold", 10))
         if number == point_of_no_return:
             _unfold(printed, folded, what)
             printed.lines.append(Line(NO_RETURN, "bold", 10))
@@ -77,6 +90,11 @@ def _event(
     others = [f"{n} other {kind}{'s' * (n > 1)}" for kind, n in further.items() if n]
     if others:
         printed.lines.append(Line(f"{'':8}and {' and '.join(others)}", "dim", 10))
+
+
+def _went_wrong(sign: Sign) -> str:
+    name, sentence = sign.finding.invariant, sign.finding.sentence
+    return f"      --- it went wrong here, {name}: {sentence} ---"
 
 
 def _unfold(printed: Printed, folded: list[int], what: str) -> None:

@@ -54,7 +54,8 @@ def _admitted(choice: Admit) -> str:
 
 
 def _preempted(choice: Preempt) -> str:
-    why = f", because {choice.needy} does not fit" if choice.needy else ""
+    who = "it" if choice.needy == choice.request else choice.needy
+    why = f", because {who} does not fit" if who else ""
     return f"{choice.request} is preempted{why}"
 
 

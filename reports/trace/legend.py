@@ -44,7 +44,7 @@ WORDS = {
     "tokens": "the tokens that the sender of a transfer offers",
     "remote": "the sender's blocks, before trimming",
     "local": "the receiver's blocks",
-    "pairs": "the receiver's and the sender's blocks that are copied, after trimming",
+    "pairs": "the receiver's blocks <- the sender's blocks that fill them, group by group",
 }
 """The fields of a state, in the order in which they are explained."""
 

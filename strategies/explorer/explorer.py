@@ -138,10 +138,11 @@ def _explored(
             finding, events = whole.violation(search)
         elif finding is None and not reason:
             interruption.check()
-            blocked = no_progress(cluster, whole or reached, chosen)
+            blocked = no_progress(cluster, whole or reached, chosen, rules)
             if blocked is not None:
-                finding, events = blocked[0], blocked[1].prefix
-                reached.finding, reached.events = finding, events
+                finding, lasso = blocked
+                reached.finding, reached.events = finding, lasso.prefix
+                events = (*lasso.prefix, *lasso.cycle)
     if stopped:
         finding, reason, reached.cut = None, INTERRUPTED, True
     elif finding is not None and kept is not None and kept.resume:

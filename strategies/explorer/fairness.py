@@ -33,11 +33,15 @@ from kvproof.model.events import (
     describe,
 )
 from kvproof.model.finding import Finding
+from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.reference.rules import Rules
+from kvproof.model.state import State
 from kvproof.strategies.explorer.exhaustive import StateGraph
+from kvproof.strategies.waits import Asked, stuck
 
 DEADLOCK = "no event is possible any more"
 RESTS = "no event that must happen is possible any more"
-GOES_ROUND = "a fair run repeats a cycle forever"
+GOES_ROUND = "a fair run repeats these events forever"
 
 Duty = tuple[str, str]
 """An event that must not be postponed forever: its kind, and the engine or request that it
@@ -50,12 +54,13 @@ Outgoing = list[list[tuple[int, Event]]]
 class Lasso(NamedTuple):
     """A fair run without end: a shortest trace to its cycle, and the cycle.
 
-    `kind` is DEADLOCK, RESTS or GOES_ROUND; the cycle is empty unless `kind` is GOES_ROUND.
+    `kind` is DEADLOCK, RESTS or GOES_ROUND; the cycle is empty unless `kind` is GOES_ROUND. `state`
+    is the state after the trace and after each round of the cycle.
     """
 
     prefix: tuple[Event, ...]
     cycle: tuple[Event, ...]
-    waiting: str
+    state: State
     kind: str
 
 
@@ -166,13 +171,15 @@ def lasso(cluster: Cluster, reached: StateGraph) -> Lasso | None:
         entry = states[0]
         cycle = component.round(entry)
         kind = GOES_ROUND if cycle else RESTS if outgoing[entry] else DEADLOCK
-        waiting = termination.waiting(reached.states[entry]) or "a transfer"
-        return Lasso(reached.trace(entry), cycle, waiting, kind)
+        return Lasso(reached.trace(entry), cycle, reached.states[entry], kind)
     return None
 
 
 def no_progress(
-    cluster: Cluster, reached: StateGraph, invariants: Iterable[Invariant]
+    cluster: Cluster,
+    reached: StateGraph,
+    invariants: Iterable[Invariant],
+    rules: Rules = REFERENCE,
 ) -> tuple[Finding, Lasso] | None:
     """The finding of the `eventually` invariant on a graph, if this invariant is among
     `invariants`."""
@@ -181,5 +188,6 @@ def no_progress(
     if eventually is None or found is None:
         return None
     events = "; ".join(map(describe, found.cycle))
-    end = f"{found.kind} ({events})" if events else found.kind
-    return Finding(eventually.id, (f"{found.waiting} was submitted", end)), found
+    end = f"{found.kind}: {events}" if events else found.kind
+    why, about = stuck(cluster, found.state, Asked(found.cycle, rules=rules))
+    return Finding(eventually.id, (*why, end), about), found

@@ -22,6 +22,7 @@ from kvproof.model.events import Event, stimulus
 from kvproof.model.reference import apply as model
 from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
+from kvproof.strategies.waits import repeats
 
 Progress = Callable[[int, int], None]
 """Called regularly with the number of distinct states and the number of states still to expand."""
@@ -166,6 +167,9 @@ def point_of_no_return(
     """
     scope = Scope(cluster, invariants, rules)
     walk = _walk(scope, events, lambda _state, _event: True)
+    lead = None if walk.breaks else repeats(walk.states)
+    if lead is not None:  # the last events repeat, and the state before them is as hopeless
+        events, walk = events[:lead], Walk(walk.states[: lead + 1], ())
     ahead = Ahead(scope, partial(all_ended, cluster), states_max, progress)
     event, unknown = None, ""
     try:

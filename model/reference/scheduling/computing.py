@@ -6,7 +6,7 @@ Sources: `Scheduler.schedule` and `KVCacheManager.allocate_slots` of vLLM V1.
 from msgspec.structs import replace
 
 from kvproof.model import block_lists
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NotAllowed, NoTokens
 from kvproof.model.events import Admit, Compute, bare_choice
 from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.blocks.growth import Grown
@@ -35,7 +35,8 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
         work.die(f"{choice.tokens} tokens are scheduled where {limit} were requested")
         return
     if not 0 < choice.tokens <= limit:
-        raise NotAllowed(f"{request.id} gets {choice.tokens} tokens and may get at most {limit}")
+        text = f"{request.id} gets {choice.tokens} tokens and may get at most {limit}"
+        raise NotAllowed(text) if choice.tokens else NoTokens(text)
     if aligned_chunk(work, request, start, choice.tokens, hit) != choice.tokens:
         raise NotAllowed(f"{request.id} gets a chunk that the align split would cut")
     tables = request.tables

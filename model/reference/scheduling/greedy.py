@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NoRoom, NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
 from kvproof.model.reference.blocks import capacity, groups
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -30,7 +30,10 @@ from kvproof.model.state import (
 
 
 class Greedy(SchedulerStep):
-    """One scheduler step that makes its own choices."""
+    """One scheduler step that makes its own choices. `refused` is why the request that was tried
+    last is not scheduled."""
+
+    refused: NotAllowed | None = None
 
     def choose(self) -> None:
         """Schedule running requests first, then waiting requests while they fit, each with as many
@@ -101,6 +104,10 @@ class Greedy(SchedulerStep):
         """Try to schedule a waiting request in this step. Returns whether it is scheduled."""
         return bool(self.budget) and not self.engine.dead and self._try(request.id)
 
+    def refusal(self, name: str) -> NotAllowed | None:
+        """Why a step that tries this request alone does not schedule it; None if it does."""
+        return None if self._try(name) else self.refused
+
     def reclaim(self, needy: str) -> None:
         """No request runs: preempt waiting sessions until the first waiting request (`needy`)
         fits."""
@@ -128,8 +135,11 @@ class Greedy(SchedulerStep):
         ahead = max(self._lookahead(), self._kept_slots())
         promised = sum(self._still_needed(r, ahead) for r in before.requests if self._begun(r))
         rest = self._still_needed(self.engine.request(name), self._lookahead())
-        if not self.rules.leaves_room(promised + max(rest, self._kept()), len(self.engine.free)):
-            raise NotAllowed(f"{name} would take blocks that other requests need to finish")
+        needed, free = promised + max(rest, self._kept()), len(self.engine.free)
+        if not self.rules.leaves_room(needed, free):
+            taken = len(before.free) - free
+            text = f"{name} would take blocks that other requests need to finish"
+            raise NoRoom(text, needed + taken, free + taken)
         return True
 
     def _kept_slots(self) -> int:
@@ -184,7 +194,8 @@ class Greedy(SchedulerStep):
             tokens = self._wanted(name, start, pending)
             compute(self, Compute(name, tokens))
             self._leaves_room_for_prompt(name)
-        except NotAllowed:
+        except NotAllowed as error:
+            self.refused = error
             self.engine, self.state, self.budget = saved
             for log, length in zip(logs, lengths, strict=True):
                 del log[length:]
@@ -200,8 +211,11 @@ class Greedy(SchedulerStep):
         if not self.cfg.reserve_whole_prompt or self.engine.dead:
             return
         needed = self._still_needed(self.engine.request(name), 0)
-        if needed > len(self.engine.free) - self.kept_free:
-            raise NotAllowed(f"{name} needs {needed} more blocks for its whole prompt")
+        free = len(self.engine.free) - self.kept_free
+        if needed > free:
+            text = f"{name} needs {needed} more blocks for its whole prompt"
+            taken = len(self.begun.free) - len(self.engine.free)
+            raise NoRoom(text, needed + taken, free + taken)
 
 
 def kept_at_admission(watermark: int, others_run: bool) -> int:

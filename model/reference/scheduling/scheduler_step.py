@@ -4,7 +4,7 @@ Source: `Scheduler.schedule` of vLLM V1.
 """
 
 from kvproof.model import config
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NoPlace, NoRoom
 from kvproof.model.events import Choice, Lists
 from kvproof.model.reference.blocks import allocation, growth, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -47,7 +47,7 @@ class SchedulerStep:
         running = sum(map(self.rules.takes_a_place, (r.status for r in self.engine.requests)))
         if request.status != RUNNING and running >= self.cfg.max_requests:
             limit = self.cfg.max_requests
-            raise NotAllowed(f"{request.id} cannot start: max_requests ({limit}) reached")
+            raise NoPlace(f"{request.id} cannot start: max_requests ({limit}) reached")
 
     def without_skipped(self, request: Request) -> tuple[Engine, Request]:
         """The engine and a request without the blocks that its settled tokens no longer need."""
@@ -64,7 +64,8 @@ class SchedulerStep:
         free = len(self.engine.free)
         needed = allocation.predicted(self.cfg, self.engine, request, hit, end, self.rules)
         if needed > free - self.kept_free:
-            raise NotAllowed(f"{request.id} needs {needed} blocks but {free} are free")
+            text = f"{request.id} needs {needed} blocks but {free} are free"
+            raise NoRoom(text, needed, free - self.kept_free)
         try:
             grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded, self.rules)
         except pool.Exhausted as error:

@@ -1,0 +1,48 @@
+"""A flat state as a `State` again: the inverse of `state_diff.flat`, for what asks a recorded state
+the questions of a state."""
+
+import functools
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from msgspec import convert
+
+from kvproof.model.ghost_state import Ghost
+from kvproof.model.state import State
+from kvproof.model.traces.state_diff import BY_INDEX, BY_NAME, Flat, nested
+
+Record = TypeVar("Record")
+
+
+def restored(state: Flat) -> State:
+    """The state. Its requests are in the order in which they came."""
+    return _record(State, nested(state))
+
+
+def _record(kind: Callable[..., Record], found: Mapping[str, Any]) -> Record:
+    types = _types(kind)
+    return kind(**{name: _value(name, types[name], value) for name, value in found.items()})
+
+
+def _value(name: str, kind: Any, found: Any) -> Any:
+    if name == "ghost":
+        return _record(Ghost, found)
+    if name == "shared":
+        return tuple(found.items())
+    if name in BY_NAME:
+        return tuple(_record(get_args(kind)[0], item) for item in found.values())
+    if name in BY_INDEX:
+        record = next(each for each in _kinds(get_args(kind)[0]) if each is not NoneType)
+        ordered = (found[index] for index in sorted(found, key=int))
+        return tuple(None if item is None else _record(record, item) for item in ordered)
+    return convert(found, kind)
+
+
+def _kinds(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) or (kind,)
+
+
+@functools.cache
+def _types(record: Callable[..., Any]) -> Mapping[str, Any]:
+    return get_type_hints(record)

@@ -1,0 +1,48 @@
+"""Why a hang goes on: which events repeat, who waits for what after them, and which functions of
+vLLM refuse to go on."""
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from kvproof.model.errors import NotAllowed
+from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.traces.restored import restored
+from kvproof.model.traces.trace import Trace
+from kvproof.strategies.waits import ROOTS, Asked, Wait, repeats, waits
+
+STUCK = ("every_request_can_finish", "step_makes_progress")
+"""The invariants that say that a run goes on."""
+
+
+class Hang(NamedTuple):
+    """`begins` is the number of the first event that repeats without end, None where no events
+    repeat. `waits` are the requests that wait, those that a step refuses first. `told` says whether
+    the reasons of the finding say all this: with the numbers of vLLM itself, where it has some."""
+
+    begins: int | None
+    waits: tuple[Wait, ...]
+    told: bool = False
+
+    @property
+    def refuses(self) -> list[str]:
+        """The functions that refuse the requests, and what each does, in words."""
+        own = [wait for wait in self.waits if wait.lack in ROOTS] or list(self.waits)
+        return list(dict.fromkeys(wait.refuses for wait in own))
+
+
+def hang_of(trace: Trace) -> Hang | None:
+    """Why the run of a trace does not go on; None if its finding is something else, or if its
+    states were not recorded."""
+    if trace.finding is None or trace.finding.invariant not in STUCK or trace.changes is None:
+        return None
+    states = list(trace.states())
+    begins = repeats(states)
+    loop = () if begins is None else trace.events[begins:]
+    rules = rules_with(FAULTS[name] for name in trace.faults if name in FAULTS)
+    with suppress(NotAllowed):
+        asked = Asked(loop, live=trace.machine == "live", rules=rules)
+        found = waits(trace.cluster, restored(states[-1]), asked)
+        told = trace.finding.invariant == STUCK[0] and bool(trace.finding.about.request)
+        return Hang(None if begins is None else begins + 1, found, told)
+    return None
