@@ -15,13 +15,15 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import Machine
 from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
+from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.output.search import Difference
+from kvproof.reports.output.search import Parted as PartedOutput
 from kvproof.reports.output.search import Replayed as ReplayedOutput
 from kvproof.reports.output.verdict import verdict_output
-from kvproof.reports.screen import say
+from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.record_end import end_differs
-from kvproof.strategies.conformance.replay import Replayed, replay
+from kvproof.strategies.conformance.replay import Parting, Replayed, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 DIFFERS = "DIFFERS"
@@ -33,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a record")
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
-    options.add_fail_on(parser)
+    options.add_fail_on(parser, Severity.BOOKKEEPING)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +77,7 @@ def _of_record(machine: Machine, replayed: Replayed, record: Record) -> Replayed
     if replayed.differs is None:
         replayed = replace(replayed, differs=end_differs(machine.state, record))
     if replayed.differs is not None:
-        reason = "the machine does not follow the record"
+        reason = f"the machine does not follow the record: {replayed.differs.sentence}"
         outcome = replace(replayed.outcome, verdict=Verdict.UNKNOWN, reason=reason)
         return replace(replayed, outcome=outcome, compared=False)
     return replayed
@@ -95,36 +97,70 @@ def _not_followed(args: argparse.Namespace, why: str) -> int:
 
 
 def _print(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> None:
-    for line in (
-        _sentence(args, trace, replayed),
-        *tolerated_lines(replayed.outcome, args.fail_on),
-    ):
-        say(line)
+    lines = _lines(f"on machine {args.machine}", args.machine, trace, replayed)
+    for line in (*lines, *tolerated_lines(replayed.outcome, args.fail_on)):
+        say(line, 12 if line.startswith("  ") else HANG)
 
 
-def _sentence(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> str:
-    on, events = f"on machine {args.machine}", len(trace.events)
-    outcome, differs = replayed.outcome, replayed.differs
-    elsewhere = f" The run first differs at {differs.sentence}." if differs else ""
-    if outcome.verdict is Verdict.UNKNOWN:
-        return f"UNKNOWN: {outcome.reason.rstrip('.')}.{elsewhere}"
+def _lines(on: str, machine: str, trace: Trace, replayed: Replayed) -> list[str]:
+    """What the replay shows, and then the verdict."""
+    count = len(trace.events)
+    outcome, differs, parted = replayed.outcome, replayed.differs, replayed.parted
+    wanted = trace.finding.invariant if trace.finding else ""
     if outcome.verdict is Verdict.VIOLATED and outcome.finding is not None:
         what = f"{outcome.finding.invariant}, {outcome.finding.sentence}"
         if differs is None:
-            return f"VIOLATED, reproduced {on} after {events} events: {what}"
-        return f"VIOLATED, found again {on} in another run: {what}.{elsewhere}"
-    if trace.finding is not None:
-        return f"SAMPLED: {trace.finding.invariant} is not found again {on}.{elsewhere}"
-    if differs is not None:
-        return f"{DIFFERS} at {differs.sentence}"
-    return f"SAMPLED: {events} events {on} are equal, and no invariant is violated"
+            return [f"VIOLATED, reproduced {on} after {count} events: {what}"]
+        first = f" The run first differs at {differs.sentence}."
+        return [f"VIOLATED, found again {on} in another run: {what}.{first}"]
+    if outcome.verdict is Verdict.UNKNOWN:
+        if parted is None:
+            return [f"UNKNOWN: {outcome.reason.rstrip('.')}"]
+        known = f"whether {wanted} is shown again" if wanted else "whether the end is the same"
+        return [
+            f"NOT FOLLOWED: {parted.why or 'the machine does otherwise than the trace'}",
+            *_beside(parted, count),
+            f"UNKNOWN: {parted.step - 1} of {count} events were followed {on}, so {known} is not "
+            "known",
+        ]
+    if not wanted:
+        if differs is not None:
+            return [f"{DIFFERS} at {differs.sentence}"]
+        return [f"SAMPLED: {count} events {on} are equal, and no invariant is violated"]
+    if parted is not None:
+        how = f"{count - 1} events were followed, and the last one is another here"
+    else:
+        how = f"all {count} events were followed"
+    lines = [f"NOT SHOWN AGAIN: {how}; {wanted} is not violated", *_beside(parted, count)]
+    if differs is not None and differs.field not in ("event", "finding"):
+        lines.append(f"The run first differs at {differs.sentence}.")
+    if machine == "model" and trace.machine == "live":
+        lines.append(
+            "The model shows only what the events show: a mistake inside vLLM, as in a counter, is "
+            "not the model's. To see it on real vLLM: --machine live"
+        )
+    return [*lines, f"SAMPLED: followed to the end {on}, and {wanted} is not shown again"]
+
+
+def _beside(parted: Parting | None, count: int) -> list[str]:
+    """What was recorded, and what the machine does."""
+    if parted is None:
+        return []
+    here = f"not possible; it does {parted.does}" if parted.why and parted.does else parted.does
+    return [
+        f"  recorded: event {parted.step} of {count}, {parted.event}",
+        f"  here:     {here or 'not possible'}",
+    ]
 
 
 def _output(
     args: argparse.Namespace, trace: Trace, replayed: Replayed, code: int
 ) -> ReplayedOutput:
     differs = replayed.differs
-    more: dict[str, object] = {}
+    parted = replayed.parted
+    more: dict[str, object] = {"followed": parted.step - 1 if parted else len(trace.events)}
+    if parted is not None:
+        more["parted"] = PartedOutput(**parted._asdict())
     if differs is not None:
         more["differs"] = Difference(**differs._asdict())
         if replayed.compared:

@@ -150,8 +150,8 @@ def _events(name: str, event: RecordedEvent) -> Iterator[Event]:
     match event.event:
         case "schedule":
             chose = tuple(_choices(event))
-            if chose or event.raised:
-                yield Schedule(name, chose)
+            if chose or event.raised:  # of a step that died, what it would have chosen is unknown
+                yield Schedule(name, chose or None)
         case "update_from_output":
             if event.tokens or event.raised:
                 yield Complete(name, Accepted(event.accepted))

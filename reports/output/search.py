@@ -117,13 +117,26 @@ class Difference(Part, frozen=True, kw_only=True):
     replayed: Any
 
 
+class Parted(Part, frozen=True, kw_only=True):
+    """Where a machine stops following a trace: the event (from 1), `why` the machine does not take
+    it, and what it `does` instead; the field that says nothing is empty."""
+
+    step: int
+    event: str
+    why: str
+    does: str
+
+
 class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
     """A replay. The verdict is DIFFERS if a trace without a finding differs. `steps` is the number
-    of events that were taken. `import_s` is the wall time of the import of vLLM in seconds, which
-    `seconds` does not have."""
+    of events that were taken, and `followed` of those before the first that was not taken as it is
+    in the trace (see `parted`); the choice of blocks is no difference there. `import_s` is the wall time of the
+    import of vLLM in seconds, which `seconds` does not have."""
 
     import_s: Maybe[float] = UNSET
     verdict: Literal[VerdictName, "DIFFERS"]  # type: ignore[assignment]
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET
     differs: Maybe[Difference] = UNSET
+    followed: Maybe[int] = UNSET
+    parted: Maybe[Parted] = UNSET

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
-from kvproof.model import termination
 from kvproof.model.because import About
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     BLOCKS,
     Event,
     Schedule,
-    Submit,
     as_recorded,
     bare,
     describe,
@@ -59,21 +57,37 @@ class Difference(NamedTuple):
         )
 
 
+class Parting(NamedTuple):
+    """Where a machine stops following a trace: the event (its number from 1), and why the machine
+    does not take it, or what it does instead because it chooses by itself (`does`)."""
+
+    step: int
+    event: str
+    why: str = ""
+    does: str = ""
+
+
 @dataclass(frozen=True)
 class Replayed:
     """What a replay found.
 
     `outcome` is VIOLATED if the replay shows the finding of the trace again, in the same words or
-    after a different run. It is SAMPLED if the finding does not occur, or if the trace has none. If
-    some events were not possible, it is SAMPLED only if the machine received the same traffic, took
-    most of the events, and reached the end of the run without the finding; otherwise it is UNKNOWN.
-    `differs` is the first difference between the run and the trace, or None. `compared` says that
-    the trace has no finding: then the replay looks for a difference.
+    after a different run. It is SAMPLED if the machine follows the trace to its end, and the
+    finding does not occur or the trace has none. It is UNKNOWN if the machine does not follow: its
+    run is another one then, which says nothing about the finding of this one.
+
+    `parted` is the event that the machine does not take as it was recorded, or None. A machine that
+    chooses by itself also follows where it does otherwise at the last event alone: up to there the
+    runs are equal, and this is its answer (`outcome` is SAMPLED). The choice of blocks is no
+    difference here. `differs` is the first difference between the run and the trace, also in a
+    state, or None. `compared` says that the trace has no finding: then the replay looks for a
+    difference.
     """
 
     outcome: Outcome
     differs: Difference | None = None
     compared: bool = False
+    parted: Parting | None = None
 
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
         """1 if the finding occurred again and is not less severe than `fail_on`, or if the trace
@@ -113,17 +127,21 @@ class _Following:
         self.taken: list[Event] = []
         self.differs: Difference | None = None
         self.shown: Finding | None = None
-        self.missed: list[Event] = []
+        self.parted: Parting | None = None
+        self.missed = False  # some event was not possible
 
     def take(self, recorded: Event, index: int) -> None:
         """Take one event, or skip it if it is not possible here."""
         at = (index + 1, describe(recorded))
         last, state = index + 1 == len(self.trace.events), next(self.states, None)
-        if self.shown or any(engine.dead for engine in self.machine.state.engines):
+        if self.shown:
+            return
+        dead = next((engine for engine in self.machine.state.engines if engine.dead), None)
+        if dead is not None:
+            self._part(Parting(*at, f"{dead.name} died before: {dead.dead}"))
             return
         step = self._step(recorded, at)
         if step is None:
-            self.missed.append(recorded)
             return
         self.taken.append(step.event)
         if self.differs is None:
@@ -136,15 +154,37 @@ class _Following:
         """The step of an event; None where it is not possible. Where the model may not choose what
         was chosen, which is a difference, it chooses by itself."""
         own = stimulus(recorded)
+        why = ""
         for event in (recorded, bare(recorded), own) if self.machine.name == "model" else (own,):
             try:
-                return self.machine.take(event)
+                step = self.machine.take(event)
             except (NotAllowed, UsageError) as error:
                 if self.differs is None and isinstance(error, UsageError):
                     raise
+                why = why if event is own and why else str(error)
                 how = f"not allowed: {error}"
                 self.differs = self.differs or Difference(*at, "event", "taken", how)
+                continue
+            if bare(step.event) != bare(recorded):
+                self._part(Parting(*at, why, describe(step.event)))
+            return step
+        self._part(Parting(*at, why))
+        self.missed = True
         return None
+
+    def _part(self, parted: Parting) -> None:
+        self.parted = self.parted or parted
+
+    @property
+    def _answered(self) -> bool:
+        """Whether the machine parted at the last event alone, because it chooses by itself."""
+        parted = self.parted
+        return (
+            parted is not None
+            and not parted.why
+            and bool(parted.does)
+            and parted.step == len(self.trace.events)
+        )
 
     def _judge(self, step: Step, at: tuple[int, str], last: bool) -> None:
         """Look for the finding of the trace. If the trace has none, any check that does not hold is
@@ -180,12 +220,14 @@ class _Following:
         verdict, reason = Verdict.SAMPLED, ""
         if self.shown:
             verdict = Verdict.VIOLATED
-        elif wanted and self.missed and not self._followed():
+        elif wanted and self.parted and not self._answered:
             verdict = Verdict.UNKNOWN
-            reason = f"{len(self.missed)} of {len(self.trace.events)} events are not possible here"
+            where = f"event {self.parted.step} of {len(self.trace.events)}"
+            how = self.parted.why or f"the machine does {self.parted.does}"
+            reason = f"not followed at {where}: {how}"
         coverage = {"examples": 1, "steps": len(self.taken)}
         outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
-        return Replayed(outcome, self.differs, compared=wanted is None)
+        return Replayed(outcome, self.differs, wanted is None, self.parted)
 
     def _go_on(self, invariant: str) -> None:
         """Drive a machine that could not take all events to the end of its run: what those events
@@ -197,13 +239,6 @@ class _Following:
             if violated.finding.invariant == invariant:
                 self.shown = violated.finding
         self.taken += [step.event for step in run.steps]
-
-    def _followed(self) -> bool:
-        """Whether the replay is conclusive although some events were not possible: the machine
-        received the same traffic, took most of the events, and finished all requests."""
-        traffic = not any(isinstance(event, Submit) for event in self.missed)
-        most = 2 * len(self.missed) < len(self.trace.events)
-        return traffic and most and termination.over(self.machine.state)
 
 
 def _same(recorded: Finding, found: Finding) -> bool:
