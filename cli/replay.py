@@ -77,7 +77,7 @@ def _of_record(machine: Machine, replayed: Replayed, record: Record) -> Replayed
     if replayed.differs is None:
         replayed = replace(replayed, differs=end_differs(machine.state, record))
     if replayed.differs is not None:
-        reason = f"the machine does not follow the record: {replayed.differs.sentence}"
+        reason = f"the machine does not follow the record: at {replayed.differs.sentence}"
         outcome = replace(replayed.outcome, verdict=Verdict.UNKNOWN, reason=reason)
         return replace(replayed, outcome=outcome, compared=False)
     return replayed

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kvproof.model.finding import Finding
+from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.lines import HeldRequest, RecordedEvent
 from kvproof.model.records.record import Record
 from kvproof.model.records.words import described
@@ -41,7 +42,7 @@ def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool 
 def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[Line]:
     yield from _findings(record)
     if path is not None:
-        yield Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
+        yield _replay(record, path)
     yield Line()
     yield Line(headline(record), "bold")
     if record.header.stopped:
@@ -51,6 +52,15 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     yield Line()
     yield from _held(record, width)
     yield from _blocks(record, width)
+
+
+def _replay(record: Record, path: Path) -> Line:
+    """The command that replays the record, or why none can."""
+    try:
+        as_trace(record)
+    except NotFollowed as error:
+        return Line(f"No machine can replay this record: {error}.")
+    return Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
 
 
 def headline(record: Record) -> str:

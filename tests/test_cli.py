@@ -71,14 +71,17 @@ def without_the_fault(record: Any, finding: bool = True) -> str:
 
 def test_replay_says_that_a_finding_is_not_shown_again(run: Any, as_json: Any) -> None:
     _, record = as_json("explore", *BROKEN)
-    changed = without_the_fault(record)
+    changed, count = without_the_fault(record), record["trace_length"]
     code, replayed = as_json("replay", changed)
-    assert (code, replayed["verdict"]) == (0, "SAMPLED")
+    assert (code, replayed["verdict"], replayed["followed"]) == (0, "SAMPLED", count)
     assert set(replayed["differs"]) == {"step", "event", "field", "recorded", "replayed"}
-    assert replayed["differs"]["step"] == record["trace_length"]
+    assert replayed["differs"]["step"] == count
     code, out, _ = run("replay", changed)
-    said = f"SAMPLED: {record['invariant']} is not found again on machine model. The run first"
-    assert (code, out[: len(said)]) == (0, said)
+    first, differs, last = out.splitlines()
+    said = f"NOT SHOWN AGAIN: all {count} events were followed; {record['invariant']} is not"
+    assert (code, first[: len(said)]) == (0, said)
+    assert differs.startswith(f"The run first differs at step {count}, ")
+    assert last.startswith("SAMPLED: followed to the end on machine model, and ")
 
 
 def test_replay_of_a_trace_without_a_finding_says_where_it_differs(run: Any, as_json: Any) -> None:
@@ -99,9 +102,9 @@ def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> 
     changed.write_text(changed.read_text().replace(comes, comes.replace("r0", "r1")))
     code, replayed = as_json("replay", str(changed))
     assert (code, replayed["verdict"]) == (3, "UNKNOWN")
-    assert replayed["reason"]
+    assert replayed["reason"].startswith("not followed at event ")
     code, out, _ = run("replay", str(changed))
-    assert (code, out.split(":")[0]) == (3, "UNKNOWN")
+    assert (code, out.split(":")[0]) == (3, "NOT FOLLOWED")
 
 
 def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None:

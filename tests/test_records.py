@@ -100,7 +100,51 @@ def test_a_finding_is_looked_for_where_the_record_has_it(run: Any, as_json: Any)
     assert (code, output["verdict"], output["machine"]) == (0, "SAMPLED", "model")
     assert output["differs"]["field"] == "finding"
     code, out, _ = run("replay", str(FILE))
-    assert out.startswith("SAMPLED: references_are_exact is not found again on machine model.")
+    first, *_, last = out.splitlines()
+    assert (
+        first == "NOT SHOWN AGAIN: all 5 events were followed; references_are_exact is not violated"
+    )
+    assert last.startswith(
+        "SAMPLED: followed to the end on machine model, and references_are_exact"
+    )
+
+
+def test_a_hit_that_the_model_does_not_allow_is_the_diagnosis(
+    record: Record, run: Any, as_json: Any, tmp_path: Path
+) -> None:
+    """The record has a finding, and vLLM did what the spec forbids: no machine shows it again."""
+    schedule = Replace(record.events[1].event, admitted=(Admitted(request="r0", hit=4),))
+    wrong = record._replace(events=(record.events[0], Happened(schedule), *record.events[2:]))
+    path = str(write_in(tmp_path, "wrong", wrong))
+    code, out, _ = run("replay", path)
+    first, recorded, _, last = out.splitlines()
+    assert (code, first) == (3, "NOT FOLLOWED: a hit of 4 tokens does not hold in every group")
+    assert recorded.startswith("  recorded: event 2 of 5, Schedule(E): Admit(r0, 4, 0)")
+    assert last.startswith("UNKNOWN: 1 of 5 events were followed on machine model")
+    code, output = as_json("replay", path)
+    assert (code, output["verdict"], output["followed"]) == (3, "UNKNOWN", 1)
+    assert output["parted"]["why"] == "a hit of 4 tokens does not hold in every group"
+
+
+def test_a_step_that_died_has_no_choices_to_follow(
+    record: Record, run: Any, tmp_path: Path
+) -> None:
+    died = Replace(record.events[1].event, tokens={}, admitted=(), tables=(), raised="KeyError: 1")
+    finding = Finding("engine_survives", ("every engine must survive schedule", "E died"))
+    events = (record.events[0], Happened(died, (finding,)))
+    code, out, _ = run("replay", str(write_in(tmp_path, "died", record._replace(events=events))))
+    assert code == 0
+    assert out.startswith(
+        "NOT SHOWN AGAIN: 1 events were followed, and the last one is another here; "
+        "engine_survives is not violated\n"
+    )
+    assert "  here:     Schedule(E): Admit(r0, 0, 0), Compute(r0, 7)\n" in out
+
+
+def test_the_report_of_a_record_that_none_can_replay_gives_no_command(record: Record) -> None:
+    shown = render(with_header(record, from_start=False), Path("record.jsonl"), 200)
+    assert "Replay it" not in shown
+    assert "No machine can replay this record: it does not begin at the start of its" in shown
 
 
 def test_the_model_follows_a_record_without_its_mistake(
@@ -124,7 +168,7 @@ def test_what_the_model_does_not_follow_is_unknown(
     path = str(write_in(tmp_path, "other", other))
     code, out, _ = run("replay", path)
     assert code == 3
-    assert out.startswith("UNKNOWN: the machine does not follow the record. The run first differs")
+    assert out.startswith("NOT FOLLOWED: a hit of 4 tokens does not hold in every group\n")
     code, output = as_json("replay", path)
     assert (code, output["verdict"]) == (3, "UNKNOWN")
     held = with_first(record)._replace(events=with_first(record).events[:2])

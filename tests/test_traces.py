@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster
-from kvproof.model.events import Evict, Schedule
+from kvproof.model.events import Event, Evict, Schedule, bare, stimulus
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
@@ -38,6 +38,14 @@ def recorded(cluster: Cluster, rules: Rules, events, finding=None, faults=()) ->
     changes = record(ModelMachine(cluster, rules), events)
     assert changes is not None
     return Trace(cluster, events, changes, finding, tuple(faults))
+
+
+def taken(trace: Trace, index: int) -> Event:
+    """What the machine without a fault does at an event, after those before it."""
+    machine = ModelMachine(trace.cluster)
+    for event in trace.events[:index]:
+        machine.take(event)
+    return machine.take(stimulus(trace.events[index])).event
 
 
 @cache
@@ -198,6 +206,44 @@ def test_a_finding_in_other_words_is_the_same() -> None:
     replayed = replay(ModelMachine(trace.cluster, rules), changed)
     assert replayed.differs is None
     assert replayed.outcome.finding == trace.finding
+
+
+def test_a_machine_that_chooses_answers_at_the_last_event_alone() -> None:
+    """Where it does otherwise at the last event, up to there its run is the one of the trace: the
+    finding is not shown again. Where it does so before, its run is another one."""
+    trace, _ = broken_by("no_align_split")
+    index = next(
+        i
+        for i, event in enumerate(trace.events)
+        if isinstance(event, Schedule) and bare(event) != bare(taken(trace, i))
+    )
+    cut = dataclasses.replace(trace, events=trace.events[: index + 1], changes=None)
+    answered = replay(Choosing(trace.cluster), cut)
+    assert answered.outcome.verdict is Verdict.SAMPLED
+    assert answered.parted is not None
+    assert answered.parted.step == index + 1
+    follows = (Schedule(trace.events[index].engine),)
+    longer = dataclasses.replace(cut, events=(*cut.events, *follows))
+    parted = replay(Choosing(trace.cluster), longer)
+    assert (parted.outcome.verdict, parted.exit_code()) == (Verdict.UNKNOWN, 3)
+    assert parted.parted == answered.parted
+    refused = replay(ModelMachine(trace.cluster), cut)
+    assert refused.outcome.verdict is Verdict.UNKNOWN
+    assert refused.parted is not None
+    assert refused.parted.why
+
+
+def test_what_comes_after_the_death_of_an_engine_is_not_followed() -> None:
+    trace, rules = broken_by("fewer_blocks_than_held_dies")
+    assert trace.finding is not None
+    finding = dataclasses.replace(trace.finding, invariant="references_are_exact")
+    more = (*trace.events, trace.events[0])
+    other = dataclasses.replace(trace, events=more, finding=finding, changes=None)
+    replayed = replay(ModelMachine(trace.cluster, rules), other)
+    assert (replayed.outcome.verdict, replayed.exit_code()) == (Verdict.UNKNOWN, 3)
+    assert replayed.parted is not None
+    assert replayed.parted.step == len(more)
+    assert " died before: " in replayed.parted.why
 
 
 def test_a_stuck_run_that_is_not_stuck_is_found() -> None:
