@@ -1,9 +1,9 @@
-"""The end of a search: its verdict, its trace, and what is known about vLLM."""
+"""The end of a search: its verdict and its trace."""
 
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import Extra, replay_line, show
 from kvproof.strategies.conformance.consequence import leads_to
-from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -85,12 +84,13 @@ def answer(
     outcome: Outcome,
     kind: type[VerdictOutput],
     *,
+    before: Iterable[str] = (),
     details: Iterable[str] = (),
     files: Sequence[File] = (),
 ) -> int:
-    """Print an outcome, as this kind of output or as text, with its trace if it has one and more
-    `details`. Then write the trace and
-    the other files. Returns the exit code."""
+    """Print an outcome, as this kind of output or as text, with its trace if it has one, the lines
+    `before` the verdict and more `details` after it. Then write the trace and the other files.
+    Returns the exit code."""
     outcome = followed(setup, maker, outcome)
     trace = traced(setup, maker, outcome, args.seed)
     kept = trace_file(trace, args.traces, first=True) if trace else None
@@ -108,9 +108,9 @@ def answer(
         )
 
     def text() -> None:
-        known_lines = (*tolerated_lines(outcome, args.fail_on), *known(outcome))
+        tolerated = tolerated_lines(outcome, args.fail_on)
         if trace is None:
-            for line in (summary(outcome, setup), *known_lines, *details):
+            for line in (*before, summary(outcome, setup), *tolerated, *details):
                 say(line)
             return
         show(
@@ -121,30 +121,12 @@ def answer(
                 outcome.leads_to,
                 outcome.coverage.get("point_of_no_return"),
                 explain=getattr(args, "explain", False),
-                rest=(*details, *known_lines, "", summary(outcome, setup)),
+                rest=(*details, *before, *tolerated, "", summary(outcome, setup)),
             ),
         )
 
     code = outcome.exit_code(args.fail_on)
     return finish(args, code, output, text, [kept, *files] if kept else files)
-
-
-def known(outcome: Outcome) -> list[str]:
-    """Known facts about real vLLM, one line each: the known deviations met, and where vLLM's policy
-    differs from the reference."""
-    lines = []
-    if met := outcome.coverage.get("known"):
-        lines.append(f"known deviations met (see findings/): {_counts(met)}")
-    if policy := outcome.coverage.get("policy"):
-        named = {KINDS[kind]: count for kind, count in policy.items()}
-        lines.append(
-            f"permitted by the spec, differs from the reference's policy (steps): {_counts(named)}"
-        )
-    return lines
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def summary(outcome: Outcome, setup: Setup) -> str:

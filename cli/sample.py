@@ -16,6 +16,7 @@ from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.reports.output.search import Sampled
+from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.verdict import Outcome
 
 
@@ -43,7 +44,49 @@ def run(args: argparse.Namespace) -> int:
         CHECKS.values(),
     )
     outcome = machine.timed(outcome)
-    return answer(args, setup, machine, outcome, Sampled)
+    return answer(args, setup, machine, outcome, Sampled, before=in_words(outcome, setup, machine))
+
+
+def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str]:
+    """What the episodes say: what is new, what of it was known, and what this says about other
+    episodes."""
+    covered = outcome.coverage
+    known, policy = covered.get("known") or {}, covered.get("policy") or {}
+    lines = []
+    if outcome.finding is None and covered.get("examples"):
+        what = "Nothing new" if machine.met is not None else "No violation"
+        faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
+        of = f"real vLLM {machine.vllm}" if machine.name == "live" else f"the model{faults}"
+        lines.append(
+            f"{what} in {_times(covered['examples'], 'episode')} "
+            f"({_times(covered['steps'], 'step')}) of {of}, cluster {setup.cluster.name}."
+        )
+        lines.append(_of_others(covered["unseen_at_most"], "something new" if known else "one"))
+    if known:
+        were = "was" if len(known) == 1 else "were"
+        lines.append(
+            f"{_times(len(known), 'known finding')} of this vLLM {were} met, with counts: "
+            f"{', '.join(f'{name} {count}' for name, count in known.items())}. "
+            "(kvproof explain NAME says what one is.)"
+        )
+    if policy:
+        differs = ", ".join(f"{KINDS[kind]} {count}" for kind, count in policy.items())
+        lines.append(f"Permitted, and not as the reference chooses (steps): {differs}.")
+    return lines
+
+
+def _of_others(bound: float, what: str) -> str:
+    """The rule of three in words: `bound` is the upper end of a 95 % confidence interval."""
+    if bound >= 1:
+        return "So few episodes say nothing about others."
+    return (
+        f"With 95 % confidence, at most {100 * bound:.2g} % of such episodes show {what}. This "
+        "takes them for independent, which they are only nearly."
+    )
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:

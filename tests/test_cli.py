@@ -3,17 +3,25 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvproof
+from kvproof.cli.machines import Maker
 from kvproof.cli.main import COMMANDS, main
+from kvproof.cli.parser import Setup
+from kvproof.cli.sample import in_words
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import cluster_named
+from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.spec.registry import GUARDS
 from kvproof.strategies.symbolic.prove import everything
+from kvproof.strategies.verdict import Outcome, Verdict
 
 SMALL = ["--config", "pd-full"]
 BROKEN = ["--fault", "front_trim"]
@@ -213,3 +221,33 @@ def test_a_reader_that_goes_away_gets_no_traceback() -> None:
     os.close(write_end)
     assert done.returncode == 4
     assert done.stderr.startswith(b"Standard output cannot be written (its reader is gone). Use ")
+
+
+def test_sample_says_in_words_what_its_episodes_show(run: Any, as_json: Any) -> None:
+    args = "sample", "--config", "oversized", "--examples", "100", "--steps", "3"
+    code, output = as_json(*args)
+    assert output["unseen_at_most"] == 0.03
+    code, out, _ = run(*args)
+    said, others, verdict = out.splitlines()
+    assert code == 0
+    assert said == (
+        f"No violation in 100 episodes ({output['steps']:,} steps) of the model, cluster oversized."
+    )
+    assert others.startswith("With 95 % confidence, at most 3 % of such episodes show one.")
+    assert verdict.startswith("SAMPLED - cluster oversized: ")
+
+
+def test_known_findings_of_vllm_are_counted_in_words() -> None:
+    known = {"embeddings_not_loaded": 7, "full_hit_gives_up_load": 1}
+    coverage = {"examples": 200, "steps": 1204, "unseen_at_most": 3 / 200, "known": known}
+    maker = Maker("live", ModelMachine, ModelMachine, "0.32.0", 1.0, Counter(known), Counter())
+    setup = Setup(cluster_named("pd"), (), REFERENCE, None)
+    assert in_words(Outcome(Verdict.SAMPLED, coverage), setup, maker) == [
+        "Nothing new in 200 episodes (1,204 steps) of real vLLM 0.32.0, cluster pd.",
+        "With 95 % confidence, at most 1.5 % of such episodes show something new. This takes them "
+        "for independent, which they are only nearly.",
+        "2 known findings of this vLLM were met, with counts: embeddings_not_loaded 7, "
+        "full_hit_gives_up_load 1. (kvproof explain NAME says what one is.)",
+    ]
+    few = Outcome(Verdict.SAMPLED, {**coverage, "examples": 1, "unseen_at_most": 1.0, "known": {}})
+    assert in_words(few, setup, maker)[1:] == ["So few episodes say nothing about others."]
