@@ -1,8 +1,8 @@
 """`kvproof --print-completion SHELL`: the script that completes command lines.
 
-It completes commands, options, the names of presets, faults, invariants, obligations and claims,
-and files where files are taken. The names are those of this kvproof: print it again after an
-update.
+It completes commands, options, the names of presets, faults, invariants, findings, obligations and
+claims, and files where files are taken. The names are those of this kvproof: print it again after
+an update.
 """
 
 import argparse
@@ -82,6 +82,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterable[argparse.Action]:
 
 def _names() -> dict[str, list[str]]:
     """The names that an option takes, by option."""
+    from kvproof.cli.explain import every_name
     from kvproof.cli.release_surveys import SURVEYED
     from kvproof.invariants.registry import CHECKS
     from kvproof.model.faults.registry import FAULTS
@@ -94,6 +95,7 @@ def _names() -> dict[str, list[str]]:
         "fault": sorted(FAULTS),
         "invariant": sorted(CHECKS),
         "obligation": sorted(everything()),
+        "explained": every_name(),
         "releases": list(SURVEYED),
         "fail_on": [each.option for each in Severity],
     }

@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "search for violations": ("explore", "sample", "connector", "prove", "gate"),
     "look at a trace or a record": ("report", "replay", "join"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
-    "list what there is": ("configs", "invariants", "faults"),
+    "list what there is": ("explain", "configs", "invariants", "faults"),
     "compare": ("matrix", "remedies"),
 }
 """The commands by group; those that have no group come after all groups."""
@@ -69,6 +69,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof replay findings/copied_before_filled/trace.jsonl --machine live",
     ),
     "invariants": ("kvproof invariants", "kvproof invariants --json"),
+    "explain": ("kvproof explain references_are_exact", "kvproof explain front_trim"),
     "faults": ("kvproof faults", "kvproof faults --json"),
     "configs": ("kvproof configs", "kvproof configs --show pd"),
     "matrix": (

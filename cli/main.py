@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, str] = {
     "invariants": "list the invariants and the guards: severity and origin of each",
     "faults": "list the faults, the origin of each, and the invariants that find it",
     "configs": "list the preset clusters, what each is for, and its groups; or print one as JSON",
+    "explain": "say what an invariant, a guard, a fault, a finding or a preset is, and how to see "
+    "it",
     "matrix": "run each fault, and list which engines find it",
     "report": "print a trace or a record: what each event changed, and what is wrong",
     "join": "put the records of a prefill and a decode engine together, and judge both",

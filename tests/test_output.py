@@ -35,6 +35,7 @@ COMMANDS: list[tuple[list[str], type[Part]]] = [
     (["invariants"], lists.Invariants),
     (["faults"], lists.Faults),
     (["configs"], lists.Configs),
+    (["explain", "references_are_exact"], lists.Explained),
     (["remedies"], lists.Remedies),
     (["doctor"], releases.Doctor),
 ]

@@ -68,6 +68,32 @@ class ShownConfig(Output, frozen=True, kw_only=True, tag="configs"):
     config: Cluster
 
 
+class Explanation(Part, frozen=True, kw_only=True):
+    """What a name stands for. A field that says nothing is empty. `scenario` has the paragraphs of
+    its story. `where` says where a check is judged, or a fault shows. `breaks` are invariants and
+    guards that a fault or a finding breaks, `faults` and `findings` are those that break a check.
+    `see` are commands."""
+
+    kind: str
+    name: str
+    sentence: str
+    severity: str = ""
+    origin: str = ""
+    scenario: tuple[str, ...] = ()
+    where: str = ""
+    breaks: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    page: str = ""
+    see: tuple[str, ...] = ()
+
+
+class Explained(Output, frozen=True, kw_only=True, tag="explain"):
+    """What has this name: more than one thing where a finding and a fault share it."""
+
+    explanations: tuple[Explanation, ...]
+
+
 class RemedyRow(Part, frozen=True, kw_only=True):
     """The costs and benefits of a remedy. Tokens and blocks are sums over the requests."""
 

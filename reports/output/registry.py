@@ -4,7 +4,15 @@ from kvproof.reports.output.base import Part, Stopped
 from kvproof.reports.output.connector import ConnectorJudged
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
-from kvproof.reports.output.lists import Configs, Faults, Invariants, Remedies, Report, ShownConfig
+from kvproof.reports.output.lists import (
+    Configs,
+    Explained,
+    Faults,
+    Invariants,
+    Remedies,
+    Report,
+    ShownConfig,
+)
 from kvproof.reports.output.many import Coverage, Matrix
 from kvproof.reports.output.proof import Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
@@ -20,6 +28,7 @@ OUTPUTS: tuple[type[Part], ...] = (
     Faults,
     Configs,
     ShownConfig,
+    Explained,
     Matrix,
     Report,
     Releases,

@@ -130,8 +130,8 @@ class Parted(Part, frozen=True, kw_only=True):
 class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
     """A replay. The verdict is DIFFERS if a trace without a finding differs. `steps` is the number
     of events that were taken, and `followed` of those before the first that was not taken as it is
-    in the trace (see `parted`); the choice of blocks is no difference there. `import_s` is the wall time of the
-    import of vLLM in seconds, which `seconds` does not have."""
+    in the trace (see `parted`); the choice of blocks is no difference there. `import_s` is the
+    wall time of the import of vLLM in seconds, which `seconds` does not have."""
 
     import_s: Maybe[float] = UNSET
     verdict: Literal[VerdictName, "DIFFERS"]  # type: ignore[assignment]

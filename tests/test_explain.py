@@ -1,0 +1,67 @@
+"""`kvproof explain`: every name that kvproof prints is explained, from where it is declared."""
+
+from typing import Any
+
+import pytest
+
+from kvproof.cli.explain import every_name, explanations
+from kvproof.cli.main import main, parser
+from kvproof.invariants.registry import CHECKS
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from tests.findings import FINDINGS
+from tests.sentences import two_sentences
+
+
+def test_every_name_is_explained() -> None:
+    assert {*CHECKS, *FAULTS, *KNOWN, *FINDINGS, *CLUSTERS} <= set(every_name())
+    for name in every_name():
+        told = list(explanations(name))
+        assert told
+        for each in told:
+            assert each.name == name
+            assert each.sentence.endswith("."), name
+            for command in each.see:
+                program, *words = command.split()
+                if program == "kvproof":
+                    parser().parse_args(words)
+
+
+def test_an_invariant_has_its_scenario_and_what_breaks_it(run: Any) -> None:
+    code, out, _ = run("explain", "references_are_exact")
+    assert code == 0
+    assert out.startswith("references_are_exact: an invariant (wrong tokens, vllm#44409)\n")
+    assert "\n  vLLM allocated blocks for one group before it added references" in out
+    assert "\nFaults: aborted_load_never_frees, double_free, untouched_hits\n" in out
+    assert out.endswith("\nSee it: kvproof explore --fault untouched_hits\n")
+
+
+def test_an_invariant_that_no_watcher_judges_says_why(run: Any) -> None:
+    _, out, _ = run("explain", "paired_offsets_are_equal")
+    assert "not by the sanitizer (The worker's connector pairs the blocks of P and D" in out
+
+
+def test_a_finding_and_its_fault_are_both_told(as_json: Any) -> None:
+    code, output = as_json("explain", "embeddings_not_loaded")
+    assert code == 0
+    finding, fault = output["explanations"]
+    assert finding["kind"].startswith("a finding")
+    assert fault["kind"].startswith("a fault")
+    assert finding["breaks"] == fault["breaks"] == ["offered_tokens_are_loaded"]
+    assert main(finding["see"][0].split()[1:]) == 0
+
+
+def test_a_preset_has_its_groups(run: Any) -> None:
+    _, out, _ = run("explain", "pd")
+    assert "\n  P 9 blocks -> D 9 blocks: full 2 | mamba 2\n" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("refernces_exact", "Use references_are_exact"), ("qqqqq", "Use a name that kvproof")],
+)
+def test_an_unknown_name_gives_the_nearest(name: str, hint: str, refused: Any) -> None:
+    said = refused("explain", name)
+    assert hint in said
+    assert two_sentences(said)
