@@ -27,6 +27,9 @@ def program(module: str) -> NoReturn:
         code = _run(module) if _has_folder() else BAD_USAGE
     except streams.OutputLost as lost:
         code = _report(str(lost), streams.EXIT_CODE)
+    except streams.ReaderGone:
+        live_line.clear()
+        code = streams.READER_GONE
     except BaseException as error:  # an import may turn a KeyboardInterrupt into any other error
         if interruption.requested() or isinstance(error, KeyboardInterrupt):
             interruption.caught()

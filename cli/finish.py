@@ -12,6 +12,8 @@ from pathlib import Path
 
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
+from kvproof.model.files.writing import write_new
 from kvproof.reports.output.base import Part, encoded
 from kvproof.reports.screen import say
 
@@ -75,14 +77,25 @@ class File:
         return self._line(self.path) if self._line and self.path else None
 
 
-def fixed(path: Path, write: Callable[[], None], *, whole: bool = True) -> File:
+def fixed(
+    path: Path,
+    write: Callable[[], None],
+    line: Callable[[Path], str] | None = None,
+    *,
+    whole: bool = True,
+) -> File:
     """A file whose path the user has chosen."""
 
     def written() -> Path:
         write()
         return path
 
-    return File(written, whole=whole)
+    return File(written, line, whole=whole)
+
+
+def page_file(path: Path, html: str) -> File:
+    """A page for a browser, and the line that says where it is."""
+    return fixed(path, lambda: write_new(path, html), lambda _: f"\nThe page is in {shown(path)}.")
 
 
 def finish(

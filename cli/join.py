@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import finish, fixed
+from kvproof.cli.finish import finish, page_file
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow
 from kvproof.invariants.registry import gravest, severity_of
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
 from kvproof.reports.ledger.of_record import of_join
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     files = []
     if args.html is not None:
         html = page(of_join(prefill, decode, joined.findings, found.pairs))
-        files.append(fixed(args.html, lambda: write_new(args.html, html)))
+        files.append(page_file(args.html, html))
     return finish(
         args,
         joined.outcome.exit_code(args.fail_on),

@@ -52,8 +52,8 @@ def parser(*loaded: str) -> Parser:
         prog="kvproof",
         description=kvproof.__doc__,
         epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run, 4 "
-        "the output could not be written, 129, 130 and 143 interrupted. A violation below the "
-        "severity of --fail-on (by default: lost performance and bookkeeping) is reported, and the "
+        "the output could not be written, 129, 130 and 143 interrupted, 141 nobody reads the output. "
+        "A violation below the severity of --fail-on (by default: lost performance and bookkeeping) is reported, and the "
         "exit code is 0.",
         allow_abbrev=False,
     )

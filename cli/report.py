@@ -8,17 +8,15 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import File, finish, fixed
+from kvproof.cli.finish import finish, page_file
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
-from kvproof.model.files.writing import write_new
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import Trace, records
 from kvproof.reports import record as in_terminal
-from kvproof.reports.ledger.data import Ledger
 from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
@@ -53,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     point = None if args.json and args.html is None else _point(trace)
     files = []
     if args.html is not None:
-        files.append(_page(args.html, of_trace(trace, args.trace, point)))
+        files.append(page_file(args.html, page(of_trace(trace, args.trace, point))))
     return finish(
         args,
         0,
@@ -71,7 +69,7 @@ def _record(args: argparse.Namespace, record: Record) -> int:
     """Print a record."""
     files = []
     if args.html is not None:
-        files.append(_page(args.html, of_record(record, args.trace)))
+        files.append(page_file(args.html, page(of_record(record, args.trace))))
     return finish(
         args,
         0,
@@ -79,11 +77,6 @@ def _record(args: argparse.Namespace, record: Record) -> int:
         lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
         files,
     )
-
-
-def _page(path: Path, ledger: Ledger) -> File:
-    html = page(ledger)
-    return fixed(path, lambda: write_new(path, html))
 
 
 def _point(trace: Trace) -> PointOfNoReturn | None:

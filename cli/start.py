@@ -2,8 +2,9 @@
 
 Signal handlers come first, then the streams, and only then the imports of the rest, which take up
 to a second: Ctrl-C and a closed standard output are noticed from the beginning. Every end has one
-exit code: that of the command, 4 where its output could not be written, 130 and 143 after SIGINT
-and SIGTERM, and 3 after a defect of kvproof, whose traceback is no verdict.
+exit code: that of the command, 4 where its output could not be written, 141 where its reader has
+gone, 130 and 143 after SIGINT and SIGTERM, and 3 after a defect of kvproof, whose traceback is no
+verdict.
 
 This module imports nothing, so that the first handlers are set before anything takes time.
 """

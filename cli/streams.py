@@ -1,7 +1,8 @@
 """Standard output and standard error of the program.
 
 A result that cannot be written is an error of its own, `OutputLost`, wherever it happens: standard
-output is closed, its reader is gone, its disk is full. On standard error the same changes nothing.
+output is closed, or its disk is full. A reader that has gone, as `head` has, wanted no more: this
+is no error, and nothing is said (`ReaderGone`). On standard error the same changes nothing.
 No text breaks a stream: what its encoding lacks is written as an escape.
 """
 
@@ -9,6 +10,7 @@ import fcntl
 import io
 import os
 import select
+import signal
 import sys
 from typing import Any, TextIO
 
@@ -16,6 +18,10 @@ from kvproof.cli import live_line
 
 EXIT_CODE = 4
 """The exit code where the output could not be written."""
+
+READER_GONE = 128 + signal.SIGPIPE
+"""The exit code where the reader of standard output has gone: what a shell reports of a program
+that this signal has ended."""
 
 OUT, ERR = 1, 2
 
@@ -29,8 +35,12 @@ class OutputLost(BaseException):
     def __init__(self, why: str) -> None:
         super().__init__(
             f"Standard output cannot be written ({why}). "
-            "Use a terminal, a file on a disk with room, or a pipe whose reader stays."
+            "Use a terminal, or a file on a disk with room."
         )
+
+
+class ReaderGone(BaseException):
+    """The reader of standard output has gone. Like KeyboardInterrupt, it is not an Exception."""
 
 
 class _Descriptor(io.RawIOBase):
@@ -55,7 +65,7 @@ class _Descriptor(io.RawIOBase):
         return os.isatty(self.descriptor)
 
     def write(self, data: Any) -> int:
-        """Write bytes; returns how many were written. Raises OutputLost."""
+        """Write bytes; returns how many were written. Raises OutputLost or ReaderGone."""
         while not self.lost:
             try:
                 return os.write(self.descriptor, data)
@@ -63,6 +73,8 @@ class _Descriptor(io.RawIOBase):
                 select.select([], [self.descriptor], [])
             except OSError as error:
                 self.lost = True
+                if self.needed and isinstance(error, BrokenPipeError):
+                    raise ReaderGone from error
                 if self.needed:
                     raise OutputLost(error.strerror or str(error)) from error
         return len(data)
@@ -87,8 +99,9 @@ def fill() -> None:
 
 
 def prepare() -> None:
-    """Replace `sys.stdout` and `sys.stderr`. Raises OutputLost where standard output is closed, is
-    not open for writing, or is a pipe without a reader: before any work, not after it."""
+    """Replace `sys.stdout` and `sys.stderr`. Raises OutputLost where standard output is closed or
+    not open for writing, and ReaderGone where it is a pipe without a reader: before any work, not
+    after it."""
     closed = sys.stdout is None
     sys.stderr = _stream(sys.stderr, ERR, needed=False)
     sys.stdout = _stream(sys.stdout, OUT, needed=True)
@@ -99,7 +112,7 @@ def prepare() -> None:
     watched = select.poll()
     watched.register(OUT, 0)
     if any(event & (select.POLLERR | select.POLLNVAL) for _, event in watched.poll(0)):
-        raise OutputLost("its reader is gone")
+        raise ReaderGone
 
 
 def _open(number: int) -> bool:

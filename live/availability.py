@@ -11,8 +11,6 @@ from pathlib import Path
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes
 
-INSTALL = "pip install 'kvproof[live]'"
-
 UNKNOWN_VERSION = "unknown"
 
 NO_VERSION = "0.0.0"
@@ -57,7 +55,10 @@ def importable() -> Path:
     UsageError where there is none."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
-        raise UsageError(f"vLLM cannot be imported. Use {INSTALL} to install its CPU build.")
+        raise UsageError(
+            "vLLM cannot be imported. Use make live in a checkout of kvproof to install its CPU "
+            "build, or install kvproof beside a vLLM (pip install PATH_OF_CHECKOUT)."
+        )
     return Path(spec.origin).parent
 
 

@@ -125,6 +125,9 @@ def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = writing.write_fresh(tmp_path, "mine", "", "new")
     assert (path.name, path.read_text()) == ("mine-2", "new")
     assert writing.write_fresh(tmp_path, "link", "", "new").name == "link-2"
+    assert writing.write_fresh(tmp_path, "mine", "", "new").name == "mine-2"
+    (tmp_path / "to mine").symlink_to("mine")
+    assert writing.write_fresh(tmp_path, "to mine", "", "mine").name == "to mine-2"
 
 
 @pytest.mark.usefixtures("way")
@@ -247,8 +250,8 @@ FRESH = """
 import sys
 from pathlib import Path
 from kvproof.model.files.writing import write_fresh
-for _ in range(20):
-    print(write_fresh(Path(sys.argv[1]), "trace", ".jsonl", sys.argv[2] * 1000).name)
+for number in range(20):
+    print(write_fresh(Path(sys.argv[1]), "trace", ".jsonl", sys.argv[2] * (1000 + number)).name)
 """
 
 
@@ -260,4 +263,5 @@ def test_two_processes_take_no_name_twice(tmp_path: Path) -> None:
     names = [writer.communicate(timeout=300)[0].split() for writer in writers]
     assert len({*names[0], *names[1]}) == 40
     for mark, written in zip("ab", names, strict=True):
-        assert {(tmp_path / name).read_text() for name in written} == {mark * 1000}
+        contents = [(tmp_path / name).read_text() for name in written]
+        assert contents == [mark * (1000 + number) for number in range(20)]

@@ -41,7 +41,7 @@ def test_every_page_is_known() -> None:
 def test_every_exit_code_is_in_the_page_of_verdicts() -> None:
     page = (FOLDER / "verdicts.md").read_text(encoding="utf-8")
     [meta] = get_args(ExitCode)[1:]
-    known = {*meta.extra_json_schema["enum"], streams.EXIT_CODE}
+    known = {*meta.extra_json_schema["enum"], streams.EXIT_CODE, streams.READER_GONE}
     rows = re.findall(r"^\| ([\d, ]+) \|", page.split("## Exit codes")[1], re.MULTILINE)
     assert {int(code) for row in rows for code in row.split(",")} == known
 

@@ -8,6 +8,7 @@ import errno
 import itertools
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -39,15 +40,28 @@ def write_new(path: Path, content: str | bytes) -> None:
 
 def write_fresh(folder: Path, stem: str, suffix: str, content: str) -> Path:
     """Write a new file in an existing folder, and return its path: `stem` with the suffix, or with
-    the first number from 2 on that no file has. Raises UsageError where it cannot be written."""
+    the first number from 2 on that no file has. A file on the way that has this content already is
+    returned in its place. Raises UsageError where it cannot be written."""
     data = content.encode()
     for number in itertools.count(1):
         path = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
         with errors(path), suppress(FileExistsError):
+            if _holds(path, data):
+                break
             if not os.path.lexists(path):
                 _make(path, (data,))
                 break
     return path
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether this is a file, and no link to one, with this content."""
+    with suppress(OSError):
+        about = path.lstat()
+        return (
+            stat.S_ISREG(about.st_mode) and about.st_size == len(data) and path.read_bytes() == data
+        )
+    return False
 
 
 def replace(path: Path, *data: bytes) -> None:

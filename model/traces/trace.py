@@ -68,8 +68,8 @@ class Trace:
 
 def write_in(folder: Path, stem: str, trace: Trace) -> Path:
     """Write a new file in a folder, which is made if it is missing, and return its path:
-    `stem.jsonl`, or `stem-2.jsonl` where that exists, and so on. Raises UsageError where it cannot
-    be written."""
+    `stem.jsonl`, or `stem-2.jsonl` where that is another trace, and so on. Raises UsageError where
+    it cannot be written."""
     return write_fresh(made_folder(folder), stem, ".jsonl", _text(trace))
 
 
