@@ -43,7 +43,10 @@ class Recorded:
         from kvproof.live.watch.observer import Observer
 
         self.machine = LiveMachine(cluster)
-        self.judges = {name: Judge(lambda *_: None) for name in self.machine.nodes}
+        self.judges = {
+            name: Judge(lambda finding, history: history.found(finding))
+            for name in self.machine.nodes
+        }
         self.observers = {
             name: Observer(node.scheduler, self.judges[name], name)
             for name, node in self.machine.nodes.items()
@@ -86,11 +89,17 @@ class Recorded:
         }
 
 
-def run(cluster: Cluster, seed: int = 0, steps: int = 80) -> Run:
-    """A random run of real vLLM."""
+def run(cluster: Cluster, seed: int = 0, steps: int = 80, mistake: str = "") -> Run:
+    """A random run of real vLLM, with this mistake of `tests.engine.mistakes` if it is named."""
+    from tests.engine.mistakes import plant
+
     rng = random.Random(seed)
     recorded = Recorded(with_jobs(cluster, rng))
-    recorded.at_random(rng, steps)
+    plant(None, mistake)
+    try:
+        recorded.at_random(rng, steps)
+    finally:
+        plant(None, "")
     return Run(recorded.machine.cluster, recorded.events, recorded.records())
 
 

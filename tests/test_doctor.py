@@ -108,7 +108,7 @@ def test_without_vllm_nothing_can_be_driven(
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     assert main(["doctor"]) == 3
-    assert capsys.readouterr().out.startswith("vLLM cannot be imported. Use pip install")
+    assert capsys.readouterr().out.startswith("vLLM cannot be imported. Use make live")
     assert main(["doctor", "--json"]) == 3
     said = json.loads(capsys.readouterr().out)
     assert said["vllm"] == {"version": None, "path": None}

@@ -113,7 +113,9 @@ def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        (["ex"], {"explore"}),
+        (["expl"], {"explore", "explain"}),
+        (["explain", "references_a"], {"references_are_exact"}),
+        (["explain", "copies_in"], {"copies_in_one_batch"}),
         (["explore", "--fau"], {"--fault"}),
         (["explore", "--fault", ""], set(FAULTS)),
         (["explore", "--config", "pd-pre"], {"pd-preempting"}),

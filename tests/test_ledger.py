@@ -81,5 +81,10 @@ def test_the_command_writes_a_new_page(run: Any, refused: Any, tmp_path: Path) -
     code, out, _ = run("report", str(trace), "--html", str(html))
     assert code == 0
     assert "BROKEN: paired_offsets_are_equal" in out
+    assert out.endswith(f"\nThe page is in {html}.\n")
     assert data_of(html.read_text())["point"] == 8
     refused("report", str(trace), "--html", str(html))
+    other = tmp_path / "other.html"
+    _, out, err = run("report", str(trace), "--html", str(other), "--json")
+    assert other.exists()
+    assert "other.html" not in out + err

@@ -72,6 +72,51 @@ def test_the_tables_of_a_record_end_as_the_engine_did(name: str) -> None:
         assert last.tables == {each.request: each.tables for each in record.state.requests}
 
 
+@pytest.mark.parametrize(
+    ("mistake", "preset", "rule"),
+    [
+        ("hit_is_one_block_too_long", "full", "a hit of 4 tokens does not hold in every group"),
+        (
+            "state_is_taken_inside_a_block",
+            "priority-hybrid",
+            "r0 gets a chunk that the align split would cut",
+        ),
+    ],
+)
+def test_a_mistake_in_what_is_chosen_is_named_by_the_rule_that_it_breaks(
+    mistake: str, preset: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = driven(CLUSTERS[preset], mistake=mistake).records["E"]
+    assert record.findings
+    path = write_in(tmp_path, "record", record)
+    assert main(["replay", str(path)]) == 3
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == f"NOT FOLLOWED: {rule}"
+    assert last.startswith("UNKNOWN: ")
+
+
+def test_a_mistake_in_what_vllm_keeps_to_itself_is_not_in_the_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = driven(CLUSTERS["full"], mistake="evicted_key_stays").records["E"]
+    path = write_in(tmp_path, "record", record)
+    for machine in ("model", "live"):
+        assert main(["replay", str(path), "--machine", machine]) == 0
+        first, *_, last = capsys.readouterr().out.splitlines()
+        assert first.startswith("NOT SHOWN AGAIN: all 6 events were followed; hash_map_is_sound")
+        assert last.startswith("SAMPLED: followed to the end")
+
+
+def test_real_vllm_without_the_mistake_answers_otherwise_at_the_last_event(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = driven(CLUSTERS["full"], mistake="hit_is_one_block_too_long").records["E"]
+    path = str(write_in(tmp_path, "record", record))
+    assert main(["replay", path, "--machine", "live"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("NOT SHOWN AGAIN: 13 events were followed, and the last one is another")
+
+
 def test_the_first_events_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
