@@ -1,6 +1,6 @@
 """`kvproof explain`: what an invariant, a guard, a fault, a finding or a preset is.
 
-All of it is told where it is declared: in its sentence, and in the docstring of its file.
+All of it is in the file that declares it: in the sentence there, and in the docstring.
 """
 
 import argparse
@@ -42,10 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what the name stands for. A finding and the fault that puts it into the model have the
-    same name, and both are told."""
-    told = tuple(explanations(args.explained))
+    same name, and both are printed."""
+    found = tuple(explanations(args.explained))
     return finish(
-        args, 0, lambda code: Explained(exit_code=code, explanations=told), lambda: _print(told)
+        args, 0, lambda code: Explained(exit_code=code, explanations=found), lambda: _print(found)
     )
 
 

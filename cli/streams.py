@@ -2,7 +2,7 @@
 
 A result that cannot be written is an error of its own, `OutputLost`, wherever it happens: standard
 output is closed, or its disk is full. A reader that has gone, as `head` has, wanted no more: this
-is no error, and nothing is said (`ReaderGone`). On standard error the same changes nothing.
+is no error, and no message is printed (`ReaderGone`). On standard error the same changes nothing.
 No text breaks a stream: what its encoding lacks is written as an escape.
 """
 
