@@ -120,9 +120,7 @@ def _explored(
     rules: Rules,
 ) -> tuple[Outcome, SearchGraph]:
     chosen = (
-        [*CHECKS.values(), *conformance_checks(rules)]
-        if invariants is None
-        else list(invariants)
+        [*CHECKS.values(), *conformance_checks(rules)] if invariants is None else list(invariants)
     )
     start = time.perf_counter()
     about = checkpoint.scope(cluster, [i.id for i in chosen], rules, symmetric=symmetric)
