@@ -139,10 +139,10 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the sentences of the pages")
     args = parser.parse_args()
     names = [path.parent.name for path in ISSUES if offered(path.parent.name)]
+    if wrong := set(args.only) - set(names):
+        parser.error(f"no page with a diff: {', '.join(sorted(wrong))}")
     base: dict[str, set[str]] = {}
-    for name in names:
-        if args.write or (args.only and name not in args.only):
-            continue
+    for name in [] if args.write else args.only or names:
         begin = time.monotonic()
         entry = run(name, args, base)
         save(known() | {name: entry})
