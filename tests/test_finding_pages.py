@@ -32,7 +32,7 @@ HEADINGS = [
 TITLE_MAX = 110
 """Characters of a title, without the mark of the heading."""
 
-WORDS_MAX = 700
+WORDS_MAX = 650
 """Words of a page, without code."""
 
 ENVIRONMENT = """\
