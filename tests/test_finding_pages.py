@@ -7,12 +7,13 @@ gate and vLLM's own tests with the diffs.
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.engine.test_findings import NAMES, shown
 from tests.finding_diffs import BLOCK, diff_of, files_of, offered, patched
-from tests.finding_gates import GATE, TESTS, rewritten
+from tests.finding_gates import GATE, TESTS, about_gate, about_tests, is_red, known, rewritten
 from tests.finding_releases import README, ROW
 from tests.findings import ISSUES, OTHERS, REPORTED_WITH, report_of
 
@@ -82,6 +83,7 @@ def complaints(name: str, text: str, row: str, script: str) -> list[str]:
         "what was run with its diff": len(TESTS.findall(fix)) == len(BLOCK.findall(fix))
         and len(GATE.findall(text)) == len(BLOCK.findall(fix))
         and (not offered(name) or rewritten(name, text) == text),
+        "a diff that breaks something": not is_red(known().get(name, {})),
         "what the sanitizer names": all(
             f"`{each}`" in text.partition(OURS)[2] for each in named(name)
         ),
@@ -158,6 +160,29 @@ def test_a_page_that_is_no_report_says_so_first(path: Path) -> None:
     first = path.read_text(encoding="utf-8").split("\n\n")[1]
     no_defect = "A deviation from what kvproof expects, and no defect to report: "
     assert first.startswith(no_defect) or path.parent.name in REPORTED_WITH
+
+
+RAN: dict[str, Any] = {"traces": 80, "sampled": 2, "steps": 1000, "exit_code": 0, "mended": ["it"]}
+RAN |= {"introduced": [], "verdict": "SAMPLED", "reason": ""}
+RED = RAN | {"introduced": ["hit_is_valid"], "exit_code": 1, "verdict": "VIOLATED"}
+NOTHING = RAN | {"exit_code": 3, "verdict": "UNKNOWN", "reason": "nothing reaches it", "mended": []}
+TESTED = {"of": ["tests/v1/core"], "passed": 800, "broken": []}
+
+
+@pytest.mark.parametrize(
+    ("entry", "red", "words"),
+    [
+        ({}, False, "not run"),
+        ({"gate": RAN}, False, "introduces nothing in 80 traces and 2 random workloads"),
+        ({"gate": RED}, True, "RED, it introduces `hit_is_valid`"),
+        ({"gate": NOTHING}, False, "UNKNOWN, nothing reaches it"),
+        ({"tests": TESTED}, False, "800 of `tests/v1/core` pass, as without it"),
+        ({"tests": TESTED | {"broken": ["a::b"]}}, True, "1 of `tests/v1/core` fail"),
+    ],
+)
+def test_what_was_run_with_a_diff_is_told(entry: dict[str, Any], red: bool, words: str) -> None:
+    assert is_red(entry) == red
+    assert words in about_gate(entry) + about_tests(entry)
 
 
 @pytest.mark.live
