@@ -7,7 +7,7 @@ Each diff is applied to a copy of the imported vLLM 0.32.0, which is head; base 
 FOLDER has the folder `tests` of vLLM's sources, and nothing else of them. A test counts if it
 passes on base; the first run finds these. PYTEST_ADDOPTS has options for them. Results are kept in
 findings/gates.json as they come: a diff that was run is not run again unless it has changed, or
-the gate said UNKNOWN. `--write` writes the sentences of the pages anew, and runs nothing. Exit
+its gate was UNKNOWN. `--write` writes the sentences of the pages anew, and runs nothing. Exit
 code: 0 all were run, 2 bad usage.
 """
 

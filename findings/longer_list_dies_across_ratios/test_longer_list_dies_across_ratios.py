@@ -66,7 +66,7 @@ def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
 
 
 def make_peer(ratio: int) -> MagicMock:
-    """What P's worker tells D of itself. Both engines register blocks of the kernel's size."""
+    """What P's worker reports to D of itself. Both engines register blocks of the kernel's size."""
     return MagicMock(
         engine_id="P",
         physical_blocks_per_logical_kv_block=ratio,
