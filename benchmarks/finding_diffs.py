@@ -89,6 +89,7 @@ def gate(tree: Path, args: argparse.Namespace, traces: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "kvproof", "gate", "--json", "--seed", "0"]
     command += ["--vllm", str(tree), "--base", str(sources()), "--budget", str(args.budget)]
     command += ["--traces", str(traces)]
+    kvproof = subprocess.check_output(KVPROOF, text=True).strip()
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if not ran.stdout or ran.returncode in {2, 130, 143}:
         sys.exit(ran.stderr.strip() or f"the gate ended with {ran.returncode}")
@@ -107,7 +108,7 @@ def gate(tree: Path, args: argparse.Namespace, traces: Path) -> dict[str, Any]:
         **answer["ran"],
         "budget_s": args.budget,
         "seconds": answer["seconds"],
-        "kvproof": subprocess.check_output(KVPROOF, text=True).strip(),
+        "kvproof": kvproof,
     }
 
 
