@@ -19,6 +19,11 @@ def diff_of(name: str) -> str:
     return str(diff)
 
 
+def offered(name: str) -> bool:
+    """Whether a page has a diff: one that does harm is not offered."""
+    return bool(BLOCK.findall(report_of(name)))
+
+
 def files_of(diff: str) -> list[str]:
     """The files that a diff changes, below the folder of the package."""
     named = FILES.findall(diff)
@@ -56,9 +61,13 @@ def patched(diff: str, folder: Path) -> None:
 
 
 def overlay(diff: str, folder: Path) -> None:
-    """A vLLM with the diff, in a folder to import it from: other files are links."""
+    """A vLLM with the diff, in a folder to import it from: its other files are links."""
     patched(diff, folder)
-    for place in [folder / "vllm", *(p for p in (folder / "vllm").rglob("*") if p.is_dir())]:
-        for entry in (sources() / place.relative_to(folder)).iterdir():
-            if entry.name != "__pycache__" and not (place / entry.name).exists():
-                (place / entry.name).symlink_to(entry)
+    package = sources() / "vllm"
+    for root, folders, names in os.walk(package):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        place = folder / "vllm" / Path(root).relative_to(package)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if not (place / name).exists():
+                (place / name).symlink_to(Path(root) / name)

@@ -1,5 +1,6 @@
 """The kept findings, as tests read them: a folder each, named after its deviation."""
 
+import re
 from pathlib import Path
 
 from kvproof.model.faults.registry import FAULTS
@@ -14,8 +15,19 @@ MODELLED = [name for name in FINDINGS if name in FAULTS]
 ISSUES = sorted(FOLDER.glob("*/issue.md"))
 """Pages that are ready for vLLM's bug-report form."""
 
-NO_DEFECTS = sorted(FOLDER.glob("*/README.md"))
-"""Pages of deviations that are no defects."""
+OTHERS = sorted(FOLDER.glob("*/README.md"))
+"""Pages of deviations that are no defects, and of findings that are reported on another's page."""
+
+REPORTED_WITH = {
+    path.parent.name: found[1]
+    for path in OTHERS
+    if (
+        found := re.search(
+            r"^Reported with `(\w+)`", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+}
+"""The finding on whose page a finding is reported."""
 
 
 def trace_of(name: str) -> Trace:
@@ -25,5 +37,5 @@ def trace_of(name: str) -> Trace:
 
 def report_of(name: str) -> str:
     """What the page of a finding says."""
-    (page,) = (path for path in (*ISSUES, *NO_DEFECTS) if path.parent.name == name)
+    (page,) = (path for path in (*ISSUES, *OTHERS) if path.parent.name == name)
     return page.read_text(encoding="utf-8")

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.finding_diffs import diff_of, overlay
-from tests.findings import ISSUES
+from tests.finding_diffs import diff_of, offered, overlay
+from tests.findings import FOLDER, ISSUES, REPORTED_WITH
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("name", [path.parent.name for path in ISSUES])
+REPORTS = [path.parent.name for path in ISSUES if offered(path.parent.name)]
+NAMES = sorted({*REPORTS, *REPORTED_WITH})
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_reproducer_passes_with_the_diff(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "patched"
-    overlay(diff_of(name), folder)
-    shutil.copy(ISSUES[0].parent.parent / name / f"test_{name}.py", tmp_path)
+    overlay(diff_of(REPORTED_WITH.get(name, name)), folder)
+    shutil.copy(FOLDER / name / f"test_{name}.py", tmp_path)
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(

@@ -5,7 +5,7 @@ Both workers copy kernel blocks of the same size, but a block of P has two of th
 kernel blocks ends with the padding of its last block. D trims P's list at its front to the length
 of its own list, as if the surplus were a prefix that D has cached. Each of D's blocks is filled
 from the kernel block after the right one, and is then cached under the hash of the content that it
-should have.
+should have. The handshake accepts the pair.
 
 Run: pytest --noconftest test_end_trim_across_ratios.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -28,31 +28,16 @@ PROMPT_LENGTHS = (128, 192, 256, 300)
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With unequal ratios the surplus is padding, so the lists are paired from the front.
+    """The handshake refuses unequal numbers of kernel blocks per block."""
+    released = NixlBaseConnectorWorker._validate_remote_agent_handshake
 
-    This is right if D has hit no prefix. The handshake would have to refuse prefix caching for such
-    a pair, as it does with a Mamba group.
-    """
-    released = NixlBaseConnectorWorker._apply_prefix_caching
+    def check(self: Any, peer: Any, *more: Any, **named: Any) -> Any:
+        theirs = peer.physical_blocks_per_logical_kv_block
+        if not self._has_mamba and theirs != self._physical_blocks_per_logical_kv_block:
+            raise RuntimeError("Use the same --block-size on both engines.")
+        return released(self, peer, *more, **named)
 
-    def pair(
-        self: Any,
-        decode_block_ids: Any,
-        prefill_block_ids: Any,
-        decode_physical_per_logical: int,
-        prefill_physical_per_logical: int,
-    ) -> Any:
-        ratios = decode_physical_per_logical, prefill_physical_per_logical
-        if ratios[0] == ratios[1]:
-            return released(self, decode_block_ids, prefill_block_ids, *ratios)
-        both = list(zip(decode_block_ids, prefill_block_ids, strict=True))
-        common = [min(len(ours), len(theirs)) for ours, theirs in both]
-        return (
-            [ours[:n] for (ours, _), n in zip(both, common, strict=True)],
-            [theirs[:n] for (_, theirs), n in zip(both, common, strict=True)],
-        )
-
-    monkeypatch.setattr(NixlBaseConnectorWorker, "_apply_prefix_caching", pair)
+    monkeypatch.setattr(NixlBaseConnectorWorker, "_validate_remote_agent_handshake", check)
 
 
 @pytest.fixture(params=["released", "patched"])
@@ -82,8 +67,56 @@ def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
     return [list(group) for group in expanded]
 
 
+def make_peer(ratio: int) -> MagicMock:
+    """What P's worker reports to D of itself. Both engines register blocks of the kernel's size."""
+    return MagicMock(
+        engine_id="P",
+        physical_blocks_per_logical_kv_block=ratio,
+        kv_cache_layout="LBNHC",
+        attn_backend_name="FLASHINFER",
+        block_lens=[4096],
+        block_strides=[4096],
+        kv_caches_base_addr=[0],
+        num_blocks=100,
+        region_num_blocks=None,
+        region_group_ids=None,
+        region_names=None,
+        region_mem_types=None,
+    )
+
+
+def refuses(ratio: int, peer_ratio: int) -> bool:
+    """Whether the handshake of a worker refuses a peer with other blocks."""
+    worker = MagicMock()
+    worker.dcp_size = 1
+    worker.use_mla = worker._has_mamba = worker.use_host_buffer = worker._is_hma_required = False
+    worker._physical_blocks_per_logical_kv_block = ratio
+    worker.vllm_config.cache_config.enable_prefix_caching = True
+    worker.region_group_ids = worker._transfer_layer_region_indices = None
+    worker._transfer_layer_names = None
+    worker._head_sharded_draft_regions = ()  # required by 0.33.0
+    worker.kv_cache_layout, worker.backend_name = "LBNHC", "FLASHINFER"
+    worker.block_len_per_layer = [4096]
+    worker._is_region_replicated.return_value = False
+    worker.dst_num_blocks = {"P": 100}
+    topology = worker.transfer_topo
+    topology.tp_ratio.return_value = topology.block_size_ratio.return_value = 1
+    topology.is_kv_replicated.return_value = False
+    topology.total_num_kv_heads = topology.local_physical_heads = 1
+    topology.get_engine_info.return_value.remote_tp_size = 1
+    topology.get_engine_info.return_value.remote_dcp_size = 1
+    check = NixlBaseConnectorWorker._validate_remote_agent_handshake
+    try:
+        check(worker, make_peer(peer_ratio), remote_tp_size=1)
+    except RuntimeError:
+        return True
+    return False
+
+
 @pytest.mark.usefixtures("code")
 def test_each_block_of_d_is_filled_from_the_same_tokens_of_p() -> None:
+    if refuses(D_RATIO, P_RATIO):
+        return
     worker = make_worker(D_RATIO)
     wrong = {}
     for num_tokens in PROMPT_LENGTHS:
@@ -101,41 +134,3 @@ def test_each_block_of_d_is_filled_from_the_same_tokens_of_p() -> None:
         f"For prompts of {list(wrong)} tokens D's blocks are filled from kernel blocks of "
         f"other tokens (D's, P's): {wrong}"
     )
-
-
-def test_the_handshake_of_0_32_0_accepts_such_a_pair() -> None:
-    """Not the defect, but its precondition. A release that refuses the pair here is safe too."""
-    worker = MagicMock()
-    worker.dcp_size = 1
-    worker.use_mla = worker._has_mamba = worker.use_host_buffer = worker._is_hma_required = False
-    worker._physical_blocks_per_logical_kv_block = D_RATIO
-    worker.vllm_config.cache_config.enable_prefix_caching = True
-    worker.region_group_ids = worker._transfer_layer_region_indices = None
-    worker._transfer_layer_names = None
-    worker._head_sharded_draft_regions = ()  # required by 0.33.0
-    worker.kv_cache_layout, worker.backend_name = "LBNHC", "FLASHINFER"
-    worker.block_len_per_layer = [4096]
-    worker._is_region_replicated.return_value = False
-    worker.dst_num_blocks = {"P": 100}
-    topology = worker.transfer_topo
-    # Both engines register blocks of the kernel's size, so these are equal.
-    topology.tp_ratio.return_value = topology.block_size_ratio.return_value = 1
-    topology.is_kv_replicated.return_value = False
-    topology.total_num_kv_heads = topology.local_physical_heads = 1
-    topology.get_engine_info.return_value.remote_tp_size = 1
-    topology.get_engine_info.return_value.remote_dcp_size = 1
-    peer = MagicMock(
-        engine_id="P",
-        physical_blocks_per_logical_kv_block=P_RATIO,
-        kv_cache_layout="LBNHC",
-        attn_backend_name="FLASHINFER",
-        block_lens=[4096],
-        block_strides=[4096],
-        kv_caches_base_addr=[0],
-        num_blocks=100,
-        region_num_blocks=None,
-        region_group_ids=None,
-        region_names=None,
-        region_mem_types=None,
-    )
-    NixlBaseConnectorWorker._validate_remote_agent_handshake(worker, peer, remote_tp_size=1)

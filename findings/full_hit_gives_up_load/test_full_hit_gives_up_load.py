@@ -47,16 +47,14 @@ LONG, SHORT = 6 * BLOCK_SIZE, 4 * BLOCK_SIZE
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the connector has nothing after a hit without a state, leave it one block to load."""
+    """If the connector has nothing after a hit without a state, it is asked after the shorter hit
+    that all groups have."""
     released = Scheduler._get_local_prefix_cache_hit
 
     def hit(self: Any, request: Request, *more: Any) -> Any:
         blocks, num_local, boundary, diverged = released(self, request, *more)
-        offered = self.connector.get_num_new_matched_tokens if diverged else None
-        shorter = num_local - self.block_size
-        if offered and not offered(request, num_local)[0] and offered(request, shorter)[0]:
-            blocks = self.kv_cache_manager.truncate_computed_blocks(blocks, shorter)
-            num_local = shorter
+        if diverged and self.connector.get_num_new_matched_tokens(request, num_local)[0] == 0:
+            return *self.kv_cache_manager.get_computed_blocks(request), False
         return blocks, num_local, boundary, diverged
 
     monkeypatch.setattr(Scheduler, "_get_local_prefix_cache_hit", hit)

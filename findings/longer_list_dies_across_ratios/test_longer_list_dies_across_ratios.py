@@ -3,14 +3,14 @@
 Both workers copy kernel blocks of the same size, but a block of D has two of them (for example
 `--block-size 64` on P, `--block-size 128` on D, and a backend whose kernels need 64). D's list of
 kernel blocks ends with the padding of its last block and is longer than P's list. D's worker
-asserts that it is not longer, and all requests on D end with it.
+asserts that it is not longer, and all requests on D end with it. The handshake accepts the pair.
 
 Run: pytest --noconftest test_longer_list_dies_across_ratios.py
-On 0.32.0 [released] fails and [patched] passes. test_end_trim_across_ratios.py shows that the
-handshake accepts such a pair.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -26,31 +26,16 @@ PROMPT_LENGTHS = (128, 192, 256, 300)
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With unequal ratios the surplus is padding, so the lists are paired from the front.
+    """The handshake refuses unequal numbers of kernel blocks per block."""
+    released = NixlBaseConnectorWorker._validate_remote_agent_handshake
 
-    This is right if D has hit no prefix. The handshake would have to refuse prefix caching for such
-    a pair, as it does with a Mamba group.
-    """
-    released = NixlBaseConnectorWorker._apply_prefix_caching
+    def check(self: Any, peer: Any, *more: Any, **named: Any) -> Any:
+        theirs = peer.physical_blocks_per_logical_kv_block
+        if not self._has_mamba and theirs != self._physical_blocks_per_logical_kv_block:
+            raise RuntimeError("Use the same --block-size on both engines.")
+        return released(self, peer, *more, **named)
 
-    def pair(
-        self: Any,
-        decode_block_ids: Any,
-        prefill_block_ids: Any,
-        decode_physical_per_logical: int,
-        prefill_physical_per_logical: int,
-    ) -> Any:
-        ratios = decode_physical_per_logical, prefill_physical_per_logical
-        if ratios[0] == ratios[1]:
-            return released(self, decode_block_ids, prefill_block_ids, *ratios)
-        both = list(zip(decode_block_ids, prefill_block_ids, strict=True))
-        common = [min(len(ours), len(theirs)) for ours, theirs in both]
-        return (
-            [ours[:n] for (ours, _), n in zip(both, common, strict=True)],
-            [theirs[:n] for (_, theirs), n in zip(both, common, strict=True)],
-        )
-
-    monkeypatch.setattr(NixlBaseConnectorWorker, "_apply_prefix_caching", pair)
+    monkeypatch.setattr(NixlBaseConnectorWorker, "_validate_remote_agent_handshake", check)
 
 
 @pytest.fixture(params=["released", "patched"])
@@ -80,8 +65,56 @@ def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
     return [list(group) for group in expanded]
 
 
+def make_peer(ratio: int) -> MagicMock:
+    """What P's worker reports to D of itself. Both engines register blocks of the kernel's size."""
+    return MagicMock(
+        engine_id="P",
+        physical_blocks_per_logical_kv_block=ratio,
+        kv_cache_layout="LBNHC",
+        attn_backend_name="FLASHINFER",
+        block_lens=[4096],
+        block_strides=[4096],
+        kv_caches_base_addr=[0],
+        num_blocks=100,
+        region_num_blocks=None,
+        region_group_ids=None,
+        region_names=None,
+        region_mem_types=None,
+    )
+
+
+def refuses(ratio: int, peer_ratio: int) -> bool:
+    """Whether the handshake of a worker refuses a peer with other blocks."""
+    worker = MagicMock()
+    worker.dcp_size = 1
+    worker.use_mla = worker._has_mamba = worker.use_host_buffer = worker._is_hma_required = False
+    worker._physical_blocks_per_logical_kv_block = ratio
+    worker.vllm_config.cache_config.enable_prefix_caching = True
+    worker.region_group_ids = worker._transfer_layer_region_indices = None
+    worker._transfer_layer_names = None
+    worker._head_sharded_draft_regions = ()  # required by 0.33.0
+    worker.kv_cache_layout, worker.backend_name = "LBNHC", "FLASHINFER"
+    worker.block_len_per_layer = [4096]
+    worker._is_region_replicated.return_value = False
+    worker.dst_num_blocks = {"P": 100}
+    topology = worker.transfer_topo
+    topology.tp_ratio.return_value = topology.block_size_ratio.return_value = 1
+    topology.is_kv_replicated.return_value = False
+    topology.total_num_kv_heads = topology.local_physical_heads = 1
+    topology.get_engine_info.return_value.remote_tp_size = 1
+    topology.get_engine_info.return_value.remote_dcp_size = 1
+    check = NixlBaseConnectorWorker._validate_remote_agent_handshake
+    try:
+        check(worker, make_peer(peer_ratio), remote_tp_size=1)
+    except RuntimeError:
+        return True
+    return False
+
+
 @pytest.mark.usefixtures("code")
 def test_padding_of_ds_last_block_is_no_reason_to_die() -> None:
+    if refuses(D_RATIO, P_RATIO):
+        return
     worker = make_worker(D_RATIO)
     died = {}
     for num_tokens in PROMPT_LENGTHS:

@@ -17,12 +17,14 @@ def kernel_blocks(_llm: Any) -> None:
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """Prompts that end in either half of P's last block."""
+    """Prompts that end in either half of P's last block. With the patch D refuses P, and a request
+    ends with an error."""
     p, d = engines["P"], engines["D"]
     for length, wrong in ((128, False), (96, True), (160, True)):
         sent = tokens(length, length)
         got = d.ask(sent, transfer=p.ask(sent, 1, transfer=PREFILL).transfer)
-        yield Seen(f"tokens of D, prompt of {length}", got.tokens, p.ask(sent).tokens, wrong)
+        other = bool(got.tokens) and got.tokens != p.ask(sent).tokens
+        yield Seen(f"D's tokens are not P's, prompt of {length}", other, False, wrong)
 
 
 BEFORE = (["call", f"{__name__}:kernel_blocks"],)

@@ -12,12 +12,12 @@ LOADED = "external_prefix_cache_hits"
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """A prompt, and then its beginning. The last of its blocks is loaded with the state."""
+    """A prompt, and then its beginning. Its blocks are loaded again, with the state."""
     p, d = engines["P"], engines["D"]
     d.ask(LONG, 1, transfer=p.ask(LONG, 1, transfer=PREFILL).transfer)
     before = d.inside("metric", LOADED)
     got = d.ask(SHORT, transfer=p.ask(SHORT, 1, transfer=PREFILL).transfer)
-    yield Seen("tokens that D loads", d.inside("metric", LOADED) - before, 64)
+    yield Seen("tokens that D loads", d.inside("metric", LOADED) - before, len(SHORT) - 1)
     yield Seen("tokens of D", got.tokens, p.ask(SHORT).tokens, wrong=False)
 
 

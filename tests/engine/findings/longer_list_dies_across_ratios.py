@@ -8,13 +8,14 @@ from tests.engine.workloads import tokens
 
 
 def look(engines: Engines) -> Iterator[Seen]:
-    """Prompts that end in either half of D's last block."""
+    """Prompts that end in either half of D's last block. With the patch D refuses P, and a request
+    ends with an error."""
     p, d = engines["P"], engines["D"]
     for length, wrong in ((128, False), (96, True)):
         sent = tokens(length, length)
         got = d.ask(sent, transfer=p.ask(sent, 1, transfer=PREFILL).transfer)
-        right = p.ask(sent).tokens
-        yield Seen(f"tokens of D, prompt of {length}", got.tokens or got.reason, right, wrong)
+        dead = "AssertionError" in str(got.reason)
+        yield Seen(f"D is dead after a prompt of {length}", dead, False, wrong)
 
 
 SHOWN = Shown(
