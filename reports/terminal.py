@@ -120,7 +120,7 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
     hang, reasons = hang_of(trace), trace.finding.reasons
     yield _verdict(trace.finding)
     if hang is not None and hang.waits:
-        yield Line(f"  {reasons[0] if hang.told else hang.waits[0].sentence}")
+        yield Line(f"  {reasons[0] if hang.printed else hang.waits[0].sentence}")
     else:
         yield Line(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
     yield _where(trace, hang)
@@ -160,7 +160,7 @@ def _finding(trace: Trace, extra: Extra, hang: Hang | None) -> Iterator[Line]:
 
 def _broken(trace: Trace, finding: Finding, hang: Hang | None) -> Iterator[Line]:
     yield from finding_lines(finding)
-    said = [wait.sentence for wait in hang.waits] if hang and not hang.told else ()
+    said = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
     if said:
         yield Line("Who waits for what:")
     for sentence in said:

@@ -403,4 +403,4 @@ _REFUSES = {
     Lack.REPORT: "is not called for {}",
     Lack.READER: "is not called for {}",
 }
-"""What the function does with a request; leaves it waiting where nothing is said."""
+"""What the function does with a request; leaves it waiting where no words stand here."""

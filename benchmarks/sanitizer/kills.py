@@ -70,9 +70,9 @@ def signals(models: Path, times: int, chooses: random.Random) -> Iterator[tuple[
         orderly = sum(SIGNALS[n % len(SIGNALS)] is not signal.SIGKILL for n in range(count))
         if summaries != 1:
             wrong.append(f"{summaries} summaries of the parent")
-        told = sum(" was killed, or died; " in line for line in lines)
-        if told < count - orderly:
-            wrong.append(f"{told} of {count - orderly} killed processes are told")
+        reported = sum(" was killed, or died; " in line for line in lines)
+        if reported < count - orderly:
+            wrong.append(f"{reported} of {count - orderly} killed processes are reported")
         yield f"{kill.__name__}: the log of these {count}", wrong
         if not own:
             files = sorted(records.iterdir())

@@ -2,7 +2,7 @@
 
 Code belongs to a part by its file, or by what it uses: a function that names a word of USES, and
 all of a file that derives a class from a base of BASES, wherever it lies. So a new connector falls
-under the rule by itself. Whether a part is driven is not said here: a run has to reach the code.
+under the rule by itself. Whether a part is driven does not stand here: a run has to reach the code.
 """
 
 import ast

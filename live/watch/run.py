@@ -1,8 +1,8 @@
 """A run: the process that was started with `KVPROOF`, and the processes that it starts, such as
 engine cores. What each has judged is kept in a file as it goes, for a process may be killed at any
-time. The first one, the parent of all, tells what they have found.
+time. The first one, the parent of all, prints what they have found.
 
-The files are in a folder of their own in that of the records. It is gone when all of it is told.
+The files are in a folder of their own in that of the records. It is gone when all of it is printed.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ GONE_S = 2.0
 """So long the parent waits for a process that was just killed."""
 
 TOLD = "told"
-"""The name of the file that says that the parent has told all."""
+"""The name of the file that says that the parent has printed all."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,12 +79,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         who = f"{self.saved.name} pid {self.saved.pid}"
         if self.runs:
-            return f"{who} still runs, and is told as it is at step {self.steps:,}"
+            return f"{who} still runs, and is reported as it is at step {self.steps:,}"
         step = self.saved.numbers.get("watched", {}).get("steps", 0)
-        said = f"{who} was killed, or died; its last saved count is of step {step:,}"
+        line = f"{who} was killed, or died; its last saved count is of step {step:,}"
         if step < self.steps:
-            said += f", and what was counted in {self.steps - step:,} more is lost"
-        return said
+            line += f", and what was counted in {self.steps - step:,} more is lost"
+        return line
 
 
 class Run:
@@ -146,8 +146,8 @@ class Run:
 
     @property
     def tells(self) -> bool:
-        """Whether this process tells what it has judged: it is the parent, or the parent has told
-        already, or cannot tell any more, or gets nothing."""
+        """Whether this process prints what it has judged: it is the parent, or the parent has
+        printed already, or cannot print any more, or gets nothing."""
         if self.parent or self.broken or (self.folder / TOLD).exists():
             return True
         return not _runs(int(self.folder.name.split("-")[1]))
@@ -168,7 +168,7 @@ class Run:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
     def told(self) -> None:
-        """All is told. What still runs tells the rest by itself."""
+        """All is printed. What still runs prints the rest by itself."""
         self._close()
         with contextlib.suppress(OSError):
             (self.folder / TOLD).touch()

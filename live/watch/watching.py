@@ -96,8 +96,8 @@ class Watching:
         at_end(self._end, self, last=self.run.parent)
 
     def _is_forked(self) -> None:
-        """This is another process than the one that was switched on. What that one has judged, it
-        tells."""
+        """This is another process than the one that was switched on. What that one has judged, that
+        one prints."""
         self._process, self._asked = os.getpid(), False
         self.judges, self.found = [], []
         self.observers, self.dumps = WeakSet(), Dumps(self.say)

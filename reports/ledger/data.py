@@ -86,13 +86,13 @@ class ShownWait(Struct, frozen=True, kw_only=True):
 
 class ShownHang(Struct, frozen=True, kw_only=True):
     """Why a run does not go on: the step on the page from which the steps repeat without end (from
-    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `told`:
+    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `printed`:
     the reasons of the finding have all this."""
 
     begins: int | None
     waits: tuple[ShownWait, ...]
     refuses: tuple[str, ...]
-    told: bool = False
+    printed: bool = False
 
 
 class Ledger(Struct, frozen=True, kw_only=True):

@@ -106,7 +106,7 @@ function hang() {
   const { begins, waits, refuses } = DATA.hang, part = make("section", undefined, { class: "hang" });
   part.append(make("h2", "Who waits for what, without end"), waitPicture(waits));
   const list = make("ul");
-  if (!DATA.hang.told) list.append(...waits.map((wait) => make("li", wait.words, wait.root ? { class: "root" } : {})));
+  if (!DATA.hang.printed) list.append(...waits.map((wait) => make("li", wait.words, wait.root ? { class: "root" } : {})));
   part.append(list);
   if (begins) {
     const loop = make("p", "Repeats for ever: "), first = DATA.steps[begins - 1];

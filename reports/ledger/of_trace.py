@@ -61,7 +61,7 @@ def _hang(trace: Trace) -> ShownHang | None:
         begins=hang.begins,
         waits=tuple(map(_wait, hang.waits)),
         refuses=tuple(hang.refuses),
-        told=hang.told,
+        printed=hang.printed,
     )
 
 

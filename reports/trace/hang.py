@@ -17,12 +17,12 @@ STUCK = ("every_request_can_finish", "step_makes_progress")
 
 class Hang(NamedTuple):
     """`begins` is the number of the first event that repeats without end, None where no events
-    repeat. `waits` are the requests that wait, those that a step refuses first. `told` says whether
+    repeat. `waits` are the requests that wait, those that a step refuses first. `printed` says whether
     the reasons of the finding say all this: with the numbers of vLLM itself, where it has some."""
 
     begins: int | None
     waits: tuple[Wait, ...]
-    told: bool = False
+    printed: bool = False
 
     @property
     def refuses(self) -> list[str]:
@@ -43,6 +43,6 @@ def hang_of(trace: Trace) -> Hang | None:
     with suppress(NotAllowed):
         asked = Asked(loop, live=trace.machine == "live", rules=rules)
         found = waits(trace.cluster, restored(states[-1]), asked)
-        told = trace.finding.invariant == STUCK[0] and bool(trace.finding.about.request)
-        return Hang(None if begins is None else begins + 1, found, told)
+        printed = trace.finding.invariant == STUCK[0] and bool(trace.finding.about.request)
+        return Hang(None if begins is None else begins + 1, found, printed)
     return None
