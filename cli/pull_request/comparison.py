@@ -141,8 +141,8 @@ class Comparison:
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended
-        only where head takes its run to the end; it is not reported where base does not show it again.
-        Raises Ended."""
+        only where head takes its run to the end; it is not reported where base does not show it
+        again. Raises Ended."""
         shared = {each.key for _, each in self.still_there()}
         of_head = self.on_head.keys_broken
         tried: dict[Key, list[Candidate]] = {}

@@ -17,8 +17,9 @@ STUCK = ("every_request_can_finish", "step_makes_progress")
 
 class Hang(NamedTuple):
     """`begins` is the number of the first event that repeats without end, None where no events
-    repeat. `waits` are the requests that wait, those that a step refuses first. `printed` says whether
-    the reasons of the finding say all this: with the numbers of vLLM itself, where it has some."""
+    repeat. `waits` are the requests that wait, those that a step refuses first. `printed` says
+    whether the reasons of the finding say all this: with the numbers of vLLM itself, where it has
+    some."""
 
     begins: int | None
     waits: tuple[Wait, ...]
