@@ -136,21 +136,23 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
 def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     """The same cache, with the tensors that a worker allocates for it: one buffer, in which the
     layers of all groups share the bytes of a block (`get_kv_cache_config_from_groups`)."""
-    from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
+    import vllm.v1.core.kv_cache_utils as utils
 
     cache = vllm_config.cache_config
     cache.kv_cache_layout = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
     cache.num_gpu_blocks_override = made.num_blocks
-    laid_out = get_kv_cache_config_from_groups(vllm_config, made.kv_cache_groups, POOL_BYTES_MAX)
+    laid_out = utils.get_kv_cache_config_from_groups(
+        vllm_config, made.kv_cache_groups, POOL_BYTES_MAX
+    )
     return replace(made, kv_cache_tensors=laid_out.kv_cache_tensors)
 
 
 def supports_groups(transfer: Any) -> bool:
     """Whether a connector supports several cache groups (`SupportsHMA`). vLLM gives one that does
     not a single group, and switches the hybrid manager off."""
-    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+    import vllm.distributed.kv_transfer.kv_connector.factory as home
 
-    return bool(KVConnectorFactory.supports_hma_config(transfer))
+    return bool(home.KVConnectorFactory.supports_hma_config(transfer))
 
 
 def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":

@@ -385,7 +385,7 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
 _SHORT = {
     Lack.PLACE: "no place",
     Lack.TOKENS: "gets 0 tokens",
-    Lack.RULE: "refused",
+    Lack.RULE: "not allowed",
     Lack.QUEUE: "in no queue",
     Lack.PROGRESS: "no progress",
     Lack.NOTHING: "left waiting",

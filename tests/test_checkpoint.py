@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
@@ -25,7 +25,7 @@ from tests import signals
 
 pytestmark = pytest.mark.exhaustive
 
-ALL = list(INVARIANTS.values())
+ALL = list(CHECKS.values())
 NAME = "pd-failing"
 COUNTED = ("states_distinct", "states_generated", "depth", "events", "events_new", "goals")
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS as ASKED
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
@@ -28,7 +28,7 @@ from tests.sentences import two_sentences
 
 NAME = "pd-failing"
 CLUSTER = CLUSTERS[NAME]
-CHECKS = [*INVARIANTS.values(), *conformance_checks(REFERENCE)]
+CHECKS = [*ASKED.values(), *conformance_checks(REFERENCE)]
 ABOUT = checkpoint.scope(CLUSTER, [i.id for i in CHECKS], REFERENCE)
 HEAD_BYTES = checkpoint.HEAD.size + checkpoint.CHECKSUM_BYTES
 

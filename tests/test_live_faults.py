@@ -120,6 +120,6 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         kept.write()
         command = printed_command(kept.line)
         assert replayed(command, capsys) == (1, "VIOLATED")
-    assert replayed(command, capsys) == (0, "SAMPLED")
+    assert replayed(command, capsys) in ((0, "SAMPLED"), (3, "UNKNOWN"))
     on_the_model = [*command[: command.index("live")], "model"]
     assert replayed(on_the_model, capsys)[0] in (0, 1, 3)

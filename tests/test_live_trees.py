@@ -12,7 +12,6 @@ import pytest
 from kvproof.live import availability, children
 from kvproof.live.trees import environment, named
 from kvproof.live.trees.files import COMPILED
-from tests.sentences import two_sentences
 from tests.trees import made
 
 pytestmark = pytest.mark.live
@@ -94,6 +93,5 @@ def test_compiled_parts_that_do_not_fit(tmp_path: Path) -> None:
     words = ["doctor", "--vllm", str(tmp_path / "tree"), "--cache", str(tmp_path / "cache")]
     ran = children.run([*PROGRAM, *words], timeout_s=300)
     assert ran.returncode == 3
-    assert two_sentences(ran.stdout)
     assert "Use compiled parts that fit it" in ran.stdout
     assert "vllm/__init__.py:1: import vllm._C" in ran.stderr

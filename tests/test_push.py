@@ -131,7 +131,7 @@ def test_mistakes_of_earlier_releases_show_where_p_pushes(
     ("fault", "invariant"),
     [
         ("frees_before_steps_end", "settled_frees"),
-        ("rejected_drafts_are_computed", "request_reads_its_own_prefix"),
+        ("rejected_drafts_are_computed", "computed_tokens_are_those_scheduled"),
         ("reset_under_load", "reset_is_whole"),
         ("stray_report_dies", "engine_survives"),
     ],

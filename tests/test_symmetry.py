@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import rules_with
@@ -33,7 +33,7 @@ from tests.cover import BROKEN, PRESETS, others_slow
 
 pytestmark = pytest.mark.exhaustive
 
-ALL = list(INVARIANTS.values())
+ALL = list(CHECKS.values())
 LARGE = (
     *("pd-evicting", "pd-default", "pd-remnant", "pd-recomputing"),
     *("hybrid-evicting", "partial-evicting"),

@@ -213,7 +213,7 @@ def test_doctor_shows_the_processes_that_are_watched(
     first, second = status.lines()
     assert first == "KVPROOF is not set: an engine that is started here is not watched."
     assert second == (
-        f"run-1-2: EngineCore pid {os.getpid()} still runs, and is told as it is at step 7: "
+        f"run-1-2: EngineCore pid {os.getpid()} still runs, and is reported as it is at step 7: "
         "no violation in 7 steps of 1 engine."
     )
     assert capsys.readouterr().err == ""

@@ -72,17 +72,6 @@ class RoundsUpWhatIsComputed(Store):
 
 
 @named_by(LOADED)
-class KeyOfOneBlock(Store):
-    """A block is stored under its own tokens, without those before it."""
-
-    def copies(self, request: Any, blocks: list[int], first: int, last: int) -> list[Copy]:
-        return [
-            (key[-self.size // 2 :], block)
-            for key, block in super().copies(request, blocks, first, last)
-        ]
-
-
-@named_by(LOADED)
 class ForgetsTheLocalHit(Store):
     """The load begins at the first block, although the first are a local hit."""
 

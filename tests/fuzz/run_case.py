@@ -33,8 +33,11 @@ ADDRESSES_MIB = 2048
 FILE_MIB = 256
 """The largest file that a child may write, in MiB."""
 
-NO_SOUND_IMPORT = ("kvproof.live", "kvproof.reports.heat_picture")
-"""Modules that are not imported before a run: they import vLLM or matplotlib."""
+NO_SOUND_IMPORT = (
+    *("kvproof.live", "kvproof.connectors", "kvproof.testing"),
+    "kvproof.reports.heat_picture",
+)
+"""Modules that are not imported before a run: they import vLLM, torch or matplotlib."""
 
 
 class Ended(NamedTuple):
