@@ -81,7 +81,7 @@ class Watching:
 
         @functools.wraps(shuts_down)
         def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
-            watching.last_word()  # it may take longer than whoever waits for it
+            watching.last_word()  # it may take longer than the waiting process allows
             return shuts_down(self, *args, **kwargs)
 
         Scheduler.__init__, EngineCore.shutdown = init, shutdown

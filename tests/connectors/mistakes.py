@@ -103,7 +103,7 @@ class LeavesNothingToCompute(Store):
 
 @named_by(MATCHED)
 class LaterLoadOfNothing(LaterStore):
-    """Each request is told to load later, also one for which nothing is stored."""
+    """The answer for each request is a later load, also where nothing is stored."""
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
         tokens, _ = super().get_num_new_matched_tokens(request, num_computed_tokens)
