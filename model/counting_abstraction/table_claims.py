@@ -21,7 +21,6 @@ from kvproof.model.counting_abstraction.table import (
     Sizes,
     Table,
 )
-from kvproof.model.reference.default_rules import REFERENCE
 
 Claim = Callable[[Sizes, Table], Truth]
 
@@ -57,7 +56,7 @@ def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
 
 def truncated_once(sizes: Sizes, t: Table) -> Truth:
     """P truncates a prompt exactly once, however often the request is preempted."""
-    kept = REFERENCE.prompt_after_truncation(t.submitted_prompt_tokens, sizes.backoff, False)
+    kept = counts.prompt_after_truncation(t.submitted_prompt_tokens, sizes.backoff, False)
     wanted = if_(sizes.sends == 1, kept, t.submitted_prompt_tokens)
     return either(t.status == GONE, t.prompt == wanted)
 
@@ -75,7 +74,7 @@ def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
 
 def loads_what_is_offered(sizes: Sizes, t: Table) -> Truth:
     """D's local hit and its load are together exactly what P delivered."""
-    offered = REFERENCE.tokens_loaded_by_decode(t.prompt, sizes.backoff)
+    offered = counts.tokens_loaded_by_decode(t.prompt, sizes.backoff)
     connected = both(sizes.connected == 1, sizes.sends == 0)
     return implies(t.external > 0, all_of(connected, t.hit + t.external == offered))
 
@@ -120,7 +119,7 @@ def hashed_are_counted(_sizes: Sizes, t: Table) -> Truth:
 
 def table_claims(kind: str) -> Mapping[str, Claim]:
     """The claims about a table in a group of this kind, by name."""
-    group = Group(kind, REFERENCE)
+    group = Group(kind)
 
     def null_is_not_needed(sizes: Sizes, t: Table) -> Truth:
         """Null entries are only at positions that the next token does not need. For a load this is
@@ -143,7 +142,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
 
     def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
         """When P offers its blocks, it has computed what D will load."""
-        loaded = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.backoff)
+        loaded = counts.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.backoff)
         return implies(t.status == SENDING, t.computed == loaded)
 
     own: dict[str, Claim] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Truth, all_of, both, either, implies
 from kvproof.model.counting_abstraction.transfer import (
     NO_TRANSFER,
@@ -11,7 +12,6 @@ from kvproof.model.counting_abstraction.transfer import (
     in_phase,
 )
 from kvproof.model.phases import Phase, Way, phases_of
-from kvproof.model.reference.default_rules import REFERENCE
 
 Claim = Callable[[Sizes, Transfer], Truth]
 
@@ -42,7 +42,7 @@ def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
 def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
     """P delivers exactly the tokens that D may load; D's hit and load are together what P delivered
     (vllm#37310)."""
-    offered = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
+    offered = counts.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
     return both(
         either(in_phase(t, (Phase.NONE,)), t.delivered == offered),
         implies(in_phase(t, (Phase.READING,)), t.hit + t.loaded == t.delivered),
@@ -71,7 +71,7 @@ def transfer_claims(kind: str) -> Mapping[str, Claim]:
     def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
         """P offers all blocks that D can need: of a window its last blocks, of a state one
         block."""
-        wanted = blocks_offered(kind, sizes, t.delivered, REFERENCE)
+        wanted = blocks_offered(kind, sizes, t.delivered)
         return either(in_phase(t, (Phase.NONE,)), t.remote == wanted)
 
     claims = [
