@@ -1,45 +1,278 @@
-"""Calls made while the model has mistakes."""
+"""Historical mistakes, put back into real vLLM, and the invariants that find them."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from kvproof.invariants.invariant import Invariant
-from kvproof.model import planting
-from kvproof.model.because import Because
-from kvproof.model.config import Cluster
-from kvproof.model.faults.fault import Fault, planted
-from kvproof.model.step import Step
+import pytest
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-Mistakes = Iterable[Fault] | planting.Replaced
-"""Faults, or what takes the place of each named function."""
+Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def mistaken(mistakes: Mistakes) -> AbstractContextManager[None]:
-    """Have these mistakes in the model until the block ends."""
-    if isinstance(mistakes, Mapping):
-        return planting.planted(mistakes)
-    return planted(*mistakes)
+class Mistake(NamedTuple):
+    """A change of vLLM's classes that puts a mistake back, and the invariant that finds it."""
+
+    change: Patch
+    finds: str
+
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it into vLLM, after the contract is checked: what is put there in the place of a
+        method need not name its parameters."""
+        from kvproof.live.contract_check import check
+
+        check()
+        self.change(patch)
 
 
-def under(mistakes: Mistakes, function: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
-    """The result of a call while the model has these mistakes."""
-    with mistaken(mistakes):
-        return function(*given, **named)
+def _nixl() -> Any:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler
+
+    return base_scheduler.NixlBaseConnectorScheduler
 
 
-def asked_under(mistakes: Mistakes, checks: Iterable[Invariant]) -> list[Invariant]:
-    """These checks, each asked while the model has these mistakes."""
+def decode_loads_whole_prompt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_nixl(), "_get_remote_prefill_token_count", lambda _self, prompt: prompt)
 
-    def asking(each: Invariant) -> Invariant:
-        def check(cluster: Cluster, step: Step) -> list[Because]:
-            with mistaken(mistakes):
-                return list(each.check(cluster, step))
 
-        return dataclasses.replace(each, check=check)
+def truncation_without_guard(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
 
-    return [asking(each) for each in checks]
+    original = Scheduler._preempt_request
+
+    def asked_again(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, request, *args, **kwargs)
+        if request.kv_transfer_params.pop("_p_side_truncated", None):
+            self.connector.connector_scheduler._truncate_request_for_prefill(request)
+
+    patch.setattr(Scheduler, "_preempt_request", asked_again)
+
+
+def truncates_for_any_non_full_group(patch: pytest.MonkeyPatch) -> None:
+    original = _nixl()._truncate_request_for_prefill
+
+    def truncated(self: Any, request: Any) -> None:
+        had, self._has_mamba = self._has_mamba, self._is_hma_required
+        original(self, request)
+        self._has_mamba = had
+
+    patch.setattr(_nixl(), "_truncate_request_for_prefill", truncated)
+
+
+def _worker() -> Any:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
+
+    return base_worker.NixlBaseConnectorWorker
+
+
+def front_trim(patch: pytest.MonkeyPatch) -> None:
+    def front(_self: Any, local: Any, remote: Any, _ours: int, _theirs: int) -> Any:
+        both = [min(len(a), len(b)) for a, b in zip(local, remote, strict=True)]
+        return (
+            [a[:n] for a, n in zip(local, both, strict=True)],
+            [b[:n] for b, n in zip(remote, both, strict=True)],
+        )
+
+    patch.setattr(_worker(), "_apply_prefix_caching", front)
+
+
+def ssm_placeholders_not_trimmed(patch: pytest.MonkeyPatch) -> None:
+    clip = _nixl().get_exchange_clipped_blocks
+
+    def unclipped(self: Any, blocks: Any, **_options: Any) -> Any:
+        return clip(self, blocks, clip_ssm=False)
+
+    original = _worker()._apply_prefix_caching
+
+    def untrimmed(self: Any, local: Any, remote: Any, own: int, other: int) -> Any:
+        ours, theirs = original(
+            self, local, [b[-len(a) :] for a, b in zip(local, remote, strict=True)], own, other
+        )
+        state = [issubclass(t, _mamba_spec()) for t in self._group_spec_types]
+        return ours, [r if s else t for r, t, s in zip(remote, theirs, state, strict=True)]
+
+    patch.setattr(_nixl(), "get_exchange_clipped_blocks", unclipped)
+    patch.setattr(_worker(), "_apply_prefix_caching", untrimmed)
+
+
+def _mamba_spec() -> Any:
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    return MambaSpec
+
+
+def null_blocks_registered(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
+    from vllm.v1.core.single_type_kv_cache_manager import MambaManager
+
+    original = MambaManager.cache_blocks
+
+    def registering(self: Any, request: Any, tokens: int, *args: Any, **kwargs: Any) -> None:
+        original(self, request, tokens, *args, **kwargs)
+        blocks = self.req_to_blocks[request.request_id]
+        cached = self.block_pool.cached_block_hash_to_block
+        for position in range(tokens // self.block_size):
+            if blocks[position].is_null:
+                value = request.block_hashes[position]
+                key = make_block_hash_with_group_id(value, self.kv_cache_group_id)
+                cached.insert(key, blocks[position])
+
+    patch.setattr(MambaManager, "cache_blocks", registering)
+
+
+def state_only_at_last_boundary(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.get_computed_blocks
+    patch.setattr(
+        KVCacheManager, "get_computed_blocks", lambda self, r: (*original(self, r)[:2], 0)
+    )
+
+
+def no_align_split(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    patch.setattr(Scheduler, "_mamba_block_aligned_split", lambda _s, _r, tokens, *_a: tokens)
+
+
+def _pool() -> Any:
+    from vllm.v1.core.block_pool import BlockPool
+
+    return BlockPool
+
+
+def untouched_hits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_pool(), "touch", lambda _self, _blocks: None)
+
+
+def evicted_key_stays(patch: pytest.MonkeyPatch) -> None:
+    def forget(_self: Any, block: Any) -> bool:
+        block.reset_hash()
+        return True
+
+    patch.setattr(_pool(), "_maybe_evict_cached_block", forget)
+
+
+def prediction_forgets_hits(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
+
+    none = classmethod(lambda _cls, _blocks: 0)
+    patch.setattr(SingleTypeKVCacheManager, "_get_num_evictable_blocks", none)
+
+
+def abort_frees_under_load(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = Scheduler._free_request
+    patch.setattr(
+        Scheduler, "_free_request", lambda self, request, **_delay: original(self, request)
+    )
+
+
+def hit_needs_every_group_on_decode(patch: pytest.MonkeyPatch) -> None:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import connector
+
+    owners = [c for c in vars(connector).values() if isinstance(c, type)]
+    for owner in owners:
+        if "supports_divergent_local_hybrid_hits" in vars(owner):
+            patch.setattr(owner, "supports_divergent_local_hybrid_hits", False)
+
+
+def retained_boundary_out_of_reach(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core import kv_cache_coordinator
+
+    patch.setattr(
+        kv_cache_coordinator, "replay_boundaries", lambda prompt, *_args, **_options: (prompt,)
+    )
+
+
+def retention_drops_shared_prefix_boundary(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
+    original = SlidingWindowManager.reachable_block_mask
+
+    def mask(**options: Any) -> Any:
+        return original(**{**options, "reachable_boundaries": options["reachable_boundaries"][:1]})
+
+    patch.setattr(SlidingWindowManager, "reachable_block_mask", staticmethod(mask))
+
+
+def window_freed_in_flight(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.allocate_slots
+
+    def judged_by_all_computed(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        flying, request.num_in_flight_tokens = request.num_in_flight_tokens, 0
+        result = original(self, request, *args, **kwargs)
+        request.num_in_flight_tokens = flying
+        return result
+
+    patch.setattr(KVCacheManager, "allocate_slots", judged_by_all_computed)
+
+
+def frees_before_steps_end(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    patch.setattr(Scheduler, "_request_blocks_can_be_freed", lambda _self, _request: True)
+
+
+def late_output_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    original = AsyncScheduler._update_request_with_output
+
+    def taking(self: Any, request: Any, tokens: Any, is_stale: bool = False) -> Any:
+        result = original(self, request, tokens, is_stale)
+        request.num_output_placeholders -= len(result[0]) if is_stale else 0
+        return result
+
+    patch.setattr(AsyncScheduler, "_update_request_with_output", taking)
+
+
+def chunk_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    original = AsyncScheduler.update_from_output
+
+    def taking(self: Any, scheduled: Any, output: Any) -> Any:
+        result = original(self, scheduled, output)
+        for name, tokens in zip(output.req_ids, output.sampled_token_ids or (), strict=False):
+            if not tokens and name in self.requests:
+                self.requests[name].num_output_placeholders -= 1
+        return result
+
+    patch.setattr(AsyncScheduler, "update_from_output", taking)
+
+
+MISTAKES = {
+    "window_freed_in_flight": Mistake(window_freed_in_flight, "settled_frees"),
+    "frees_before_steps_end": Mistake(frees_before_steps_end, "settled_frees"),
+    "late_output_takes_placeholder": Mistake(
+        late_output_takes_placeholder, "placeholders_are_samples_in_flight"
+    ),
+    "chunk_takes_placeholder": Mistake(
+        chunk_takes_placeholder, "placeholders_are_samples_in_flight"
+    ),
+    "decode_loads_whole_prompt": Mistake(decode_loads_whole_prompt, "prefill_and_decode_agree"),
+    "truncation_without_guard": Mistake(truncation_without_guard, "truncated_at_most_once"),
+    "truncates_for_any_non_full_group": Mistake(
+        truncates_for_any_non_full_group, "prefill_and_decode_agree"
+    ),
+    "front_trim": Mistake(front_trim, "paired_offsets_are_equal"),
+    "ssm_placeholders_not_trimmed": Mistake(ssm_placeholders_not_trimmed, "paired_lists_are_equal"),
+    "null_blocks_registered": Mistake(null_blocks_registered, "null_block_is_nobody"),
+    "state_only_at_last_boundary": Mistake(state_only_at_last_boundary, "repeated_prompt_hits"),
+    "no_align_split": Mistake(no_align_split, "cached_block_holds_its_key"),
+    "untouched_hits": Mistake(untouched_hits, "references_are_exact"),
+    "evicted_key_stays": Mistake(evicted_key_stays, "hash_map_is_sound"),
+    "prediction_forgets_hits": Mistake(prediction_forgets_hits, "predicted_is_taken"),
+    "abort_frees_under_load": Mistake(abort_frees_under_load, "nothing_reused_under_transfer"),
+    "hit_needs_every_group_on_decode": Mistake(
+        hit_needs_every_group_on_decode, "repeated_prompt_hits"
+    ),
+    "retained_boundary_out_of_reach": Mistake(
+        retained_boundary_out_of_reach, "repeated_prompt_hits"
+    ),
+    "retention_drops_shared_prefix_boundary": Mistake(
+        retention_drops_shared_prefix_boundary, "repeated_prompt_hits"
+    ),
+}

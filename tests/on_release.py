@@ -15,7 +15,7 @@ from kvproof.live.trees import lend, named
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import sample
-from tests.mistakes import asked_under
+from tests.planted import asked_under
 from tests.watching import known_faults, watched
 
 EXAMPLES = 15

@@ -15,7 +15,7 @@ from kvproof.model.state import LATE, State
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 ENGINE = Engine("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
 LONG = Cluster("c", (ENGINE,), (Job("r0", "abcd", 9),))

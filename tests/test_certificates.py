@@ -21,7 +21,7 @@ from kvproof.strategies.symbolic.certificate import (
 from kvproof.strategies.symbolic.induction import claimed, steps
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 

@@ -20,7 +20,7 @@ from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests import signals
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

@@ -22,7 +22,7 @@ from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.saved_graph import SavedGraph
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 from tests.sentences import two_sentences
 
 NAME = "pd-failing"

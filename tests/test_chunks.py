@@ -12,7 +12,7 @@ from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.state import Flight
 from tests.by_hand import EAGLE, FULL, MAMBA, config, refused, request, running, step
-from tests.mistakes import under
+from tests.planted import under
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 LONG = config(FULL, MAMBA, num_blocks=30, chunk_tokens=30)

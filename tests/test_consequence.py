@@ -20,7 +20,7 @@ from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome
-from tests.mistakes import Mistakes, under
+from tests.planted import Mistakes, under
 
 LATE = "resumes_before_late_output"
 GUARD = "admitted_request_was_waiting"

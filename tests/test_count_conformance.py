@@ -30,7 +30,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import asked_under, under
+from tests.planted import asked_under, under
 from tests.watching import known_faults, watched
 
 

@@ -19,7 +19,7 @@ from kvproof.strategies.sampling.exercised import (
     verdict,
 )
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 GREEN = Outcome(Verdict.SAMPLED, {"examples": 1})
 

@@ -26,7 +26,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import VOID
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
-from tests.mistakes import under
+from tests.planted import under
 from tests.watching import watched
 
 FULL = Group("full", 2)

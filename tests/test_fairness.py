@@ -37,7 +37,7 @@ from kvproof.strategies.explorer.fairness import (
 )
 from kvproof.strategies.waits import Asked, waits
 from tests.cover import BROKEN, others_slow
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

@@ -23,7 +23,7 @@ from kvproof.model.traces.renamed import pointer
 from kvproof.model.traces.state_diff import Change
 from kvproof.strategies.conformance.replay import record
 from tests.findings import MODELLED, trace_of
-from tests.mistakes import under
+from tests.planted import under
 
 ROOT = Path(__file__).parent.parent
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")

@@ -13,7 +13,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

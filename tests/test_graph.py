@@ -15,7 +15,7 @@ from kvproof.reports.graph import graph_of
 from kvproof.reports.graph_file import check, dot, graphml, quoted, write
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import no_progress
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

@@ -22,7 +22,7 @@ from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 from tests.cover import REFUTING, others_slow
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 

@@ -10,7 +10,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.difference.judged import Judgement, followed, sampled
 from kvproof.strategies.witnesses import Witness, witnesses
-from tests.mistakes import under
+from tests.planted import under
 
 
 def witness(fault: str, invariant: str) -> Witness:

@@ -11,7 +11,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 TESTS = """
 from kvproof.model.faults.fault import planted

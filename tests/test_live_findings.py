@@ -7,7 +7,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.strategies.conformance.replay import replay
 from tests.findings import FINDINGS, MODELLED, report_of, trace_of
-from tests.mistakes import under
+from tests.planted import under
 from tests.watching import known_faults
 
 

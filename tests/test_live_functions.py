@@ -11,8 +11,8 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from tests.mistakes import under
 from tests.mistakes_of_counts import MISTAKES
+from tests.planted import under
 
 pytestmark = pytest.mark.live
 

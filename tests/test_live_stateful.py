@@ -13,7 +13,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
-from tests.mistakes import asked_under
+from tests.planted import asked_under
 from tests.watching import Counting, is_later, is_undriven, known_faults, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]

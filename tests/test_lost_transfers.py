@@ -10,7 +10,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.transfers import pull, transfer_ends
 from kvproof.model.state import State, Transfer
 from tests.by_hand import FULL, both, on_decode, on_prefill, pair
-from tests.mistakes import Mistakes, under
+from tests.planted import Mistakes, under
 
 PAIR = pair(FULL, failures=1)
 SENT = on_prefill("abcd", (1, 2), status="sending", output=".", computed=4)

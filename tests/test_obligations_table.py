@@ -9,7 +9,7 @@ from kvproof.cli.main import main
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.obligations import table
 from kvproof.strategies.symbolic.prove import prove
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 

@@ -11,7 +11,7 @@ from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.traces.trace import SCHEMA, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
-from tests.mistakes import mistaken
+from tests.planted import mistaken
 from tests.watching import known_faults
 
 OLD = sorted((Path(__file__).parent / "testdata" / "old_traces").glob("*.jsonl"))

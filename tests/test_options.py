@@ -9,7 +9,7 @@ from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
-from tests.mistakes import under
+from tests.planted import under
 
 FULL = (Group("full", 2),)
 JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))

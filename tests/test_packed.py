@@ -15,7 +15,7 @@ from kvproof.strategies.explorer.gates import packed_differs
 from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.cover import BROKEN, PRESETS, others_slow
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

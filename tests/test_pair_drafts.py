@@ -14,7 +14,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.transfers import block_pairs
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 EAGLE = Group("full", 2, eagle=True)
 

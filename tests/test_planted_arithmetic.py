@@ -14,7 +14,7 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

@@ -25,7 +25,7 @@ from kvproof.strategies.explorer.point_of_no_return import (
     point_of_no_return,
 )
 from tests.cover import BROKEN, others_slow
-from tests.mistakes import Mistakes, under
+from tests.planted import Mistakes, under
 
 pytestmark = pytest.mark.exhaustive
 

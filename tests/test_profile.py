@@ -16,7 +16,7 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine, ModelMachine
 from tests import made_trees
-from tests.mistakes import under
+from tests.planted import under
 
 FOUND = Profile(("copied_before_filled",), ("write_awaited_for_ever",))
 

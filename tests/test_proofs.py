@@ -14,7 +14,7 @@ from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove, prove_one
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 

@@ -24,7 +24,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 PREFILL: list[Event] = [Submit("P", "r0"), Schedule("P"), Complete("P")]
 DECODE: list[Event] = [Submit("D", "r0"), Schedule("D")]

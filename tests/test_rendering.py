@@ -26,7 +26,7 @@ from kvproof.reports.terminal import Extra, render, shell_word, show
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 Golden = Callable[[str, str], None]
 

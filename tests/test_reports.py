@@ -19,7 +19,7 @@ from kvproof.model.reference.apply import initial
 from kvproof.model.reference.blocks.kv_event_queue import report_spans
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import symmetry_differs
-from tests.mistakes import under
+from tests.planted import under
 
 
 def test_a_mirror_follows_the_reports() -> None:

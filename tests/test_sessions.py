@@ -15,7 +15,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.symmetry import renamings
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import mistaken, under
+from tests.planted import mistaken, under
 
 FULL = Group("full", 2)
 STATE = Group("mamba", 2)

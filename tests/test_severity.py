@@ -17,7 +17,7 @@ from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 USELESS = ["--fault", "hit_collapses_with_three_groups"]
 """It breaks nothing but that a hit is the longest."""

@@ -9,7 +9,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 
 def kept(prompt: int, **drafted: int) -> list[int]:

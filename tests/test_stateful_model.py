@@ -21,7 +21,7 @@ from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.stateful import check_machine, sample
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.stateful
 

@@ -14,7 +14,7 @@ from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import packed_differs, symmetry_differs
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import under
+from tests.planted import under
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
 STORES = [name for name in CLUSTERS if name.startswith("store")]

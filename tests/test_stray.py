@@ -8,7 +8,7 @@ from kvproof.model.events import Abort, Complete, Schedule, StrayReport, Submit,
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from tests.mistakes import under
+from tests.planted import under
 
 STRAY = CLUSTERS["pd-stray"]
 PREFILL = (Submit("P", "r0"), Schedule("P"), Complete("P"))

@@ -28,7 +28,7 @@ from kvproof.strategies.explorer.symmetry import (
 )
 from kvproof.strategies.verdict import Verdict
 from tests.cover import BROKEN, PRESETS, others_slow
-from tests.mistakes import under
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 

@@ -21,7 +21,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.mistakes import Mistakes, under
+from tests.planted import Mistakes, under
 
 TESTDATA = Path(__file__).parent / "testdata"
 

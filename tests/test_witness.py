@@ -36,7 +36,8 @@ from kvproof.strategies.symbolic.witness import (
 )
 from kvproof.strategies.verdict import Verdict
 from tests.cover import once_each
-from tests.mistakes import MISTAKES, under
+from tests.mistakes import MISTAKES
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 

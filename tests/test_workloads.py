@@ -23,7 +23,7 @@ from kvproof.strategies.sampling.workloads import (
     prompt_lengths,
     prompts,
 )
-from tests.mistakes import under
+from tests.planted import under
 
 FULL = CLUSTERS["full"]
 PD = CLUSTERS["pd"]
