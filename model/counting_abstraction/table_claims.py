@@ -21,6 +21,7 @@ from kvproof.model.counting_abstraction.table import (
     Sizes,
     Table,
 )
+from kvproof.model.counting_abstraction.transfer_claims import agreed_tokens
 
 Claim = Callable[[Sizes, Table], Truth]
 
@@ -56,7 +57,7 @@ def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
 
 def truncated_once(sizes: Sizes, t: Table) -> Truth:
     """P truncates a prompt exactly once, however often the request is preempted."""
-    kept = counts.prompt_after_truncation(t.submitted_prompt_tokens, sizes.backoff, False)
+    kept = agreed_tokens(t.submitted_prompt_tokens, sizes.backoff)
     wanted = if_(sizes.sends == 1, kept, t.submitted_prompt_tokens)
     return either(t.status == GONE, t.prompt == wanted)
 
@@ -74,7 +75,7 @@ def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
 
 def loads_what_is_offered(sizes: Sizes, t: Table) -> Truth:
     """D's local hit and its load are together exactly what P delivered."""
-    offered = counts.tokens_loaded_by_decode(t.prompt, sizes.backoff)
+    offered = agreed_tokens(t.prompt, sizes.backoff)
     connected = both(sizes.connected == 1, sizes.sends == 0)
     return implies(t.external > 0, all_of(connected, t.hit + t.external == offered))
 
@@ -142,7 +143,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
 
     def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
         """When P offers its blocks, it has computed what D will load."""
-        loaded = counts.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.backoff)
+        loaded = agreed_tokens(t.submitted_prompt_tokens, sizes.backoff)
         return implies(t.status == SENDING, t.computed == loaded)
 
     own: dict[str, Claim] = {}

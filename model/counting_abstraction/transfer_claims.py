@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import Truth, all_of, both, either, implies
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both, either, if_, implies
 from kvproof.model.counting_abstraction.transfer import (
     NO_TRANSFER,
     Sizes,
@@ -18,6 +17,12 @@ Claim = Callable[[Sizes, Transfer], Truth]
 UNDER_WAY = phases_of(Way.PULL) - {Phase.NONE}
 READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
 """Phases in which D may read P's blocks, now or later."""
+
+
+def agreed_tokens(prompt: Num, backoff: Num) -> Num:
+    """Prompt tokens that P computes and D loads. The claims say it for themselves: a mistake in
+    `counts` must not be in both."""
+    return if_(prompt > backoff, prompt - backoff, prompt)
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
@@ -42,7 +47,7 @@ def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
 def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
     """P delivers exactly the tokens that D may load; D's hit and load are together what P delivered
     (vllm#37310)."""
-    offered = counts.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
+    offered = agreed_tokens(t.submitted_prompt_tokens, sizes.d_backoff)
     return both(
         either(in_phase(t, (Phase.NONE,)), t.delivered == offered),
         implies(in_phase(t, (Phase.READING,)), t.hit + t.loaded == t.delivered),
