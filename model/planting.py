@@ -23,6 +23,7 @@ Replaced = Mapping[str, Callable[..., Any]]
 """What takes the place of each named function."""
 
 _PLANTED: dict[str, Callable[..., Any]] = {}
+_RIGHT: dict[str, Callable[..., Any]] = {}
 
 
 def planted_now() -> dict[str, Callable[..., Any]]:
@@ -51,15 +52,25 @@ def check(name: str, wrong: Callable[..., Any]) -> None:
 @contextlib.contextmanager
 def planted(replaced: Replaced) -> Iterator[None]:
     """Have these functions in place of the named ones, until the block ends in any way."""
-    right, before = {name: function_named(name) for name in replaced}, planted_now()
+    right = {name: function_named(name) for name in replaced}
+    before, own = dict(_PLANTED), dict(_RIGHT)
     try:
+        _RIGHT.update({**right, **own})
         _PLANTED.update(replaced)
         _put([(name, right[name], wrong) for name, wrong in replaced.items()])
         yield
     finally:
         _put([(name, wrong, right[name]) for name, wrong in replaced.items()])
-        _PLANTED.clear()
-        _PLANTED.update(before)
+        for kept, earlier in ((_PLANTED, before), (_RIGHT, own)):
+            kept.clear()
+            kept.update(earlier)
+
+
+@contextlib.contextmanager
+def set_aside() -> Iterator[None]:
+    """Have the functions of the model itself in place, whatever is planted."""
+    with planted(dict(_RIGHT)):
+        yield
 
 
 def _put(changes: list[tuple[str, Callable[..., Any], Callable[..., Any]]]) -> None:

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from kvproof.live.watch.pytest_plugin import _text
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read

@@ -73,7 +73,7 @@ PLANTED = (
     Planted("cacheable_tokens", more, "drafts", "cached_key_can_be_hit"),
     Planted("hashed_tokens", more, "lookahead-hashes", "drafter_holds_its_key"),
     Planted("computed_after_drafts", more, "drafts", "cached_block_holds_its_key"),
-    Planted("tokens_loaded_by_decode", less, "pd", "truncated_at_most_once"),
+    Planted("tokens_loaded_by_decode", less, "pd", "offered_tokens_are_loaded"),
     Planted("prompt_after_truncation", more, "pd", "prefill_and_decode_agree"),
     Planted("blocks_counted_after_hit", more, "partial", "repeated_prompt_hits"),
     Planted("align_chunk", late, "hybrid", "cached_block_holds_its_key"),

@@ -131,7 +131,7 @@ def _explored(
             finding, events = whole.violation(search)
         elif finding is None and not reason:
             interruption.check()
-            blocked = no_progress(cluster, whole or reached, chosen, rules)
+            blocked = no_progress(cluster, whole or reached, chosen)
             if blocked is not None:
                 finding, lasso = blocked
                 reached.finding, reached.events = finding, lasso.prefix

@@ -4,7 +4,6 @@ differently."""
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NoRoom, NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
 from kvproof.model.reference.blocks import capacity, groups
