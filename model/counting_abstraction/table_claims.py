@@ -6,7 +6,19 @@ The claims state the spec, whatever rules a system follows: a faulty system must
 from collections.abc import Callable, Mapping
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import Truth, all_of, any_of, both, either, if_, implies, min_
+from kvproof.model.arithmetic.algebra import (
+    Num,
+    Truth,
+    all_of,
+    any_of,
+    both,
+    div,
+    either,
+    if_,
+    implies,
+    max_,
+    min_,
+)
 from kvproof.model.counting_abstraction.table import (
     ABORTED,
     GONE,
@@ -17,7 +29,6 @@ from kvproof.model.counting_abstraction.table import (
     RUNNING,
     SENDING,
     WAITING,
-    Group,
     Sizes,
     Table,
 )
@@ -118,9 +129,15 @@ def hashed_are_counted(_sizes: Sizes, t: Table) -> Truth:
     )
 
 
+def unneeded(kind: str, sizes: Sizes, computed: Num) -> Num:
+    """Leading blocks that nothing reads after `computed` tokens: those in front of the window, or
+    of the running state."""
+    behind = {"full": 0, "window": computed - sizes.window + 1}.get(kind, computed - 1)
+    return div(max_(behind, 0), sizes.block_size)
+
+
 def table_claims(kind: str) -> Mapping[str, Claim]:
     """The claims about a table in a group of this kind, by name."""
-    group = Group(kind)
 
     def null_is_not_needed(sizes: Sizes, t: Table) -> Truth:
         """Null entries are only at positions that the next token does not need. For a load this is
@@ -129,8 +146,8 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         runs = any_of(*(t.status == s for s in (WAITING, RUNNING, PREEMPTED)))
         resumed = min_(t.reach, t.prompt - 1) if kind == "window" else t.reach
         return both(
-            implies(loads, t.null <= group.skipped(sizes, resumed)),
-            implies(runs, t.null <= group.skipped(sizes, t.computed)),
+            implies(loads, t.null <= unneeded(kind, sizes, resumed)),
+            implies(runs, t.null <= unneeded(kind, sizes, t.computed)),
         )
 
     def full_attention_keeps_all(sizes: Sizes, t: Table) -> Truth:

@@ -2,12 +2,21 @@
 
 from collections.abc import Callable, Mapping
 
-from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both, either, if_, implies
+from kvproof.model.arithmetic.algebra import (
+    Num,
+    Truth,
+    all_of,
+    both,
+    ceil_div,
+    either,
+    if_,
+    implies,
+    min_,
+)
 from kvproof.model.counting_abstraction.transfer import (
     NO_TRANSFER,
     Sizes,
     Transfer,
-    blocks_offered,
     in_phase,
 )
 from kvproof.model.phases import Phase, Way, phases_of
@@ -17,6 +26,15 @@ Claim = Callable[[Sizes, Transfer], Truth]
 UNDER_WAY = phases_of(Way.PULL) - {Phase.NONE}
 READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
 """Phases in which D may read P's blocks, now or later."""
+
+
+def blocks_wanted(kind: str, sizes: Sizes, tokens: Num) -> Num:
+    """Blocks that P must offer of `tokens` tokens: the block with the state, the blocks of all
+    tokens, or those of a window that starts anywhere in a block."""
+    blocks = ceil_div(tokens, sizes.p_block)
+    if kind == "mamba":
+        return min_(blocks, 1)
+    return min_(blocks, ceil_div(sizes.window, sizes.p_block) + 1) if kind == "window" else blocks
 
 
 def agreed_tokens(prompt: Num, backoff: Num) -> Num:
@@ -76,7 +94,7 @@ def transfer_claims(kind: str) -> Mapping[str, Claim]:
     def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
         """P offers all blocks that D can need: of a window its last blocks, of a state one
         block."""
-        wanted = blocks_offered(kind, sizes, t.delivered)
+        wanted = blocks_wanted(kind, sizes, t.delivered)
         return either(in_phase(t, (Phase.NONE,)), t.remote == wanted)
 
     claims = [
