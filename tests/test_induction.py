@@ -199,7 +199,7 @@ def test_walks_are_long_enough_to_mean_something() -> None:
 def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "kvproof.strategies.symbolic.by_induction.broken_claims",
-        lambda _name, _rules: {"pool_adds_up": (1, 2)},
+        lambda _name: {"pool_adds_up": (1, 2)},
     )
     about = claimed()["pool.pool_adds_up"]
     (proof,) = prove_system.__wrapped__("pool", (about,), timeout_s=300.0)
