@@ -202,7 +202,7 @@ def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
     def raising(n: int) -> int:  # noqa: ARG001
         raise ValueError("no")
 
-    function = Function("f", "vllm.f", lambda _rules, n: n, {"n": at_least(3)}, raising)
+    function = Function("f", "vllm.f", lambda n: n, {"n": at_least(3)}, raising)
     with pytest.raises(ValueError, match="no") as raised:
         compare(function, ())
     assert raised.value.__notes__ == ["vllm.f was called for {'n': 3}"]
