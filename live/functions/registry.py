@@ -180,7 +180,7 @@ FUNCTIONS: dict[str, Function] = {
             called.truncated,
             {"prompt": SIZE, "backoff": FLAG, "times": between(1, 3), "embeds": FLAG},
             transfers.truncated,
-            dead=2,
+            dead=1,
         ),
         Function(
             "window_blocks_offered",
@@ -204,7 +204,7 @@ FUNCTIONS: dict[str, Function] = {
             functools.partial(transfers.paired, "mamba"),
             given=called.accepted_beside_state,
             bound=12,
-            dead=4,
+            dead=3,
         ),
         Function(
             "trim_beside_window",
@@ -219,7 +219,7 @@ FUNCTIONS: dict[str, Function] = {
                 "end_trim_across_ratios": called.longer_there,
             },
             results={"longer_list_dies_across_ratios": called.dies},
-            dead=4,
+            dead=3,
         ),
         Function(
             "logical_block",
