@@ -16,7 +16,6 @@ from collections.abc import Callable
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.packed import PackedSearch
 
@@ -25,12 +24,12 @@ ALL = tuple(CHECKS.values())
 
 def plain(cluster: Cluster) -> int:
     """Search, and return the number of states."""
-    return len(search(cluster, ALL, 10_000_000, REFERENCE).states)
+    return len(search(cluster, ALL, 10_000_000).states)
 
 
 def packed(cluster: Cluster) -> int:
     """Search with packed states, and return the number of states."""
-    run = PackedSearch(cluster, ALL, REFERENCE)
+    run = PackedSearch(cluster, ALL)
     while not run.over:
         run.expand()
     return len(run.reached.packed)

@@ -14,6 +14,7 @@ from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.faults.fault import planted
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
@@ -33,6 +34,7 @@ def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | N
     with (
         suppress(AdapterDrift),
         interruption.stoppable(),
+        planted(*setup.faults),
         running(cluster, maker.make) as machine,
     ):
         changes = record(machine, outcome.events)
@@ -71,6 +73,7 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
     with (
         suppress(AdapterDrift),
         interruption.stoppable(),
+        planted(*setup.faults),
         running(cluster, maker.search) as machine,
     ):
         outcome = dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))

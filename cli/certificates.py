@@ -7,7 +7,6 @@ from pathlib import Path
 from kvproof.cli.finish import File
 from kvproof.model.files.folders import check_empty
 from kvproof.model.files.reading import shown
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import questions, write_certificates
 
 
@@ -31,14 +30,14 @@ def prepare(args: argparse.Namespace) -> None:
 class Certificates(File):
     """The folder of certificates; `count` is the number of files, None if they were not written."""
 
-    def __init__(self, folder: Path, names: Sequence[str] | None, rules: Rules) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] | None) -> None:
         super().__init__(self._made, self._reported, whole=True)
-        self.folder, self.rules, self.names = folder, rules, names
+        self.folder, self.names = folder, names
         self.count: int | None = None
 
     def _reported(self, path: Path) -> str:
         return f"{self.count} certificates are in {shown(path)}"
 
     def _made(self) -> Path:
-        self.count = write_certificates(self.folder, self.rules, names=self.names)
+        self.count = write_certificates(self.folder, names=self.names)
         return self.folder

@@ -153,7 +153,7 @@ def _fault(name: str) -> Explanation:
         origin=one.origin,
         scenario=_scenario("model.faults", name),
         breaks=broken_by(one),
-        where=f"the preset {', '.join(one.clusters)}; it replaces the rule {one.replaces[0]}",
+        where=f"the preset {', '.join(one.clusters)}; it replaces {' and '.join(one.replaces)}",
         see=(f"kvproof explore --fault {name}",),
     )
 

@@ -13,6 +13,7 @@ from kvproof.cli.machines import maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import planted
 from kvproof.model.files.folders import check_folder
 from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import check_new
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         args.fail_on,
         lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
-        [*CHECKS.values(), *conformance_checks(setup.rules)],
+        [*CHECKS.values(), *conformance_checks()],
     )
     new = len(reached.packed) - (kept.states if kept else 0)
     more = {
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return answer(
         args,
         setup,
-        maker("model", setup.rules),
+        maker("model"),
         outcome,
         Explored,
         details=_details(outcome, kept),
@@ -87,8 +88,8 @@ def exhausted(
     setup: options.Setup, limits: Limits, kept: Checkpoint | None = None, symmetric: bool = False
 ) -> tuple[Outcome, SearchGraph]:
     """The outcome of the search; UNKNOWN with the coverage so far if it was stopped."""
-    with progress("exploring: {} states, {} to expand") as show:
-        return explored(setup.cluster, setup.invariants, limits, show, kept, symmetric, setup.rules)
+    with planted(*setup.faults), progress("exploring: {} states, {} to expand") as show:
+        return explored(setup.cluster, setup.invariants, limits, show, kept, symmetric)
 
 
 def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
@@ -111,7 +112,8 @@ def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     user interrupts this search."""
     if outcome.finding is None:
         return {}
-    point = looked_back(setup.cluster, outcome.events, setup.invariants or (), setup.rules)
+    with planted(*setup.faults):
+        point = looked_back(setup.cluster, outcome.events, setup.invariants or ())
     return {} if point is None else {"point_of_no_return": point}
 
 

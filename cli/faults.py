@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
             name=each.name,
             origin=each.origin,
             mistake=each.mistake,
-            rule=each.replaces[0],
+            replaces=tuple(each.replaces),
             breaks=tuple(broken_by(each)),
             config=each.cluster,
         )
@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
             say(f"{row.name} ({row.origin})")
             say(f"    {row.mistake}", hang=6)
             say(f"    violates {', '.join(row.breaks)}", hang=6)
-            say(f"    preset {row.config}; overrides {row.rule}", hang=6)
+            say(f"    preset {row.config}; replaces {', '.join(row.replaces)}", hang=6)
 
     return finish(args, 0, lambda code: Faults(exit_code=code, faults=rows), text)

@@ -8,7 +8,6 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.model.reference.rules import Rules
 from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
 
@@ -18,7 +17,7 @@ is unknown."""
 
 
 def looked_back(
-    cluster: Cluster, events: Sequence[Event], invariants: Sequence[Invariant], rules: Rules
+    cluster: Cluster, events: Sequence[Event], invariants: Sequence[Invariant]
 ) -> PointOfNoReturn | None:
     """The event from which the violation was certain. None if the user interrupts this search (the
     violation is kept)."""
@@ -28,11 +27,6 @@ def looked_back(
     ):
         interruption.check()
         found = point_of_no_return(
-            cluster,
-            invariants or list(CHECKS.values()),
-            events,
-            AHEAD_MAX,
-            rules,
-            progress=show,
+            cluster, invariants or list(CHECKS.values()), events, AHEAD_MAX, progress=show
         )
     return None if stopped else PointOfNoReturn(**found._asdict(), sentence=found.sentence)

@@ -5,7 +5,7 @@ import importlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,9 +16,8 @@ from kvproof.cli import live_line
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.faults.fault import Fault
 from kvproof.model.machine import Machine, ModelMachine
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -49,7 +48,7 @@ class Maker(NamedTuple):
         return replace(outcome, coverage={**outcome.coverage, "import_s": self.import_s})
 
 
-def maker(name: str, rules: Rules = REFERENCE, *, cache: Path | None = None) -> Maker:
+def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None) -> Maker:
     """The maker of this machine. vLLM is imported here, so that its import is in the time of no
     search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A live
     machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM cannot be
@@ -57,12 +56,12 @@ def maker(name: str, rules: Rules = REFERENCE, *, cache: Path | None = None) -> 
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
-            return ModelMachine(cluster, rules)
+            return ModelMachine(cluster)
 
         return Maker(name, model, model)
     if name != "live":
         raise UsageError(f"There is no machine named {name!r}. Use model or live.")
-    if rules != REFERENCE:
+    if faults:
         raise UsageError(
             "A fault is a mistake of the model, and real vLLM runs without faults. Use "
             "--machine model, or leave the fault out."

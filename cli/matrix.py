@@ -17,6 +17,7 @@ from kvproof.cli.machines import maker
 from kvproof.cli.prove import proved
 from kvproof.cli.sample import sampled
 from kvproof.model import interruption
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.output.many import EngineResult, Matrix, MatrixRow
 from kvproof.reports.screen import say
@@ -94,10 +95,12 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         faults = [] if name == NO_FAULT else [name]
         scope = argparse.Namespace(config=args.config, fault=faults, invariant=[])
         setup = options.setup(scope)
+        with planted(*setup.faults):
+            proofs = proved(None, PROOF_TIMEOUT_S)[0]
         outcomes = (
             exhausted(setup, Limits(args.states_max))[0],
-            sampled(setup, maker("model", setup.rules), args),
-            proved(None, PROOF_TIMEOUT_S, setup.rules)[0],
+            sampled(setup, maker("model"), args),
+            proofs,
         )
         yield Row(name, setup.cluster.name, outcomes)
         if any(outcome.reason == INTERRUPTED for outcome in outcomes):

@@ -9,12 +9,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import check_named
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError, unknown
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault, replaced_by
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.folders import check_folder
 from kvproof.model.files.writing import check_new
 from kvproof.model.presets import cluster_named
-from kvproof.model.reference.rules import Rules
 from kvproof.model.severity import FAIL_ON, Severity
 
 CLUSTER = "pd-default"
@@ -28,7 +27,6 @@ class Setup(NamedTuple):
 
     cluster: Cluster
     faults: tuple[Fault, ...]
-    rules: Rules
     invariants: list[Invariant] | None
 
     @property
@@ -38,10 +36,11 @@ class Setup(NamedTuple):
 
 
 def setup(args: argparse.Namespace) -> Setup:
-    """The requested cluster, rules and invariants. Raises UsageError for unknown names."""
+    """The requested cluster, faults and invariants. Raises UsageError for unknown names."""
     faults = tuple(fault_named(name) for name in args.fault)
     chosen = [check_named(name) for name in args.invariant]
-    return Setup(_cluster(args.config, faults), faults, rules_with(faults), chosen or None)
+    replaced_by(faults)  # raises where two faults exclude each other
+    return Setup(_cluster(args.config, faults), faults, chosen or None)
 
 
 def _cluster(config: str | None, faults: tuple[Fault, ...]) -> Cluster:

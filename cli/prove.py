@@ -14,10 +14,9 @@ from kvproof.cli.finish import finish, fixed
 from kvproof.cli.progress import progress
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
-from kvproof.model.reference.rules import Rules
 from kvproof.reports.obligations import table
 from kvproof.reports.output.proof import Counterexample, Obligation, Proved
 from kvproof.reports.output.verdict import verdict_output
@@ -70,16 +69,20 @@ def seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Prove, and print one line for each obligation."""
-    rules = rules_with(fault_named(name) for name in args.fault)
+    with planted(*map(fault_named, args.fault)):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     witness.prepare(args)
     certificates.prepare(args)
-    found, proofs = proved(args.obligation or None, args.timeout_s, rules)
+    found, proofs = proved(args.obligation or None, args.timeout_s)
     runs = witness.run(args, proofs)
     files, written = [attempt.file for attempt in runs if attempt.file], None
     if args.table is not None:
         files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
     if args.certificates is not None:
-        written = Certificates(args.certificates, args.obligation or None, rules)
+        written = Certificates(args.certificates, args.obligation or None)
         files.append(written)
 
     def output(code: int) -> Proved:
@@ -110,9 +113,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(args, found.verdict.exit_code, output, text, files)
 
 
-def proved(
-    names: Sequence[str] | None, timeout_s: float, rules: Rules
-) -> tuple[Outcome, list[Proof]]:
+def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list[Proof]]:
     """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
     proofs: list[Proof] = []
     began = time.monotonic()
@@ -124,7 +125,7 @@ def proved(
 
     with interruption.stoppable() as stopped, progress("proving: {} of {} obligations") as show:
         interruption.check()
-        prove(rules, names=names, timeout_s=timeout_s, progress=note)
+        prove(names=names, timeout_s=timeout_s, progress=note)
     found = dataclasses.replace(outcome(proofs), seconds=time.monotonic() - began)
     if stopped:
         verdict = found.verdict if found.verdict is Verdict.VIOLATED else Verdict.UNKNOWN

@@ -10,7 +10,7 @@ from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import Machine
 from kvproof.model.records.as_trace import NotFollowed, as_trace
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
         return _not_followed(args, str(error))
     if isinstance(found, Record) and args.machine is None:
         args.machine = "model"
-    rules = rules_with(fault_named(name) for name in trace.faults)
+    faults = [fault_named(name) for name in trace.faults]
     args.machine = args.machine or trace.machine
     borrow(args.vllm, args.cache, live=args.machine == "live")
     replayed = Replayed(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
-    with interruption.stoppable():
-        chosen = maker(args.machine, rules, cache=args.cache)
+    with interruption.stoppable(), planted(*faults):
+        chosen = maker(args.machine, faults, cache=args.cache)
         try:
             with running(trace.cluster, chosen.make) as machine:
                 replayed = replay(machine, trace)

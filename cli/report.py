@@ -12,7 +12,7 @@ from kvproof.cli.finish import finish, page_file
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
 from kvproof.model.errors import NotAllowed
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import Trace, records
@@ -84,7 +84,6 @@ def _point(trace: Trace) -> PointOfNoReturn | None:
     not known."""
     if trace.finding is None or trace.machine != "model":
         return None
-    rules = rules_with(fault_named(name) for name in trace.faults)
-    with suppress(NotAllowed):
-        return looked_back(trace.cluster, trace.events, (), rules)
+    with planted(*map(fault_named, trace.faults)), suppress(NotAllowed):
+        return looked_back(trace.cluster, trace.events, ())
     return None

@@ -15,6 +15,7 @@ from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.faults.fault import planted
 from kvproof.reports.output.search import Sampled
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.verdict import Outcome
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Sample, and print the result."""
     setup = options.setup(args)
     borrow(args.vllm, args.cache, live=args.machine == "live")
-    machine = maker(args.machine, setup.rules, cache=args.cache)
+    machine = maker(args.machine, setup.faults, cache=args.cache)
     outcome = with_graver(
         sampled(setup, machine, args),
         setup,
@@ -100,7 +101,7 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             seen["known"] = dict(sorted(machine.met.items()))
             seen["policy"] = dict(sorted(machine.policy.items()))
 
-    with progress("sampling: {} of {} episodes") as show:
+    with planted(*setup.faults), progress("sampling: {} of {} episodes") as show:
         try:
             outcome = sample(
                 setup.cluster,

@@ -11,7 +11,7 @@ from kvproof.cli.finish import File
 from kvproof.cli.machines import maker
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
 from kvproof.reports.output.proof import WitnessRun
@@ -72,9 +72,8 @@ def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Attempt]:
 def _file(args: argparse.Namespace, found: Witness, faults: Sequence[Fault]) -> File | None:
     if found.cluster is None:
         return None
-    rules = rules_with(faults)
-    setup = options.Setup(found.cluster, tuple(faults), rules, None)
-    trace = traced(setup, maker("model", rules), found.outcome, args.seed)
+    setup = options.Setup(found.cluster, tuple(faults), None)
+    trace = traced(setup, maker("model"), found.outcome, args.seed)
     return trace_file(trace, args.traces) if trace else None
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from kvproof.live import adapt
 from kvproof.live.batch import Batch
 from kvproof.model import config, memory, state
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import drafting
 from kvproof.model.state import Content, Flight
 from kvproof.model.step import Read
@@ -113,7 +112,7 @@ class Worker(Batch):
                 continue
             self.lengths[name] += count - share.ahead
             engine, seen = drafting.settled(
-                self.cfg, self._alone(), self._seen(requests[name]), count, REFERENCE
+                self.cfg, self._alone(), self._seen(requests[name]), count
             )
             self.memory = engine.memory
             if share.samples or not self.cfg.overlaps:

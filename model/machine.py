@@ -9,8 +9,6 @@ from typing import Protocol
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Step
 
@@ -48,9 +46,8 @@ class ModelMachine:
 
     name = "model"
 
-    def __init__(self, cluster: Cluster, rules: Rules = REFERENCE) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.rules = rules
         self.state = model.initial(cluster)
 
     def add_job(self, job: Job) -> None:
@@ -59,11 +56,11 @@ class ModelMachine:
 
     def stimuli(self) -> list[Event]:
         """What the environment may do next."""
-        return list(model.stimuli(self.cluster, self.state, self.rules))
+        return list(model.stimuli(self.cluster, self.state))
 
     def take(self, event: Event) -> Step:
         """Take one event."""
-        step = model.apply(self.cluster, self.state, event, self.rules)
+        step = model.apply(self.cluster, self.state, event)
         self.state = step.after
         return step
 

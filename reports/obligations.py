@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.symbolic.induction import claimed
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
@@ -84,7 +83,7 @@ def _sizes() -> str:
     lines = ["", "The sizes are numbers of any value, except:", ""]
     families = {"table": "full", "transfer": "transfer of full", "pool": "pool"}
     for family, name in families.items():
-        system = systems(REFERENCE)[name]
+        system = systems()[name]
         given = getattr(system.given, "func", system.given)
         words = " ".join((given.__doc__ or "").split())
         fields = ", ".join(f"`{field}`" for field in system.parameters._fields)

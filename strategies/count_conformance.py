@@ -1,7 +1,8 @@
 """Conformance to the proofs: every step, projected to counts, is a transition of a proved system.
 
-The check has the form of an invariant, but it depends on the rules that a machine follows: a model
-with a fault must conform to the count-level systems with the same fault. The check skips clusters
+The check has the form of an invariant, and it is asked of the reference only. A fault is planted in
+the reference and in the systems alike: the reference with a fault must conform to the count-level
+systems with the same fault. The check skips clusters
 with follow-up turns, because the proofs do not cover reverse transfers or the block tables and
 pools of such a cluster. It also skips clusters with `transfer=push`, whose transfers may begin on
 D; they use the same pairing and N-1 rules, which the check covers where D pulls.
@@ -14,7 +15,6 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction.relation import PROJECTIONS, Projection, unmatched
-from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 
 CONFORMANCE = "step_is_one_of_the_proofs"
@@ -22,14 +22,14 @@ CONFORMANCE = "step_is_one_of_the_proofs"
 
 
 @functools.lru_cache(maxsize=16)
-def conformance_checks(rules: Rules) -> tuple[Invariant, ...]:
-    """The checks that a step under these rules is a transition of a count-level system."""
-    return tuple(_check(project, rules) for project in PROJECTIONS)
+def conformance_checks() -> tuple[Invariant, ...]:
+    """The checks that a step is a transition of a count-level system."""
+    return tuple(_check(project) for project in PROJECTIONS)
 
 
-def _check(project: Projection, rules: Rules) -> Invariant:
+def _check(project: Projection) -> Invariant:
     def check(cluster: Cluster, step: Step) -> Iterable[Because]:
-        return (Because(reasons) for reasons in unmatched(cluster, step, project, rules))
+        return (Because(reasons) for reasons in unmatched(cluster, step, project))
 
     return Invariant(
         id=CONFORMANCE,

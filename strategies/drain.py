@@ -20,7 +20,6 @@ from kvproof.model.events import (
     TransferFail,
 )
 from kvproof.model.finding import Finding
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.step import Refusal
 from kvproof.strategies.run import Run
 from kvproof.strategies.waits import Asked, repeats, stuck
@@ -88,8 +87,7 @@ def take_round(run: Run) -> bool:
 def unfinished(run: Run, invariant: str, end: str) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
     machine = run.machine
-    rules = getattr(machine, "rules", REFERENCE)
-    asked = Asked(_loop(run), _refused(run), machine.name == "live", rules)
+    asked = Asked(_loop(run), _refused(run), machine.name == "live")
     why, about = stuck(machine.cluster, machine.state, asked)
     return Finding(invariant, (*why, end), about)
 

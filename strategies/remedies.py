@@ -8,13 +8,12 @@ an estimate.
 from typing import NamedTuple
 
 from kvproof.model import termination
-from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults import state_only_at_last_boundary
 from kvproof.model.machine import ModelMachine
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
+from kvproof.model.planting import Replaced, planted
 
 BLOCK = 4
 SHARED = "abcdefghijklmnop"
@@ -36,21 +35,19 @@ def one_block(start: int, tokens: int, prefill_end: int, known: int, size: int, 
     """A chunk of the prefill that is no longer than a block."""
     if start < prefill_end:
         tokens = min(tokens, size)
-    return int(counts.align_chunk(start, tokens, prefill_end, known, size, *rest))
+    return int(align_chunk(start, tokens, prefill_end, known, size, *rest))
 
 
-def _baseline() -> Rules:
-    return REFERENCE.with_rule(*state_only_at_last_boundary.FAULT.replaces)
+LAST_ONLY = state_only_at_last_boundary.FAULT.replaces
 
-
-RULES: tuple[tuple[str, str, Rules], ...] = (
-    ("state at the last boundary only", "vllm#43587", _baseline()),
+REMEDIES: tuple[tuple[str, str, Replaced], ...] = (
+    ("state at the last boundary only", "vllm#43587", LAST_ONLY),
     (
         "one aligned block per step",
         "vllm#43628",
-        _baseline().with_rule("align_chunk", one_block),
+        {**LAST_ONLY, "arithmetic.counts:align_chunk": one_block},
     ),
-    ("state where prompts part", "vllm#37898", REFERENCE),
+    ("state where prompts part", "vllm#37898", {}),
 )
 
 
@@ -66,9 +63,9 @@ def traffic(requests: int = 4) -> Cluster:
     return Cluster("incremental prompts", (engine,), jobs)
 
 
-def measure(cluster: Cluster, name: str, origin: str, rules: Rules) -> Remedy:
+def measure(cluster: Cluster, name: str, origin: str) -> Remedy:
     """Run the traffic, one request after the other, and measure it."""
-    machine = ModelMachine(cluster, rules)
+    machine = ModelMachine(cluster)
     cached = rounds = held = 0
     for job in cluster.jobs:
         machine.take(Submit("E", job.name))
@@ -85,4 +82,8 @@ def measure(cluster: Cluster, name: str, origin: str, rules: Rules) -> Remedy:
 def table(requests: int = 4) -> list[Remedy]:
     """One row for each rule, all with the same traffic."""
     cluster = traffic(requests)
-    return [measure(cluster, name, origin, rules) for name, origin, rules in RULES]
+    rows = []
+    for name, origin, replaced in REMEDIES:
+        with planted(replaced):
+            rows.append(measure(cluster, name, origin))
+    return rows

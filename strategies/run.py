@@ -7,7 +7,7 @@ from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
 from kvproof.model.finding import Finding
-from kvproof.model.machine import Machine
+from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.step import Step
 from kvproof.strategies.count_conformance import conformance_checks
 
@@ -43,14 +43,13 @@ class Violated(Exception):
 
 
 class Run:
-    """A machine being driven. `steps` are the steps taken so far. If the machine has `rules`, each
-    step must also be a transition of the systems that are proved under these rules."""
+    """A machine being driven. `steps` are the steps taken so far. Each step
+    of the reference must also be a transition of the systems that are proved."""
 
     def __init__(self, machine: Machine, invariants: Iterable[Invariant]) -> None:
         self.machine = machine
         self.invariants = tuple(invariants)
-        rules = getattr(machine, "rules", None)
-        self.conformance = () if rules is None else conformance_checks(rules)
+        self.conformance = conformance_checks() if isinstance(machine, ModelMachine) else ()
         self.steps: list[Step] = []
         self.stimuli = machine.stimuli()
 

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kvproof.invariants.parties import giver, taker
-from kvproof.model import termination
+from kvproof.model import planting, termination
 from kvproof.model.because import About, Reasons
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
 from kvproof.model.events import Compute, Event, Schedule, describe
 from kvproof.model.phases import Phase
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import service_order
 from kvproof.model.reference.scheduling.greedy import Greedy
 from kvproof.model.state import (
     ABORTED,
@@ -134,12 +133,11 @@ class Wait(NamedTuple):
 class Asked(NamedTuple):
     """What is known beside the state: the events that repeat without end from it on, the requests
     that vLLM itself refused blocks in its last steps, whether the machine is a real vLLM (which
-    reserves whole prompts where its options say nothing), and the rules of the reference."""
+    reserves whole prompts where its options say nothing)."""
 
     loop: Sequence[Event] = ()
     refused: Sequence[Refusal] = ()
     live: bool = False
-    rules: Rules = REFERENCE
 
 
 def waits(cluster: Cluster, state: State, asked: Asked = Asked()) -> tuple[Wait, ...]:  # noqa: B008
@@ -284,28 +282,28 @@ def _refused(
     """What a request lacks to be scheduled in this state."""
     if request.status in (LOADED, FAILED):
         return _wait(engine, request, Lack.NOTHING)
-    work = _step(cluster, state, engine, asked, asked.rules)
+    work = _step(cluster, state, engine, asked)
     error = work.refusal(request.id)
     if error is None:
         chosen = ", ".join(map(describe, work.chose))
         return _wait(engine, request, Lack.NOTHING, why=chosen)
-    right = _step(cluster, state, engine, asked, REFERENCE)
-    faulty = asked.rules != REFERENCE and right.refusal(request.id) is None
+    with planting.set_aside():
+        faulty = _step(cluster, state, engine, asked).refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
     if asked.live:  # vLLM may count otherwise, and was not asked here
         why = "counted by the reference of kvproof"
-    return _as_wait(cluster, engine, request, error, why, asked.rules)
+    return _as_wait(cluster, engine, request, error, why)
 
 
-def _step(cluster: Cluster, state: State, engine: Engine, asked: Asked, rules: Rules) -> Greedy:
-    work = Greedy(cluster, state, engine.name, rules)
+def _step(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> Greedy:
+    work = Greedy(cluster, state, engine.name)
     if asked.live and work.cfg.reserve_whole_prompt is None:
         work.cfg = replace(work.cfg, reserve_whole_prompt=True)
     return work
 
 
 def _as_wait(
-    cluster: Cluster, engine: Engine, request: Request, error: NotAllowed, why: str, rules: Rules
+    cluster: Cluster, engine: Engine, request: Request, error: NotAllowed, why: str
 ) -> Wait:
     cfg = cluster.engine(engine.name)
     if isinstance(error, NoRoom):
@@ -313,7 +311,7 @@ def _as_wait(
         holders = _holders(engine, request)
         return _wait(engine, request, Lack.BLOCKS, why=why, holders=holders, **counted)
     if isinstance(error, NoPlace):
-        taking = [r for r in engine.requests if rules.takes_a_place(r.status)]
+        taking = [r for r in engine.requests if service_order.takes_a_place(r.status)]
         holders = tuple((r.id, _held(r)) for r in taking)
         return _wait(engine, request, Lack.PLACE, needed=cfg.max_requests, holders=holders, why=why)
     if isinstance(error, NoTokens):

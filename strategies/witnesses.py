@@ -11,7 +11,7 @@ from kvproof.invariants.registry import INVARIANTS, check_named
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.finding import Finding
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer.explorer import explore
@@ -40,6 +40,7 @@ def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
         for cluster in map(cluster_named, fault.clusters):
             for name in broken_by(fault):
                 interruption.check()
-                found = explore(cluster, [check_named(name)], rules=rules_with([fault]))
+                with planted(fault):
+                    found = explore(cluster, [check_named(name)])
                 if found.finding is not None:
                     yield Witness(fault, cluster, found.events, found.finding)

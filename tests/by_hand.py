@@ -12,8 +12,6 @@ import pytest
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Choice
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import NULL, WAITING, Block, Key, Request, State, Table, Transfer
@@ -138,7 +136,6 @@ def step(
     cfg: Engine,
     *requests: Request,
     jobs: tuple[Job, ...] = (),
-    rules: Rules = REFERENCE,
     **fields: Any,
 ) -> SchedulerStep:
     """A step in the making of an engine with these requests, one job each."""
@@ -146,7 +143,7 @@ def step(
     jobs = jobs or tuple(Job(r.id, r.prompt, r.max_tokens) for r in requests)
     made = cluster(cfg, *jobs, **options)
     state = State((serving(*requests, **{"count": cfg.num_blocks} | fields),))
-    return SchedulerStep(made, state, "E", rules)
+    return SchedulerStep(made, state, "E")
 
 
 def refused(work: SchedulerStep, choice: Choice, match: str) -> None:

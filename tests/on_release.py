@@ -15,7 +15,8 @@ from kvproof.live.trees import lend, named
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import sample
-from tests.watching import known_rules, watched
+from tests.planted import asked_under
+from tests.watching import known_faults, watched
 
 EXAMPLES = 15
 
@@ -55,7 +56,7 @@ def main(release: str, mistake: str, *clusters: str) -> None:
         MISTAKES[mistake]()
     for name in clusters:
         cluster = cluster_named(name)
-        asked = (*CHECKS.values(), *conformance_checks(known_rules(cluster)))
+        asked = (*CHECKS.values(), *asked_under(known_faults(cluster), conformance_checks()))
         outcome = sample(cluster, watched, asked, examples=EXAMPLES, shrink=False)
         finding = outcome.finding and outcome.finding.invariant
         print(json.dumps({"cluster": name, "verdict": outcome.verdict.name, "finding": finding}))

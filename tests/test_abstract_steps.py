@@ -6,7 +6,6 @@ from kvproof.model.config import Job
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
@@ -14,9 +13,7 @@ from kvproof.strategies.sampling.abstract_steps import abstract_steps
 
 def known(name: str) -> Counter[str]:
     cluster, seen = CLUSTERS[name], Counter[str]()
-    search(
-        cluster, (), 20_000, REFERENCE, on_step=lambda s: seen.update(abstract_steps(cluster, s))
-    )
+    search(cluster, (), 20_000, on_step=lambda s: seen.update(abstract_steps(cluster, s)))
     return seen
 
 

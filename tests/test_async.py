@@ -8,7 +8,6 @@ from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Abort, Complete, Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import in_flight
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, State
 from kvproof.strategies.explorer.exhaustive import search
@@ -34,7 +33,7 @@ def ways(state: State) -> set[str]:
 def test_the_presets_meet_all_that_can_happen_to_a_step_in_flight() -> None:
     seen = set()
     for name in OVERLAPPING:
-        for state in search(CLUSTERS[name], [], 10_000, REFERENCE).states:
+        for state in search(CLUSTERS[name], [], 10_000).states:
             seen |= ways(state)
     assert seen == {LATE, VOID, "two steps", "blocks wait", "runs ahead"}
 
@@ -90,7 +89,7 @@ def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() ->
 
 
 def test_a_preempted_request_waits_for_its_late_token() -> None:
-    reached = search(CLUSTERS["hybrid-async"], [], 10_000, REFERENCE)
+    reached = search(CLUSTERS["hybrid-async"], [], 10_000)
     late = [s.engines[0] for s in reached.states if LATE in ways(s)]
     assert late
     for engine in late:

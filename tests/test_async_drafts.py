@@ -8,15 +8,14 @@ import pytest
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Abort, Complete, Schedule, Submit
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import LATE, State
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 ENGINE = Engine("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
 LONG = Cluster("c", (ENGINE,), (Job("r0", "abcd", 9),))
@@ -72,7 +71,7 @@ def late(state: State) -> list[str]:
 
 def test_late_drafts_of_a_preempted_request_are_kept() -> None:
     cluster = CLUSTERS["async-drafts"].carrying(Job("r0", "abcd", 5), Job("r1", "abx", 2))
-    states = search(cluster, [], 10_000, REFERENCE).states
+    states = search(cluster, [], 10_000).states
     state, name = next((s, name) for s in states for name in late(s))
     machine = ModelMachine(cluster)
     machine.state = state
@@ -92,7 +91,7 @@ def test_late_drafts_of_a_preempted_request_are_kept() -> None:
     ],
 )
 def test_mistakes_show_where_both_meet(fault: str, cluster: str) -> None:
-    outcome = explore(CLUSTERS[cluster], rules=rules_with([FAULTS[fault]]))
+    outcome = under([FAULTS[fault]], explore, CLUSTERS[cluster])
     assert outcome.verdict is Verdict.VIOLATED
 
 

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Group
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.transfers import block_pairs
 from kvproof.model.state import NULL, Block, Transfer
 from tests.by_hand import FULL, MAMBA, WINDOW, both, config, on_decode, on_prefill, pair
@@ -18,7 +17,7 @@ from tests.by_hand import FULL, MAMBA, WINDOW, both, config, on_decode, on_prefi
 
 def offered(*groups: Group, tables: tuple[tuple[int, ...], ...], computed: int = 6, **options: Any):
     held = on_prefill("abcdef", *tables, computed=computed)
-    return block_pairs.offered_lists(config(*groups, **options), held, REFERENCE)
+    return block_pairs.offered_lists(config(*groups, **options), held)
 
 
 def test_attention_is_offered_up_to_the_computed_tokens() -> None:
@@ -50,7 +49,7 @@ def fresh(*groups: Group, tables: tuple[tuple[int, ...], ...], external: int = 2
     held = on_decode("abcdefgh", *tables, external=external)
     engine = both(None, held).engine("D")
     engine = pool.with_blocks(engine, {1: Block(1, (0, "ab"))})
-    return block_pairs.fresh_lists(config(*groups, **options), engine, held, REFERENCE)
+    return block_pairs.fresh_lists(config(*groups, **options), engine, held)
 
 
 def test_blocks_that_are_hit_and_null_are_not_filled() -> None:
@@ -71,7 +70,7 @@ def test_of_a_window_the_tail_and_of_a_state_its_slot_are_filled() -> None:
 def pairs(cluster: Cluster, table: tuple[int, ...], local: Any, remote: Any, tokens: int) -> Any:
     held = on_decode("abcdefgh", *(table,) * len(cluster.decode.groups), external=2)
     transfer = Transfer("r0", "reading", tokens, remote, local)
-    return block_pairs.paired(cluster, held, transfer, REFERENCE).pairs
+    return block_pairs.paired(cluster, held, transfer).pairs
 
 
 def test_what_d_lacks_is_paired_with_the_same_positions_of_p() -> None:

@@ -3,7 +3,6 @@
 from kvproof.model.config import Group
 from kvproof.model.kv_events import Stored
 from kvproof.model.reference.blocks import caching
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL, Engine, Request
 from tests.by_hand import EAGLE, FULL, MAMBA, WINDOW, config, request, serving
 
@@ -22,7 +21,7 @@ def keys(engine: Engine) -> list[str]:
 
 def test_full_blocks_are_cached_under_their_prefixes_and_counted() -> None:
     held = running((1, 2, 3), num_cached_blocks=(0,))
-    engine, after = caching.cache(config(FULL), serving(held), held, 5, REFERENCE)
+    engine, after = caching.cache(config(FULL), serving(held), held, 5)
     assert engine.cached == (((0, "ab"), (1,)), ((0, "abcd"), (2,)))
     assert after.num_cached_blocks == (2,)
     assert engine.request("r0") == after
@@ -30,22 +29,22 @@ def test_full_blocks_are_cached_under_their_prefixes_and_counted() -> None:
 
 def test_what_is_counted_is_not_cached_again() -> None:
     held = running((1, 2, 3), num_cached_blocks=(1,))
-    engine, after = caching.cache(config(FULL), serving(held), held, 6, REFERENCE)
+    engine, after = caching.cache(config(FULL), serving(held), held, 6)
     assert keys(engine) == ["abcd", "abcdef"]
     assert after.num_cached_blocks == (3,)
-    _, again = caching.cache(config(FULL), engine, after, 4, REFERENCE)
+    _, again = caching.cache(config(FULL), engine, after, 4)
     assert again.num_cached_blocks == (3,)
 
 
 def test_nothing_is_cached_where_caching_is_off() -> None:
     held = running((1, 2, 3))
     off = config(FULL, prefix_caching=False)
-    assert caching.cache(off, serving(held), held, 6, REFERENCE) == (serving(held), held)
+    assert caching.cache(off, serving(held), held, 6) == (serving(held), held)
 
 
 def test_each_group_caches_its_own_blocks_and_passes_over_null() -> None:
     held = running((1, 2), (NULL, 3))
-    engine, after = caching.cache(HYBRID, serving(held), held, 4, REFERENCE)
+    engine, after = caching.cache(HYBRID, serving(held), held, 4)
     assert engine.cached == (((0, "ab"), (1,)), ((0, "abcd"), (2,)), ((1, "abcd"), (3,)))
     assert after.num_cached_blocks == (2, 2)
 
@@ -53,32 +52,32 @@ def test_each_group_caches_its_own_blocks_and_passes_over_null() -> None:
 def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     held = running((1, 2, 3), (4,))
     unequal = config(FULL, WIDE)
-    assert keys(caching.cache(unequal, serving(held), held, 6, REFERENCE)[0]) == [
+    assert keys(caching.cache(unequal, serving(held), held, 6)[0]) == [
         "ab",
         "abcd",
         "abcd",
     ]
     with_drafter = config(EAGLE, WIDE, drafts=1)
-    grown = caching.cache(with_drafter, serving(held), held, 6, REFERENCE)[0]
+    grown = caching.cache(with_drafter, serving(held), held, 6)[0]
     assert [p for (group, p), _ in grown.cached if group == 0] == ["ab", "abcd", "abcdef"]
 
 
 def test_a_prompts_end_inside_a_wider_block_is_cached_only_where_hits_end_inside_blocks() -> None:
     held = running((1, 2, 3, 4), (5, 6))
-    engine, _ = caching.cache(config(FULL, WIDE), serving(held), held, 8, REFERENCE)
+    engine, _ = caching.cache(config(FULL, WIDE), serving(held), held, 8)
     assert [p for (group, p), _ in engine.cached if group == 1] == ["abcd", "abcdefgh"]
 
 
 def test_no_block_is_cached_beyond_the_last_hit() -> None:
     held = running((1, 2, 3, 4, 5, 6), (7, 8))
     cfg = config(Group("full", 1), WIDE)
-    engine, _ = caching.cache(cfg, serving(held, count=9), held, 6, REFERENCE)
+    engine, _ = caching.cache(cfg, serving(held, count=9), held, 6)
     assert keys(engine) == ["a", "ab", "abc", "abcd", "abcd"]
 
 
 def test_blocks_of_a_window_that_serve_no_hit_are_counted_and_not_cached() -> None:
     held = running((4, 5), (1, 2, 3, 6))
-    engine, after = caching.cache(config(WIDE, WINDOW), serving(held), held, 8, REFERENCE)
+    engine, after = caching.cache(config(WIDE, WINDOW), serving(held), held, 8)
     assert [p for (group, p), _ in engine.cached if group == 1] == ["abcd", "abcdefgh"]
     assert after.num_cached_blocks == (2, 4)
 
@@ -87,7 +86,7 @@ def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
     held = running((1, 1, 2))
     again = held._replace(num_cached_blocks=(0,))
     begun = serving(held, cached={(0, "ab"): 1})
-    engine, after = caching.cache(config(FULL), begun, again, 6, REFERENCE)
+    engine, after = caching.cache(config(FULL), begun, again, 6)
     assert engine.dead == "block 1 is to be hashed twice"
     assert (engine.cached, after) == (begun.cached, again)
 
@@ -95,14 +94,14 @@ def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
 def test_a_run_of_cached_blocks_is_told_at_once() -> None:
     held = running((1, 2, 3), num_cached_blocks=(1,))
     begun = serving(held, reports=())
-    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 6, REFERENCE)
+    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 6)
     assert engine.reports == (Stored(0, "ab", "cdef", ("abcd", "abcdef")),)
 
 
 def test_a_block_that_was_cached_before_is_not_told_again() -> None:
     held = running((1, 2))
     begun = serving(held, cached={(0, "xy"): 1}, reports=())
-    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 4, REFERENCE)
+    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 4)
     assert engine.reports == (Stored(0, "ab", "cd", ("abcd",)),)
 
 
@@ -117,7 +116,7 @@ def ending(prompt: str, computed: int, **options: object) -> Engine:
         prompt, (1, 2), (3, 4), num_cached_blocks=(0, 0), status="running", computed=computed
     )
     cfg = config(WIDE, WIDE_STATE, num_blocks=12, **{"match_unit": 2} | options)
-    return caching.cache(cfg, serving(held, reports=()), held, computed, REFERENCE)[0]
+    return caching.cache(cfg, serving(held, reports=()), held, computed)[0]
 
 
 def test_the_last_prefix_of_a_prompt_is_cached_inside_its_block() -> None:
@@ -149,8 +148,8 @@ def test_a_last_prefix_is_cached_and_told_once() -> None:
     held = request(
         "abcdefg", (1, 2), (3, 4), num_cached_blocks=(1, 1), status="running", computed=6
     )
-    once, held = caching.cache(INSIDE, serving(held, reports=()), held, 6, REFERENCE)
-    twice, _ = caching.cache(INSIDE, once, held, 6, REFERENCE)
+    once, held = caching.cache(INSIDE, serving(held, reports=()), held, 6)
+    twice, _ = caching.cache(INSIDE, once, held, 6)
     assert twice == once
 
 
@@ -160,7 +159,7 @@ def test_a_last_prefix_is_cached_and_told_once() -> None:
 def test_a_state_is_cached_after_all_when_a_session_resumes_there() -> None:
     sparse = config(FULL, MAMBA, retention=0)
     held = request("abc", (1,), (2,), num_cached_blocks=(1, 1), status="running", computed=2)
-    engine, _ = caching.cache(sparse, serving(held), held, 2, REFERENCE)
+    engine, _ = caching.cache(sparse, serving(held), held, 2)
     assert engine.blocks_for((1, "ab")) == (2,)
-    dense, _ = caching.cache(HYBRID, serving(held), held, 2, REFERENCE)
+    dense, _ = caching.cache(HYBRID, serving(held), held, 2)
     assert not dense.cached

@@ -11,10 +11,7 @@ import z3
 from kvproof.model.arithmetic.algebra import Num, div
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.certificate import (
     Question,
     certificate,
@@ -24,6 +21,7 @@ from kvproof.strategies.symbolic.certificate import (
 from kvproof.strategies.symbolic.induction import claimed, steps
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 
@@ -44,11 +42,11 @@ def z3_says(text: str) -> str:
 
 
 def asked(name: str) -> list[str]:
-    return [certificate(q, REFERENCE) for q in questions([name])]
+    return [certificate(q) for q in questions([name])]
 
 
 @obligation("half of a number is below it", for_all={"n": at_least(0)}, origin="this test")
-def wrong(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
+def wrong(n: Num) -> Claim:
     """It is not, of 0."""
     return Claim(div(n, 2) < n)
 
@@ -91,15 +89,15 @@ def test_a_certificate_says_what_it_is_about() -> None:
     ],
 )
 def test_a_certificate_of_a_wrong_rule_is_refuted(fault: str, name: str) -> None:
-    rules = rules_with([FAULTS[fault]])
-    texts = [certificate(q, rules) for q in questions([name])]
+    faults = [FAULTS[fault]]
+    texts = [under(faults, certificate, q) for q in questions([name])]
     found = [z3_says(text) for text in texts]
     assert "sat" in found
     assert set(found) <= {"sat", "unsat"}
 
 
 def test_a_certificate_of_a_wrong_claim_is_refuted() -> None:
-    text = certificate(Question(wrong), REFERENCE)
+    text = certificate(Question(wrong))
     assert z3_says(text) == "sat"
 
 
@@ -124,29 +122,30 @@ def test_certificates_are_written_and_nothing_is_overwritten(run: Any, tmp_path:
 
 def test_a_misspelt_id_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="truncated_twice"):
-        write_certificates(tmp_path / "new", REFERENCE, names=["truncated_once", "truncated_twice"])
+        write_certificates(tmp_path / "new", names=["truncated_once", "truncated_twice"])
     assert not (tmp_path / "new").exists()
 
 
 def test_a_rule_that_does_not_run_on_terms_is_refused() -> None:
-    rules = REFERENCE.with_rule(
-        "tokens_loaded_by_decode", lambda prompt, off: prompt - off if prompt > off else prompt
-    )
+    faults = {
+        "arithmetic.counts:tokens_loaded_by_decode": lambda prompt, off: (
+            prompt - off if prompt > off else prompt
+        )
+    }
     with pytest.raises(UsageError, match="does not run on Z3 terms"):
-        certificate(next(questions(["delivered_is_counted"])), rules)
+        under(faults, certificate, next(questions(["delivered_is_counted"])))
 
 
 def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
     names = ["trim_equal_tokens", "window.null_is_not_needed"]
     code = (
         "import pathlib, sys\n"
-        "from kvproof.model.reference.default_rules import REFERENCE\n"
         "from kvproof.strategies.symbolic.certificate import write_certificates\n"
-        "write_certificates(pathlib.Path(sys.argv[1]), REFERENCE, names=sys.argv[2:])\n"
+        "write_certificates(pathlib.Path(sys.argv[1]), names=sys.argv[2:])\n"
     )
     folder = tmp_path / "other"
     subprocess.run([sys.executable, "-c", code, str(folder), *reversed(names)], check=True)
-    write_certificates(tmp_path / "this", REFERENCE, names=names)
+    write_certificates(tmp_path / "this", names=names)
     texts = [
         {path.name: path.read_text() for path in (tmp_path / which).iterdir()}
         for which in ("this", "other")

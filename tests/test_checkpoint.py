@@ -11,10 +11,8 @@ import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
@@ -22,6 +20,7 @@ from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests import signals
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -34,15 +33,18 @@ def counts_of(outcome: Outcome) -> dict[str, object]:
     return {name: outcome.coverage[name] for name in (*COUNTED, "margins")}
 
 
-def about(name: str = NAME, rules=REFERENCE):
-    return checkpoint.scope(
-        CLUSTERS[name], [i.id for i in (*ALL, *conformance_checks(rules))], rules
+def about(name: str = NAME, faults=()):
+    return under(
+        faults,
+        checkpoint.scope,
+        CLUSTERS[name],
+        [i.id for i in (*ALL, *conformance_checks())],
     )
 
 
 @pytest.mark.parametrize("after", [1, 7, 100, 353])
 def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
-    search = PackedSearch(CLUSTERS[NAME], ALL, REFERENCE)
+    search = PackedSearch(CLUSTERS[NAME], ALL)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
@@ -56,10 +58,10 @@ def test_resumed_after_so_many_states(after: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("states", [5, 60, 110])
 def test_a_violation_is_found_after_the_break_as_before(states: int, tmp_path: Path) -> None:
     fault = FAULTS["full_hit_gives_up_load"]
-    cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
-    cut = explore(cluster, rules=rules, states_max=states, kept=Checkpoint(tmp_path / "c"))
-    whole = explore(cluster, rules=rules)
-    again = explore(cluster, rules=rules, kept=Checkpoint(tmp_path / "c", resume=True))
+    cluster, faults = CLUSTERS[fault.cluster], [fault]
+    cut = under(faults, explore, cluster, states_max=states, kept=Checkpoint(tmp_path / "c"))
+    whole = under(faults, explore, cluster)
+    again = under(faults, explore, cluster, kept=Checkpoint(tmp_path / "c", resume=True))
     assert cut.verdict is (Verdict.UNKNOWN if states < 96 else Verdict.VIOLATED)
     assert (again.finding, again.events) == (whole.finding, whole.events)
     assert counts_of(again) == counts_of(whole)
@@ -110,13 +112,11 @@ def test_a_limit_of_memory_cuts_and_keeps(tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "rules"), [("pd", REFERENCE), (NAME, rules_with([FAULTS["front_trim"]]))]
-)
-def test_a_checkpoint_of_another_search_is_refused(name: str, rules, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "faults"), [("pd", ()), (NAME, [FAULTS["front_trim"]])])
+def test_a_checkpoint_of_another_search_is_refused(name: str, faults, tmp_path: Path) -> None:
     explore(CLUSTERS[NAME], kept=Checkpoint(tmp_path / "c"))
     with pytest.raises(UsageError, match="of another search"):
-        explore(CLUSTERS[name], rules=rules, kept=Checkpoint(tmp_path / "c", resume=True))
+        under(faults, explore, CLUSTERS[name], kept=Checkpoint(tmp_path / "c", resume=True))
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -15,21 +15,20 @@ from msgspec.structs import replace
 
 from kvproof.invariants.registry import CHECKS as ASKED
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.explorer.saved_graph import SavedGraph
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 from tests.sentences import two_sentences
 
 NAME = "pd-failing"
 CLUSTER = CLUSTERS[NAME]
-CHECKS = [*ASKED.values(), *conformance_checks(REFERENCE)]
-ABOUT = checkpoint.scope(CLUSTER, [i.id for i in CHECKS], REFERENCE)
+CHECKS = [*ASKED.values(), *conformance_checks()]
+ABOUT = checkpoint.scope(CLUSTER, [i.id for i in CHECKS])
 HEAD_BYTES = checkpoint.HEAD.size + checkpoint.CHECKSUM_BYTES
 
 FLIPS, CUTS = 200, 50
@@ -259,10 +258,10 @@ def test_any_change_is_refused_or_makes_no_difference(kept: bytes, tmp_path: Pat
 
 def test_a_violation_is_taken_again(tmp_path: Path) -> None:
     fault = FAULTS["full_hit_gives_up_load"]
-    cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
+    cluster, faults = CLUSTERS[fault.cluster], [fault]
     path = tmp_path / "c"
-    whole = explore(cluster, rules=rules, kept=Checkpoint(path))
-    again = explore(cluster, rules=rules, kept=Checkpoint(path, resume=True))
+    whole = under(faults, explore, cluster, kept=Checkpoint(path))
+    again = under(faults, explore, cluster, kept=Checkpoint(path, resume=True))
     assert (again.finding, again.events) == (whole.finding, whole.events)
     assert again.coverage == whole.coverage
     content = msgspec.msgpack.decode(path.read_bytes()[HEAD_BYTES:], type=checkpoint.Content)
@@ -272,4 +271,4 @@ def test_a_violation_is_taken_again(tmp_path: Path) -> None:
     ):
         checkpoint.save(path, content.scope, forged)
         with pytest.raises(UsageError, match="is broken"):
-            explore(cluster, rules=rules, kept=Checkpoint(path, resume=True))
+            under(faults, explore, cluster, kept=Checkpoint(path, resume=True))

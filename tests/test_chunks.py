@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from kvproof.model.config import Engine, Group
 from kvproof.model.events import Admit, Compute
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.state import Flight
 from tests.by_hand import EAGLE, FULL, MAMBA, config, refused, request, running, step
+from tests.planted import under
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 LONG = config(FULL, MAMBA, num_blocks=30, chunk_tokens=30)
@@ -90,12 +91,11 @@ def test_a_prompt_of_one_block_is_one_chunk() -> None:
 
 
 def test_chunks_may_be_cut_by_another_groups_block_size() -> None:
-    """It is a rule by which block size they are cut."""
     cfg = config(FULL, WIDE_STATE, num_blocks=30, chunk_tokens=30)
-    smallest = REFERENCE.with_rule("split_block", lambda _state, smallest: smallest)
+    smallest = FAULTS["split_at_the_smallest_block"]
     held = running("abcdefg", computed=0)
     assert aligned_chunk(step(cfg, held), held, 0, 3, None) == 0
-    assert aligned_chunk(step(cfg, held, rules=smallest), held, 0, 3, None) == 2
+    assert under([smallest], aligned_chunk, step(cfg, held), held, 0, 3, None) == 2
 
 
 def test_a_chunk_ends_where_prompts_part() -> None:

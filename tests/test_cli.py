@@ -18,7 +18,6 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.spec.registry import GUARDS
 from kvproof.strategies.symbolic.prove import everything
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -240,7 +239,7 @@ def test_known_findings_of_vllm_are_counted_in_words() -> None:
     known = {"embeddings_not_loaded": 7, "full_hit_gives_up_load": 1}
     coverage = {"examples": 200, "steps": 1204, "unseen_at_most": 3 / 200, "known": known}
     maker = Maker("live", ModelMachine, ModelMachine, "0.32.0", 1.0, Counter(known), Counter())
-    setup = Setup(cluster_named("pd"), (), REFERENCE, None)
+    setup = Setup(cluster_named("pd"), (), None)
     assert in_words(Outcome(Verdict.SAMPLED, coverage), setup, maker) == [
         "Nothing new in 200 episodes (1,204 steps) of real vLLM 0.32.0, cluster pd.",
         "With 95 % confidence, at most 1.5 % of such episodes show something new. This takes them "

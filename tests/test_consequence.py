@@ -11,46 +11,47 @@ from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.reference.rules import Rules
 from kvproof.model.signature import Signature
 from kvproof.strategies.conformance import consequence
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome
+from tests.planted import Mistakes, under
 
 LATE = "resumes_before_late_output"
 GUARD = "admitted_request_was_waiting"
 ALONE = ["explore", "--fault", LATE, "--invariant", GUARD]
 
 
-def unmet(fault: str, guard: str) -> tuple[Cluster, Rules, Outcome]:
+def unmet(fault: str, guard: str) -> tuple[Cluster, Mistakes, Outcome]:
     """A shortest run of a faulty model in which a guard is not met."""
     chosen = fault_named(fault)
-    cluster, rules = cluster_named(chosen.cluster), rules_with([chosen])
-    outcome = explore(cluster, [CHECKS[guard]], rules=rules)
+    cluster, faults = cluster_named(chosen.cluster), [chosen]
+    outcome = under(faults, explore, cluster, [CHECKS[guard]])
     assert outcome.finding is not None
-    return cluster, rules, outcome
+    return cluster, faults, outcome
 
 
 @pytest.fixture(scope="module")
-def late() -> tuple[Cluster, Rules, Outcome]:
+def late() -> tuple[Cluster, Mistakes, Outcome]:
     return unmet(LATE, GUARD)
 
 
-def test_the_first_invariant_that_breaks_is_told(late: tuple[Cluster, Rules, Outcome]) -> None:
-    cluster, rules, outcome = late
-    found = leads_to(ModelMachine(cluster, rules), outcome.events)
+def test_the_first_invariant_that_breaks_is_told(late: tuple[Cluster, Mistakes, Outcome]) -> None:
+    cluster, faults, outcome = late
+    found = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert found is not None
     assert found.finding.invariant == "placeholders_are_samples_in_flight"
     assert found.sentence.startswith("1 event later: placeholders_are_samples_in_flight: r0 on E")
-    machine = ModelMachine(cluster, rules)
+    machine = ModelMachine(cluster)
     for event in outcome.events:
-        assert not _broken(machine, event), "an invariant breaks before, and is the finding itself"
+        assert not under(faults, _broken, machine, event), (
+            "an invariant breaks before, and is the finding itself"
+        )
 
 
 def _broken(machine: ModelMachine, event: Event) -> list[str]:
@@ -60,16 +61,16 @@ def _broken(machine: ModelMachine, event: Event) -> list[str]:
 
 
 def test_it_is_not_driven_on_for_ever(
-    late: tuple[Cluster, Rules, Outcome], monkeypatch: pytest.MonkeyPatch
+    late: tuple[Cluster, Mistakes, Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, rules, outcome = late
+    cluster, faults, outcome = late
     monkeypatch.setattr(consequence, "ROUNDS_MAX", 0)
-    assert leads_to(ModelMachine(cluster, rules), outcome.events) is None
+    assert under(faults, leads_to, ModelMachine(cluster), outcome.events) is None
 
 
-def test_a_known_deviation_is_not_what_it_leads_to(late: tuple[Cluster, Rules, Outcome]) -> None:
-    cluster, rules, outcome = late
-    plain = leads_to(ModelMachine(cluster, rules), outcome.events)
+def test_a_known_deviation_is_not_what_it_leads_to(late: tuple[Cluster, Mistakes, Outcome]) -> None:
+    cluster, faults, outcome = late
+    plain = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert plain is not None
     hidden = Deviation(
         name="hidden",
@@ -79,14 +80,14 @@ def test_a_known_deviation_is_not_what_it_leads_to(late: tuple[Cluster, Rules, O
         ),
         at_work=lambda *_: True,
     )
-    watched = Watched(ModelMachine(cluster, rules), [hidden])
-    assert leads_to(watched, outcome.events) is None
+    watched = Watched(ModelMachine(cluster), [hidden])
+    assert under(faults, leads_to, watched, outcome.events) is None
     assert watched.met["hidden"] > 0
 
 
 def test_a_request_that_never_finishes_is_told_at_once() -> None:
-    cluster, rules, outcome = unmet("held_is_loaded_again", "load_is_offered")
-    found = leads_to(ModelMachine(cluster, rules), outcome.events)
+    cluster, faults, outcome = unmet("held_is_loaded_again", "load_is_offered")
+    found = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert found is not None
     assert found.finding.invariant == "every_request_can_finish"
     assert found.finding.reasons[-1] == "a whole fair round changes nothing"
@@ -94,9 +95,9 @@ def test_a_request_that_never_finishes_is_told_at_once() -> None:
 
 def test_an_invariant_that_breaks_with_the_guard_is_told_with_it() -> None:
     chosen = fault_named("double_free")
-    cluster, rules = cluster_named(chosen.cluster), rules_with([chosen])
-    outcome = explore(cluster, rules=rules)
-    found = leads_to(ModelMachine(cluster, rules), outcome.events)
+    cluster, faults = cluster_named(chosen.cluster), [chosen]
+    outcome = under(faults, explore, cluster)
+    found = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert outcome.finding is not None
     assert found is not None
     assert (found.events, found.finding) == (0, outcome.finding)
@@ -104,7 +105,7 @@ def test_an_invariant_that_breaks_with_the_guard_is_told_with_it() -> None:
 
 
 def test_nothing_is_told_of_a_machine_that_does_not_take_the_same(
-    late: tuple[Cluster, Rules, Outcome],
+    late: tuple[Cluster, Mistakes, Outcome],
 ) -> None:
     cluster, _, outcome = late
     assert leads_to(ModelMachine(cluster), outcome.events) is None

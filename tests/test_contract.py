@@ -163,10 +163,9 @@ def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
 def called_without() -> str:
     from kvproof.live.functions.function import compare
     from kvproof.live.functions.registry import FUNCTIONS
-    from kvproof.model.reference.default_rules import REFERENCE
 
     with pytest.raises(AdapterDrift) as raised:
-        compare(FUNCTIONS["tokens_skipped_by_state"], (), REFERENCE)
+        compare(FUNCTIONS["tokens_skipped_by_state"], ())
     return str(raised.value)
 
 

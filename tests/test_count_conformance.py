@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kvproof.model import config
+from kvproof.model import config, planting
 from kvproof.model.counting_abstraction import (
     project_pool,
     project_table,
@@ -21,18 +21,17 @@ from kvproof.model.events import (
     TransferDone,
     TransferLost,
 )
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL
 from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from tests.watching import known_rules, watched
+from tests.planted import asked_under, under
+from tests.watching import known_faults, watched
 
 
 @pytest.fixture(autouse=True)
@@ -118,15 +117,11 @@ def test_a_step_nobody_takes_is_outside() -> None:
     machine = ModelMachine(cluster)
     machine.take(machine.stimuli()[0])
     step = machine.take(Schedule("E"))
-    assert not [
-        found for check in conformance_checks(REFERENCE) for found in check.check(cluster, step)
-    ]
+    assert not [found for check in conformance_checks() for found in check.check(cluster, step)]
     chose = step.event.chose or ()
     fewer = tuple(replace(c, tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
-    [found] = [
-        found for check in conformance_checks(REFERENCE) for found in check.check(cluster, wrong)
-    ]
+    [found] = [found for check in conformance_checks() for found in check.check(cluster, wrong)]
     assert "compute(tokens 1)" in found.reasons[2]
     assert "which the proofs do not allow" in found.reasons[3]
 
@@ -134,7 +129,7 @@ def test_a_step_nobody_takes_is_outside() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
-    found = explore(CLUSTERS[FAULTS[fault].cluster], rules=rules_with([FAULTS[fault]])).finding
+    found = under([FAULTS[fault]], explore, CLUSTERS[FAULTS[fault].cluster]).finding
     assert found is not None
     assert found.invariant != CONFORMANCE
 
@@ -145,9 +140,9 @@ def test_a_faulty_model_follows_the_relation_with_its_fault(fault: str) -> None:
 )
 def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
     each = FAULTS[fault]
-    outcome = explore(
-        CLUSTERS[each.cluster], list(conformance_checks(REFERENCE)), rules=rules_with([each])
-    )
+    right = {name: planting.function_named(name) for name in each.replaces}
+    checks = asked_under(right, conformance_checks())
+    outcome = under([each], explore, CLUSTERS[each.cluster], checks)
     assert outcome.finding is not None
     assert outcome.finding.invariant == CONFORMANCE
 
@@ -156,7 +151,9 @@ def test_a_faulty_step_is_outside_the_relation_of_the_spec(fault: str) -> None:
 @pytest.mark.parametrize("name", ["pd", "pd-window", "hybrid"])
 def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def driven() -> None:
-        run = Run(watched(CLUSTERS[name]), conformance_checks(known_rules(CLUSTERS[name])))
+        run = Run(
+            watched(CLUSTERS[name]), asked_under(known_faults(CLUSTERS[name]), conformance_checks())
+        )
         for _ in range(12):
             if not run.stimuli:
                 break

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 from kvproof.model.events import describe
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
@@ -15,7 +14,7 @@ from kvproof.strategies.verdict import Outcome, Verdict
 
 FAULT = fault_named("untouched_hits")
 CLUSTER = cluster_named(FAULT.cluster)
-RULES = rules_with([FAULT])
+RULES = [FAULT]
 RUNS = 5
 
 PROGRAM = """
@@ -66,6 +65,6 @@ def test_sampling_does_not_depend_on_the_process() -> None:
 
 
 def test_exploring_again_and_again_gives_one_trace() -> None:
-    first = explore(CLUSTER, rules=RULES)
+    first = explore(CLUSTER, faults=RULES)
     assert first.verdict is Verdict.VIOLATED
-    assert {told(explore(CLUSTER, rules=RULES)) for _ in range(RUNS - 1)} == {told(first)}
+    assert {told(explore(CLUSTER, faults=RULES)) for _ in range(RUNS - 1)} == {told(first)}

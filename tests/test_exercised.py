@@ -6,7 +6,6 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.model.events import Abort, Submit
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
@@ -20,6 +19,7 @@ from kvproof.strategies.sampling.exercised import (
     verdict,
 )
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests.planted import under
 
 GREEN = Outcome(Verdict.SAMPLED, {"examples": 1})
 
@@ -43,10 +43,10 @@ def test_an_aimed_run_stops_where_it_cannot_go_on() -> None:
 
 def test_an_aimed_run_is_checked() -> None:
     cluster = CLUSTERS["full"]
-    rules = rules_with([fault_named("double_free")])
+    faults = [fault_named("double_free")]
     trace = known_steps(cluster)["Complete on both: running with blocks to none"].trace
     with pytest.raises(Violated):
-        directed_steps(cluster, lambda c: ModelMachine(c, rules), trace)
+        under(faults, directed_steps, cluster, lambda c: ModelMachine(c), trace)
 
 
 def test_random_steps_count_every_episode() -> None:

@@ -8,14 +8,14 @@ import pytest
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
 from kvproof.model.events import Schedule
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -30,7 +30,7 @@ def test_the_number_of_distinct_states(name: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_every_fault_is_found_by_a_shortest_trace(fault: Fault) -> None:
     asked = [INVARIANTS[name] for name in fault.breaks]
-    outcome = explore(CLUSTERS[fault.cluster], asked, rules=rules_with([fault]))
+    outcome = under([fault], explore, CLUSTERS[fault.cluster], asked)
     assert outcome.verdict is Verdict.VIOLATED
     assert len(outcome.events) == fault.trace_events
 
@@ -54,7 +54,7 @@ def test_a_cut_search_is_unknown() -> None:
 
 def test_the_graph_has_a_shortest_path_to_every_state() -> None:
     cluster = CLUSTERS["pd-failing"]
-    reached = search(cluster, list(INVARIANTS.values()), 10_000, REFERENCE)
+    reached = search(cluster, list(INVARIANTS.values()), 10_000)
     graph = reached.graph()
     assert graph.number_of_nodes() == len(reached.states)
     lengths = nx.single_source_shortest_path_length(graph, 0)
@@ -63,7 +63,7 @@ def test_the_graph_has_a_shortest_path_to_every_state() -> None:
 
 def test_a_trace_leads_to_its_state() -> None:
     cluster = CLUSTERS["pd"]
-    reached = search(cluster, [], 10_000, REFERENCE)
+    reached = search(cluster, [], 10_000)
     for index in range(0, len(reached.states), 50):
         machine = ModelMachine(cluster)
         for event in reached.trace(index):
@@ -72,7 +72,7 @@ def test_a_trace_leads_to_its_state() -> None:
 
 
 def test_states_are_found_once_and_in_order_of_depth() -> None:
-    reached = search(CLUSTERS["pd-three"], [], 10_000, REFERENCE)
+    reached = search(CLUSTERS["pd-three"], [], 10_000)
     assert len(set(reached.states)) == len(reached.states)
     assert all(a <= b for a, b in pairwise(reached.depths))
 
@@ -80,10 +80,10 @@ def test_states_are_found_once_and_in_order_of_depth() -> None:
 def test_a_stuck_trace_leads_to_where_d_schedules_for_ever() -> None:
     fault = FAULTS["align_split_during_load"]
     cluster = CLUSTERS[fault.cluster]
-    outcome = explore(cluster, rules=rules_with([fault]))
-    machine = ModelMachine(cluster, rules_with([fault]))
+    outcome = under([fault], explore, cluster)
+    machine = ModelMachine(cluster)
     for event in outcome.events:
-        machine.take(event)
+        under([fault], machine.take, event)
     end = machine.state
     assert not termination.over(end)
-    assert machine.take(Schedule("D")).after == end
+    assert under([fault], machine.take, Schedule("D")).after == end

@@ -20,13 +20,10 @@ from kvproof.model.events import (
     TransferDone,
     TransferLost,
 )
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import WAITING, Request
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import (
@@ -40,6 +37,7 @@ from kvproof.strategies.explorer.fairness import (
 )
 from kvproof.strategies.waits import Asked, waits
 from tests.cover import BROKEN, others_slow
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -138,11 +136,11 @@ def test_what_is_a_duty() -> None:
     assert duty(CLUSTERS["full"], Submit("E", "r0")) is None
 
 
-def found_in(cluster: Cluster, rules: Rules, states_max: int = 10_000) -> Lasso:
+def found_in(cluster: Cluster, states_max: int = 10_000) -> Lasso:
     """The lasso of a cluster, replayed: it leads to where somebody waits, and back to there."""
-    found = lasso(cluster, search(cluster, [], states_max, rules))
+    found = lasso(cluster, search(cluster, [], states_max))
     assert found is not None
-    machine = ModelMachine(cluster, rules)
+    machine = ModelMachine(cluster)
     for event in found.prefix:
         machine.take(event)
     start = machine.state
@@ -169,7 +167,7 @@ FAULTY = {
 
 @pytest.mark.parametrize(("fault", "name"), FAULTY)
 def test_faults_that_stop_progress_have_a_lasso(fault: str, name: str) -> None:
-    found = found_in(CLUSTERS[name], rules_with([FAULTS[fault]]))
+    found = under([FAULTS[fault]], found_in, CLUSTERS[name])
     assert (len(found.prefix), found.kind, len(found.cycle)) == FAULTY[fault, name]
 
 
@@ -184,7 +182,7 @@ def out_of_reach(reached: Explored) -> bool:
 @pytest.mark.parametrize("fault", others_slow(FAULTS, BROKEN))
 def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
-    reached = search(cluster, [], 20_000, rules_with([FAULTS[fault]]))
+    reached = under([FAULTS[fault]], search, cluster, [], 20_000)
     assert not reached.cut
     if out_of_reach(reached):
         assert lasso(cluster, reached) is not None
@@ -193,9 +191,9 @@ def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
 @pytest.mark.parametrize("name", ["pd-aborting", "pd-losing"])
 def test_an_abort_is_no_excuse(name: str) -> None:
     """The user could end the wait by giving up; so the end can be reached, and never comes."""
-    rules = rules_with([FAULTS["align_split_during_load"]])
-    assert not out_of_reach(search(CLUSTERS[name], [], 10_000, rules))
-    assert found_in(CLUSTERS[name], rules).kind == GOES_ROUND
+    faults = [FAULTS["align_split_during_load"]]
+    assert not out_of_reach(under(faults, search, CLUSTERS[name], [], 10_000))
+    assert under(faults, found_in, CLUSTERS[name]).kind == GOES_ROUND
 
 
 def uncached(name: str, *jobs: Job) -> Cluster:
@@ -209,9 +207,9 @@ def uncached(name: str, *jobs: Job) -> Cluster:
 
 
 def test_a_request_that_preempts_itself_for_ever() -> None:
-    queued = rules_with([FAULTS["impossible_fit_waits"]])
+    queued = [FAULTS["impossible_fit_waits"]]
     cluster = uncached("full", Job("r0", "abcdefghij"))
-    found = found_in(cluster, queued, 200)
+    found = under(queued, found_in, cluster, 200)
     assert found.kind == GOES_ROUND
     choices = [c for e in found.cycle if isinstance(e, Schedule) for c in e.chose or ()]
     assert any(isinstance(c, Preempt) for c in choices)
@@ -224,16 +222,16 @@ def test_a_request_that_preempts_itself_for_ever() -> None:
 def test_preempting_until_a_read_ends_is_unfair() -> None:
     """P has no room while it sends; it preempts itself in vain, and D must read some day."""
     cluster = uncached("pd-full", Job("r0", "abcd"), Job("r1", "uvwxyz"))
-    reached = search(cluster, [], 2_000, REFERENCE)
+    reached = search(cluster, [], 2_000)
     assert max(r.preemptions for s in reached.states for r in s.engines[0].requests) == 1
     assert lasso(cluster, reached) is None
 
 
 def test_the_finding_says_who_waits_and_what_goes_round() -> None:
     cluster = CLUSTERS["pd-tight"]
-    rules = rules_with([FAULTS["loads_take_the_last_blocks"]])
-    reached = search(cluster, [], 10_000, rules)
-    answer = no_progress(cluster, reached, [EVENTUALLY], rules)
+    faults = [FAULTS["loads_take_the_last_blocks"]]
+    reached = under(faults, search, cluster, [], 10_000)
+    answer = under(faults, no_progress, cluster, reached, [EVENTUALLY])
     assert answer is not None
     finding, found = answer
     assert finding.invariant == EVENTUALLY.id

@@ -11,7 +11,6 @@ import pytest
 from kvproof.model import ghost
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost
 from kvproof.model.machine import Machine, ModelMachine
@@ -24,6 +23,7 @@ from kvproof.model.traces.renamed import pointer
 from kvproof.model.traces.state_diff import Change
 from kvproof.strategies.conformance.replay import record
 from tests.findings import MODELLED, trace_of
+from tests.planted import under
 
 ROOT = Path(__file__).parent.parent
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
@@ -118,10 +118,10 @@ def test_the_reference_does_not_read_the_ghost(name: str) -> None:
 def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     take = pool.take
 
-    def taking(engine: Engine, count: int, rules: Any) -> tuple[Engine, tuple[int, ...]]:
+    def taking(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
         if count and engine.ghost.served:
             engine = engine._replace(free=engine.free[::-1])
-        return take(engine, count, rules)
+        return take(engine, count)
 
     monkeypatch.setattr(pool, "take", taking)
     assert reads_the_ghost(CLUSTERS["full-evicting"])
@@ -164,8 +164,8 @@ def history(change: Change) -> tuple[dict[str, Any], set[str]]:
 @pytest.mark.parametrize("name", MODELLED)
 def test_the_history_in_an_old_trace_is_the_one_computed_now(name: str) -> None:
     trace = trace_of(name)
-    model = ModelMachine(trace.cluster, rules_with([fault_named(name)]))
-    again = record(model, trace.events)
+    model = ModelMachine(trace.cluster)
+    again = under([fault_named(name)], record, model, trace.events)
     assert again is not None
     assert trace.changes is not None
     told = list(map(history, trace.changes))

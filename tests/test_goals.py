@@ -10,11 +10,10 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.events import EVENTS, Submit
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -39,7 +38,7 @@ WITHOUT_GOAL = {"full_attention", "chunked_prefill", "no_prefix_cache"}
 
 
 @functools.cache
-def met(name: str, rules: Rules = REFERENCE) -> frozenset[str]:
+def met(name: str) -> frozenset[str]:
     """The ids of all goals that happen in a preset, those included that are said to be impossible
     there."""
     cluster = CLUSTERS[name]
@@ -50,7 +49,7 @@ def met(name: str, rules: Rules = REFERENCE) -> frozenset[str]:
             if goal.kind is type(step.event) and goal.seen(cluster, step, step.event):
                 found.add(goal.id)
 
-    assert not search(cluster, [], 100_000, rules, on_step=note).cut
+    assert not search(cluster, [], 100_000, on_step=note).cut
     return frozenset(found)
 
 
@@ -74,28 +73,36 @@ def test_what_a_preset_meets(name: str) -> None:
     assert met(name) == MET[name]
 
 
+def unshortened(prompt: int, *_: int) -> int:
+    """A prompt that P computes to its end."""
+    return prompt
+
+
 def untrimmed(_local_first: int, local: int, _remote_first: int, remote: int, *_: bool):
     """The slices of two lists that are paired as they are."""
     return 0, local, 0, remote
 
 
 @pytest.mark.parametrize(
-    ("name", "rule", "function", "lost"),
+    ("name", "replaced", "wrong", "lost"),
     [
-        ("pd-embeds", "prompt_after_truncation", lambda prompt, *_: prompt, "truncation"),
+        ("pd-embeds", "arithmetic.counts:prompt_after_truncation", unshortened, "truncation"),
         (
-            *("hybrid-siblings", "shared_prefix_boundary"),
+            *("hybrid-siblings", "reference.blocks.prefix_hits:shared_prefix_boundary"),
             *(lambda *_: 0, "shared_prefix_boundary_kept"),
         ),
-        ("pd-full", "trim", untrimmed, "trimmed_transfer"),
-        ("window", "hit_holds", lambda _: False, "full_hit"),
-        ("partial-tight", "is_copied_first", lambda _: False, "cached_state_copied"),
-        ("events-sparse", "is_retained", lambda *_: True, "block_not_retained"),
+        ("pd-full", "arithmetic.counts:trim", untrimmed, "trimmed_transfer"),
+        ("window", "reference.blocks.prefix_hits:holds", lambda *_: False, "full_hit"),
+        (
+            *("partial-tight", "reference.blocks.partial_block_hits:goes_on_from_cached"),
+            *(lambda *_: False, "cached_state_copied"),
+        ),
+        ("events-sparse", "arithmetic.counts:is_retained", lambda *_: True, "block_not_retained"),
     ],
 )
-def test_what_the_rules_no_longer_do_is_missed(name, rule, function, lost) -> None:
+def test_what_the_reference_no_longer_does_is_missed(name, replaced, wrong, lost) -> None:
     assert lost in met(name)
-    assert lost not in met(name, REFERENCE.with_rule(rule, function))
+    assert lost not in under({replaced: wrong}, met.__wrapped__, name)
 
 
 @pytest.mark.parametrize("feature", sorted(set(FEATURES) - WITHOUT_GOAL))
@@ -121,7 +128,7 @@ def test_a_search_reports_only_possible_goals_as_missed() -> None:
 def test_a_goal_that_is_met_is_asked_for_no_more() -> None:
     cluster = CLUSTERS["window"]
     steps: list[Step] = []
-    search(cluster, [], 10_000, REFERENCE, on_step=steps.append)
+    search(cluster, [], 10_000, on_step=steps.append)
     goals, found = OpenGoals(cluster), list[str]()
     for step in steps:
         for name in [*goals.met(step)]:
@@ -145,14 +152,12 @@ def test_a_hit_is_partial_or_full_by_what_leaves_a_token() -> None:
         assert ids == {"full_hit" if whole else "partial_hit" for whole in longest}
         seen.update(ids)
 
-    search(cluster, [], 10_000, REFERENCE, on_step=ask)
+    search(cluster, [], 10_000, on_step=ask)
     assert seen == {"partial_hit", "full_hit"}
 
 
 def test_every_step_is_shown_once() -> None:
     events = []
-    reached = search(
-        CLUSTERS["pd"], [], 10_000, REFERENCE, on_step=lambda step: events.append(step.event)
-    )
+    reached = search(CLUSTERS["pd"], [], 10_000, on_step=lambda step: events.append(step.event))
     assert len(events) == reached.generated == len(reached.edges) + len(reached.self_loops)
     assert any(isinstance(event, Submit) for event in events)

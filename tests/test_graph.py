@@ -9,14 +9,13 @@ import pytest
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports.graph import graph_of
 from kvproof.reports.graph_file import check, dot, graphml, quoted, write
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import no_progress
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -24,12 +23,12 @@ ALL = tuple(INVARIANTS.values())
 
 
 def healthy(name: str) -> Explored:
-    return search(CLUSTERS[name], ALL, 10_000, REFERENCE)
+    return search(CLUSTERS[name], ALL, 10_000)
 
 
 def broken_by(name: str) -> Explored:
     fault = FAULTS[name]
-    return search(CLUSTERS[fault.cluster], ALL, 10_000, rules_with([fault]))
+    return under([fault], search, CLUSTERS[fault.cluster], ALL, 10_000)
 
 
 def stuck_by(name: str) -> Explored:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from kvproof.model.config import Engine, Group
 from kvproof.model.reference.blocks import groups
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL, Table
 from tests.by_hand import EAGLE, FULL, MAMBA, STATE, WINDOW, config, pool_of, request
 
@@ -31,12 +30,12 @@ KINDS = {"full": FULL, "window": WINDOW, "mamba": MAMBA}
 )
 def test_leading_tokens_that_are_needed_no_more(kind: str, skipped: list[int]) -> None:
     """A window of 3 tokens sees the next token and two before it; a state is that of the last."""
-    assert [groups.skipped_tokens(KINDS[kind], n, REFERENCE) for n in range(7)] == skipped
+    assert [groups.skipped_tokens(KINDS[kind], n) for n in range(7)] == skipped
 
 
 def test_a_block_is_left_behind_with_its_last_token() -> None:
-    assert [groups.skipped_blocks(WINDOW, n, REFERENCE) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
-    assert [groups.skipped_blocks(MAMBA, n, REFERENCE) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
+    assert [groups.skipped_blocks(WINDOW, n) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
+    assert [groups.skipped_blocks(MAMBA, n) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
 
 
 def of(*kinds: Group) -> Engine:
@@ -64,38 +63,38 @@ def of(*kinds: Group) -> Engine:
     ],
 )
 def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[int]) -> None:
-    assert list(groups.blocks_needed(group, length, REFERENCE)) == needed
+    assert list(groups.blocks_needed(group, length)) == needed
 
 
 def test_a_drafters_group_must_match_one_block_more() -> None:
-    assert groups.blocks_matched(of(FULL), 0, 4, REFERENCE) == (0, 1)
-    assert groups.blocks_matched(of(EAGLE), 0, 4, REFERENCE) == (0, 1, 2)
-    assert groups.blocks_matched(of(EAGLE), 0, 0, REFERENCE) == ()
+    assert groups.blocks_matched(of(FULL), 0, 4) == (0, 1)
+    assert groups.blocks_matched(of(EAGLE), 0, 4) == (0, 1, 2)
+    assert groups.blocks_matched(of(EAGLE), 0, 0) == ()
 
 
 def test_a_whole_block_is_looked_for_under_the_prefix_up_to_its_end() -> None:
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 4, 0, REFERENCE) == ("abcd",)
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 0, REFERENCE) == ("abcd",)
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 4, 0) == ("abcd",)
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 0) == ("abcd",)
 
 
 def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too() -> None:
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefghij", 6, 1, REFERENCE) == (
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefghij", 6, 1) == (
         "abcdefgh",
         "abcdefg",
         "abcdef",
     )
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 1, REFERENCE) == (
+    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 1) == (
         "abcdefg",
         "abcdef",
     )
-    assert groups.prefixes_for(of(WIDE_STATE), 0, "abcdefgh", 6, 1, REFERENCE) == ("abcdef",)
+    assert groups.prefixes_for(of(WIDE_STATE), 0, "abcdefgh", 6, 1) == ("abcdef",)
 
 
 def test_the_oldest_block_under_the_longest_prefix_serves() -> None:
     cached = {(0, "abcdef"): 1, (0, "abcdefg"): (3, 2), (1, "abcdefgh"): 4}
     engine = pool_of(cached=cached)
-    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 1, REFERENCE) == 3
-    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 0, REFERENCE) == NULL
+    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 1) == 3
+    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 0) == NULL
 
 
 def held(*prefixes: str):
@@ -122,31 +121,31 @@ def held(*prefixes: str):
 def test_what_a_group_alone_can_serve(
     group: Group, prefixes: tuple[str, ...], length: int, serves: bool
 ) -> None:
-    assert groups.resident(of(group), held(*prefixes), 0, "abcdef", length, REFERENCE) is serves
+    assert groups.resident(of(group), held(*prefixes), 0, "abcdef", length) is serves
 
 
 def test_a_hit_inside_a_block_is_served_by_the_first_of_several_prefixes() -> None:
-    assert groups.resident(of(WIDE), held("abcd", "abcdef"), 0, "abcdefgh", 6, REFERENCE)
-    assert groups.resident(of(WIDE), held("abcd", "abcdefg"), 0, "abcdefgh", 6, REFERENCE)
-    assert not groups.resident(of(WIDE), held("abcd", "abcdefgh"), 0, "abcdefgh", 6, REFERENCE)
+    assert groups.resident(of(WIDE), held("abcd", "abcdef"), 0, "abcdefgh", 6)
+    assert groups.resident(of(WIDE), held("abcd", "abcdefg"), 0, "abcdefgh", 6)
+    assert not groups.resident(of(WIDE), held("abcd", "abcdefgh"), 0, "abcdefgh", 6)
 
 
 def test_another_groups_blocks_serve_nothing() -> None:
     engine = held("ab", "abcd")
-    assert groups.resident(of(FULL), engine, 0, "abcdef", 4, REFERENCE)
-    assert not groups.resident(of(FULL, FULL), engine, 1, "abcdef", 4, REFERENCE)
+    assert groups.resident(of(FULL), engine, 0, "abcdef", 4)
+    assert not groups.resident(of(FULL, FULL), engine, 1, "abcdef", 4)
 
 
 def test_the_table_of_a_hit_has_null_where_nothing_is_needed() -> None:
     engine = held("ab", "abcd", "abcdef")
-    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 6, REFERENCE) == (1, 2, 3)
-    assert groups.hit_blocks(of(WINDOW), engine, 0, "abcdefgh", 6, REFERENCE) == (
+    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 6) == (1, 2, 3)
+    assert groups.hit_blocks(of(WINDOW), engine, 0, "abcdefgh", 6) == (
         NULL,
         NULL,
         3,
     )
-    assert groups.hit_blocks(of(MAMBA), engine, 0, "abcdefgh", 4, REFERENCE) == (NULL, 2)
-    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 0, REFERENCE) == ()
+    assert groups.hit_blocks(of(MAMBA), engine, 0, "abcdefgh", 4) == (NULL, 2)
+    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 0) == ()
 
 
 # What is cached
@@ -159,7 +158,7 @@ def cached_positions(
     full attention."""
     cfg = config(full, group, **options)
     asked = request(prompt, shared_prefix_boundary=boundary)
-    return [p for p in range(8) if groups.worth_caching(cfg, asked, group, p, REFERENCE)]
+    return [p for p in range(8) if groups.worth_caching(cfg, asked, group, p)]
 
 
 @pytest.mark.parametrize("retention", [None, 0])
@@ -202,7 +201,7 @@ def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part()
 def grown(
     cfg: Engine, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
 ) -> int:
-    return groups.grown(cfg, group, table, end, ahead, REFERENCE, fresh=fresh)
+    return groups.grown(cfg, group, table, end, ahead, fresh=fresh)
 
 
 def test_attention_takes_what_its_tokens_lack() -> None:
@@ -271,9 +270,7 @@ def test_full_attention_that_serves_a_hit_serves_every_shorter_one(
     prefixes: set[str], tokens: str
 ) -> None:
     engine = pool_of(len(prefixes) + 1, cached={(0, p): n for n, p in enumerate(prefixes, 1)})
-    serves = [
-        groups.resident(of(FULL), engine, 0, tokens, n, REFERENCE) for n in range(0, len(tokens), 2)
-    ]
+    serves = [groups.resident(of(FULL), engine, 0, tokens, n) for n in range(0, len(tokens), 2)]
     assert serves == sorted(serves, reverse=True)
 
 
@@ -282,8 +279,8 @@ def test_a_hit_needs_nothing_that_its_tokens_have_left_behind(
     kind: str, length: int, size: int
 ) -> None:
     group = Group(kind, size, window=5)
-    needed = groups.blocks_needed(group, length, REFERENCE)
-    assert all(position >= groups.skipped_blocks(group, length, REFERENCE) for position in needed)
+    needed = groups.blocks_needed(group, length)
+    assert all(position >= groups.skipped_blocks(group, length) for position in needed)
 
 
 @given(st.integers(0, 8), st.integers(1, 20), st.integers(0, 3))

@@ -9,12 +9,10 @@ import pytest
 
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import registry
-from kvproof.model.counting_abstraction.registry import MAKERS, relevant, rules_used, systems
+from kvproof.model.counting_abstraction.registry import MAKERS, mistakes_in, systems
 from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
 from kvproof.model.faults.claims import TABLES
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.symbolic import walks
 from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Step, claimed, steps
@@ -24,6 +22,7 @@ from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.symbolic.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 from tests.cover import REFUTING, others_slow
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 
@@ -56,7 +55,7 @@ def with_action(system: System, name: str, change: Callable[[Any], Any]) -> Syst
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
-    return {p.id: p for p in prove(REFERENCE, names=list(claimed()))}
+    return {p.id: p for p in prove(names=list(claimed()))}
 
 
 @pytest.mark.parametrize("name", list(claimed()))
@@ -68,8 +67,8 @@ def test_proved_of_the_spec(name: str) -> None:
 
 @pytest.mark.parametrize("fault", others_slow(FAULTS, REFUTING))
 def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
-    rules = rules_with([FAULTS[fault]])
-    proofs = prove(rules, names=list(claimed()))
+    faults = [FAULTS[fault]]
+    proofs = under(faults, prove, names=list(claimed()))
     broken = {p.id: p for p in proofs if p.verdict is Verdict.VIOLATED}
     assert set(broken) == FAULTS[fault].all_refuted
     shaken = {claimed()[n].system for n in broken}
@@ -102,17 +101,15 @@ def test_a_planted_mistake_in_an_action_is_refuted(
     about = claimed()[name]
     action, change = WRONG[about.claim]
     make = MAKERS[about.system]
-    monkeypatch.setitem(
-        MAKERS, about.system, lambda rules: with_action(make(rules), action, change)
-    )
+    monkeypatch.setitem(MAKERS, about.system, lambda: with_action(make(), action, change))
     systems.cache_clear()
     try:
         step = Step(about.system, action)
-        (proof,) = prove_system.__wrapped__(about.system, (about,), REFERENCE, timeout_s=300.0)
+        (proof,) = prove_system.__wrapped__(about.system, (about,), timeout_s=300.0)
         assert proof.verdict is Verdict.VIOLATED, proof
         if proof.numbers:
             assert any(
-                s.broken_by(about.claim, proof.numbers, REFERENCE)
+                s.broken_by(about.claim, proof.numbers)
                 for s in steps(about.system)
                 if set(s.variables) == set(proof.numbers)
             )
@@ -120,12 +117,12 @@ def test_a_planted_mistake_in_an_action_is_refuted(
         monkeypatch.undo()
         systems.cache_clear()
     if proof.numbers and set(step.variables) == set(proof.numbers):
-        assert not step.broken_by(about.claim, proof.numbers, REFERENCE)
+        assert not step.broken_by(about.claim, proof.numbers)
 
 
 def test_a_counterexample_shows_both_states_and_a_run() -> None:
-    rules = rules_with([FAULTS["truncation_without_guard"]])
-    (proof,) = prove(rules, names=["mamba.truncated_once"])
+    faults = [FAULTS["truncation_without_guard"]]
+    (proof,) = under(faults, prove, names=["mamba.truncated_once"])
     told = proof.counterexample
     assert told is not None
     assert "prompt" in told.before
@@ -141,8 +138,8 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
 ) -> None:
     make = MAKERS["full"]
 
-    def weaker(rules: Any) -> System:
-        system = make(rules)
+    def weaker() -> System:
+        system = make()
         kept = {n: c for n, c in system.invariants.items() if n != "loads_all_or_nothing"}
         return dataclasses.replace(system, invariants=kept)
 
@@ -150,7 +147,7 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
     systems.cache_clear()
     try:
         about = claimed()["full.table_fits_its_tokens"]
-        (proof,) = prove_system.__wrapped__("full", (about,), REFERENCE, timeout_s=300.0)
+        (proof,) = prove_system.__wrapped__("full", (about,), timeout_s=300.0)
     finally:
         monkeypatch.undo()
         systems.cache_clear()
@@ -162,56 +159,56 @@ def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
 
 def test_what_stands_on_a_false_claim_is_not_proved() -> None:
     """P offers what D loads only because it truncates once: that is found, with its run."""
-    rules = rules_with([FAULTS["truncation_without_guard"]])
-    (proof,) = prove(rules, names=["full.delivered_is_counted"])
+    faults = [FAULTS["truncation_without_guard"]]
+    (proof,) = under(faults, prove, names=["full.delivered_is_counted"])
     assert proof.verdict is Verdict.VIOLATED
     assert proof.counterexample is not None
     assert proof.counterexample.run[-1].startswith("sample")
-    (other,) = prove(rules, names=["full.table_fits_its_tokens"])
+    (other,) = under(faults, prove, names=["full.table_fits_its_tokens"])
     assert other.verdict is Verdict.PROVED
 
 
 def test_what_z3_gives_up_on_is_unknown() -> None:
     about = claimed()["window.table_fits_its_tokens"]
-    (proof,) = prove_system.__wrapped__("window", (about,), REFERENCE, timeout_s=1e-6)
+    (proof,) = prove_system.__wrapped__("window", (about,), timeout_s=1e-6)
     assert proof.verdict is Verdict.UNKNOWN
     assert "Z3 gave up" in proof.reason
 
 
 def test_a_rule_z3_cannot_follow_is_unknown() -> None:
-    rules = REFERENCE.with_rule(
-        "needed_from_load", lambda loaded, prompt: loaded if loaded < prompt else prompt - 1
-    )
-    (proof,) = prove(rules, names=["window.null_is_not_needed"])
+    faults = {
+        "arithmetic.counts:needed_from_load": lambda loaded, prompt: (
+            loaded if loaded < prompt else prompt - 1
+        )
+    }
+    (proof,) = under(faults, prove, names=["window.null_is_not_needed"])
     assert proof.verdict is Verdict.UNKNOWN
 
 
 def test_walks_are_long_enough_to_mean_something() -> None:
-    for name, system in systems(REFERENCE).items():
-        seen = [state for _, state in visited(name, REFERENCE)]
+    for name, system in systems().items():
+        seen = [state for _, state in visited(name)]
         assert len(set(seen)) > 20, name
         if name in TABLES:
             assert {s.status for s in seen} >= {WAITING, RUNNING, PREEMPTED, LOADING}, name
             assert any(s.external for s in seen), name
-        assert broken_claims(name, REFERENCE) == {}
+        assert broken_claims(name) == {}
         assert set(system.invariants)
 
 
 def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "kvproof.strategies.symbolic.by_induction.broken_claims",
-        lambda _name, _rules: {"pool_adds_up": (1, 2)},
+        lambda _name: {"pool_adds_up": (1, 2)},
     )
     about = claimed()["pool.pool_adds_up"]
-    (proof,) = prove_system.__wrapped__("pool", (about,), REFERENCE, timeout_s=300.0)
+    (proof,) = prove_system.__wrapped__("pool", (about,), timeout_s=300.0)
     assert proof.verdict is Verdict.UNKNOWN
     assert "a walk breaks it" in proof.reason
-    assert walks.broken_claims("pool", REFERENCE) == {}
+    assert walks.broken_claims("pool") == {}
 
 
-def test_rules_that_a_system_does_not_use_make_no_difference() -> None:
-    assert "trim" in rules_used("transfer of full")
-    assert "trim" not in rules_used("full")
-    assert relevant("full", rules_with([FAULTS["front_trim"]])) == REFERENCE
-    assert relevant("transfer of full", rules_with([FAULTS["front_trim"]])) != REFERENCE
-    assert registry.systems(REFERENCE).keys() == MAKERS.keys()
+def test_a_mistake_in_what_a_system_does_not_use_makes_no_difference() -> None:
+    assert under([FAULTS["front_trim"]], mistakes_in, "full") == frozenset()
+    assert under([FAULTS["front_trim"]], mistakes_in, "transfer of full") != frozenset()
+    assert registry.systems().keys() == MAKERS.keys()

@@ -1,23 +1,16 @@
 """Runs that go on after each finding: every violation by its signature, what explains it, and what
 broke before it."""
 
-import functools
-
 import pytest
 
 from kvproof.live.deviations.facts import seen
 from kvproof.model.deviation import Deviation
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.difference.judged import Judgement, followed, sampled
-from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.witnesses import Witness, witnesses
-
-
-def wrong(fault: str) -> MakeMachine:
-    return functools.partial(ModelMachine, rules=rules_with([FAULTS[fault]]))
+from tests.planted import under
 
 
 def witness(fault: str, invariant: str) -> Witness:
@@ -30,7 +23,7 @@ def words(judgement: Judgement) -> list[str]:
 
 def test_what_breaks_is_recorded_by_its_signature_and_in_order() -> None:
     run = witness("front_trim", "request_reads_its_own_prefix")
-    found = followed(run.cluster, wrong("front_trim"), run.events)
+    found = under([FAULTS["front_trim"]], followed, run.cluster, ModelMachine, run.events)
     root, *later = found.breaks.values()
     assert root.key.words == "paired_offsets_are_equal after Schedule (full)"
     assert (root.after, root.index_of_first) == ((), len(root.events) - 1)
@@ -45,7 +38,9 @@ def test_what_breaks_is_recorded_by_its_signature_and_in_order() -> None:
 def test_one_wrong_block_is_counted_once() -> None:
     """The block is written later while it is cached, and a request reads it: consequences."""
     run = witness("failed_load_stays_cached", "writer_is_alone")
-    found = followed(run.cluster, wrong("failed_load_stays_cached"), run.events)
+    found = under(
+        [FAULTS["failed_load_stays_cached"]], followed, run.cluster, ModelMachine, run.events
+    )
     assert {key.signature.check for key in found.breaks} == {
         *("cached_block_holds_its_key", "counter_counts_only_cached")
     }
@@ -60,10 +55,12 @@ def test_a_known_deviation_is_named() -> None:
         lambda _cluster, _step, about: about.engine == "D",
     )
     run = witness("front_trim", "paired_offsets_are_equal")
-    found = followed(run.cluster, wrong("front_trim"), run.events, known=[known])
+    found = under(
+        [FAULTS["front_trim"]], followed, run.cluster, ModelMachine, run.events, known=[known]
+    )
     assert [key.by for key in found.breaks] == [known.name]
     assert found.breaks.keys().isdisjoint(
-        followed(run.cluster, wrong("front_trim"), run.events).breaks
+        under([FAULTS["front_trim"]], followed, run.cluster, ModelMachine, run.events).breaks
     )
 
 
@@ -86,11 +83,11 @@ def test_a_death_is_told_by_exception_and_function() -> None:
 @pytest.mark.parametrize("fault", ["front_trim", "preemption_keeps_counter"])
 def test_episodes_go_on_after_a_violation(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
-    found = sampled(cluster, wrong(fault), 0, 15, 20)
+    found = under([FAULTS[fault]], sampled, cluster, ModelMachine, 0, 15, 20)
     assert {key.signature.check for key in found.breaks} & {*FAULTS[fault].breaks}
     assert found.runs >= 15
     assert max(found.counts.values()) > 1
-    assert words(found) == words(sampled(cluster, wrong(fault), 0, 15, 20))
+    assert words(found) == words(under([FAULTS[fault]], sampled, cluster, ModelMachine, 0, 15, 20))
     right = sampled(cluster, ModelMachine, 0, 15, 20)
     assert not right.breaks
     assert right.hit_tokens > 0

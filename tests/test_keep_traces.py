@@ -5,23 +5,23 @@ import sys
 from pathlib import Path
 
 from kvproof.live.watch.pytest_plugin import _text
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 TESTS = """
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.sampling.stateful import check_machine
 
 def test_violates():
-    rules = rules_with([FAULTS["double_free"]])
-    check_machine(CLUSTERS["full"], lambda c: ModelMachine(c, rules))
+    with planted(FAULTS["double_free"]):
+        check_machine(CLUSTERS["full"], ModelMachine)
 
 def test_fails_otherwise():
     assert 1 == 2
@@ -52,8 +52,7 @@ def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
     assert said.count(command) == 1
 
     trace = read(kept)
-    faulty = ModelMachine(trace.cluster, rules_with([FAULTS["double_free"]]))
-    again = replay(faulty, trace)
+    again = under([FAULTS["double_free"]], replay, ModelMachine(trace.cluster), trace)
     assert again.differs is None
     assert again.outcome.verdict is Verdict.VIOLATED
     assert again.outcome.finding == trace.finding

@@ -16,7 +16,6 @@ from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests import mistakes, mistakes_of_drafts
@@ -113,7 +112,7 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         assert len(said) <= SENTENCE_MAX
         assert NAMED.search(said)
         assert not RAW.search(said)
-        setup = Setup(CLUSTERS[FAULTS[name].cluster], (), REFERENCE, None)
+        setup = Setup(CLUSTERS[FAULTS[name].cluster], (), None)
         trace = traced(setup, maker("live"), outcome, 0)
         assert trace is not None
         kept = trace_file(trace, tmp_path)

@@ -8,7 +8,8 @@ from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.strategies.conformance.replay import replay
 from tests.findings import FINDINGS, MODELLED, report_of, trace_of
-from tests.watching import known_rules
+from tests.planted import under
+from tests.watching import known_faults
 
 
 def same(one: Finding | None, other: Finding | None) -> bool:
@@ -47,7 +48,7 @@ def test_the_fault_of_this_name_breaks_it(name: str) -> None:
 @pytest.mark.parametrize("name", MODELLED)
 def test_the_model_with_the_faults_of_these_names_replays_it(name: str) -> None:
     trace = trace_of(name)
-    replayed = replay(ModelMachine(trace.cluster, known_rules(trace.cluster)), trace)
+    replayed = under(known_faults(trace.cluster), replay, ModelMachine(trace.cluster), trace)
     if trace.finding is not None and trace.finding.invariant == "engine_survives":
         # That the engine dies here is the model's; the words are vLLM's own.
         assert replayed.differs is not None

@@ -11,9 +11,8 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from tests.mistakes_of_counts import MISTAKES
+from tests.planted import under
 
 pytestmark = pytest.mark.live
 
@@ -42,14 +41,14 @@ NAMES = (
 )
 
 
-def compared(name: str, rules: Rules = REFERENCE, faults: Iterable[Fault] | None = None) -> Any:
+def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
     """A function of the registry beside its rule, its known deviations told as faults."""
     from kvproof.live.deviations.registry import KNOWN
     from kvproof.live.functions.function import compare
     from kvproof.live.functions.registry import function_named
 
     known = [FAULTS[name] for name in KNOWN] if faults is None else faults
-    return compare(function_named(name), known, rules)
+    return compare(function_named(name), known)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,18 +66,11 @@ def test_every_function_is_compared() -> None:
     assert tuple(FUNCTIONS) == NAMES
 
 
-RULE_OF = {"blocks_counted_after_hit": "counted_after_hit"}
-"""Rules that are functions of `counts` under another name."""
-
-
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda n: MISTAKES[n].name)
-def test_a_mistake_of_ours_is_a_difference(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_ours_is_a_difference(number: int) -> None:
     """The cases are those of the wrong rule, as they would be if it were ours."""
     name, wrong, shows_in = MISTAKES[number]
-    rule = RULE_OF.get(name, name)
-    rules = REFERENCE.with_rule(rule, wrong) if hasattr(REFERENCE, rule) else REFERENCE
-    monkeypatch.setattr(counts, name, wrong)
-    assert compared(shows_in, rules).complaints
+    assert under({f"arithmetic.counts:{name}": wrong}, compared, shows_in).complaints
 
 
 BESIDE_THE_MODEL = {
@@ -90,6 +82,10 @@ BESIDE_THE_MODEL = {
     "tokens_offered": "held_goes_beyond_answer",
     "held_tokens_loaded": "held_state_is_of_the_prompt",
     "tail_chunk": "prompt_end_run_over",
+    "output_tokens": "prefill_decodes_on",
+    "attention_blocks_offered": "partial_block_not_offered",
+    "state_is_used": "superseded_state_reserved",
+    "blocks_from_queue": "prediction_forgets_hits",
     "copies_of_hit": "copy_not_predicted",
 }
 """Counts that no function of vLLM computes by itself, and the faults that are mistakes in them. The
@@ -206,9 +202,9 @@ def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
     def raising(n: int) -> int:  # noqa: ARG001
         raise ValueError("no")
 
-    function = Function("f", "vllm.f", lambda _rules, n: n, {"n": at_least(3)}, raising)
+    function = Function("f", "vllm.f", lambda n: n, {"n": at_least(3)}, raising)
     with pytest.raises(ValueError, match="no") as raised:
-        compare(function, (), REFERENCE)
+        compare(function, ())
     assert raised.value.__notes__ == ["vllm.f was called for {'n': 3}"]
 
 

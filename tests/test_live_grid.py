@@ -15,7 +15,8 @@ from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
-from tests.watching import Counting, is_later, is_undriven, known_rules, watched
+from tests.planted import asked_under
+from tests.watching import Counting, is_later, is_undriven, known_faults, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
@@ -62,7 +63,7 @@ def drive(cluster: Cluster) -> None:
         machines.append(watched(cluster))
         return machines[-1]
 
-    checks = (*CHECKS.values(), *conformance_checks(known_rules(cluster)))
+    checks = (*CHECKS.values(), *asked_under(known_faults(cluster), conformance_checks()))
     check_machine(cluster, make, checks, examples=examples, shrink=False)
     assert len(machines) >= examples
     assert sum(machine.judged for machine in machines) > 0

@@ -13,7 +13,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
-from tests.watching import Counting, is_later, is_undriven, known_rules, watched
+from tests.planted import asked_under
+from tests.watching import Counting, is_later, is_undriven, known_faults, watched
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
@@ -34,7 +35,7 @@ def drive(name: str) -> None:
         machines.append(watched(cluster))
         return machines[-1]
 
-    checks = (*CHECKS.values(), *conformance_checks(known_rules(CLUSTERS[name])))
+    checks = (*CHECKS.values(), *asked_under(known_faults(CLUSTERS[name]), conformance_checks()))
     check_machine(CLUSTERS[name], make, checks, max(settings().max_examples // SHARE, 5))
     assert sum(machine.judged for machine in machines) > 0
 

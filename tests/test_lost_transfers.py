@@ -6,10 +6,11 @@ import pytest
 
 from kvproof.model.config import Job
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.transfers import pull, transfer_ends
 from kvproof.model.state import State, Transfer
 from tests.by_hand import FULL, both, on_decode, on_prefill, pair
+from tests.planted import Mistakes, under
 
 PAIR = pair(FULL, failures=1)
 SENT = on_prefill("abcd", (1, 2), status="sending", output=".", computed=4)
@@ -33,7 +34,7 @@ def statuses(state: State) -> dict[str, str]:
 
 
 def failed(state: State, name: str = "r0", **options: Any) -> State:
-    return pull.transfer_failed(pair(FULL, **options), state, name, REFERENCE)
+    return pull.transfer_failed(pair(FULL, **options), state, name)
 
 
 def test_by_policy_the_request_ends_and_p_does_not_know() -> None:
@@ -72,7 +73,7 @@ def test_only_a_read_can_fail(transfers: tuple[Transfer, ...]) -> None:
 
 def test_a_request_that_is_gone_needs_no_word() -> None:
     state = both(SENT, None, READING)
-    assert transfer_ends.load_failed(PAIR, state, "r0", REFERENCE) == state
+    assert transfer_ends.load_failed(PAIR, state, "r0") == state
 
 
 # A report that nobody waits for
@@ -106,9 +107,9 @@ def test_nobody_waits_for_a_report_about_who_has_ended() -> None:
 
 def test_such_a_report_changes_nothing() -> None:
     state = both(None, LOADS._replace(status="running"))
-    assert transfer_ends.stray_report(state, "D", "r0", REFERENCE) == state
+    assert transfer_ends.stray_report(state, "D", "r0") == state
     with pytest.raises(NotAllowed, match="no transfer of r0 on D was reported before"):
-        transfer_ends.stray_report(both(None, LOADS), "D", "r0", REFERENCE)
+        transfer_ends.stray_report(both(None, LOADS), "D", "r0")
 
 
 # An end that nobody reports
@@ -128,8 +129,8 @@ def test_only_a_read_can_be_lost(transfers: tuple[Transfer, ...]) -> None:
 # Leases
 
 
-def expired(state: State, name: str = "r0", rules: Any = REFERENCE) -> State:
-    return pull.lease_expired(PAIR, state, name, rules)
+def expired(state: State, name: str = "r0", faults: Mistakes = ()) -> State:
+    return under(faults, pull.lease_expired, PAIR, state, name)
 
 
 def test_p_gives_up_waiting_and_d_never_gets_the_request() -> None:
@@ -156,13 +157,13 @@ def test_who_reads_or_waits_on_d_renews_the_lease() -> None:
         expired(both(SENT, LOADS, READING))
     with pytest.raises(NotAllowed, match="r0 waits on D, which renews its lease"):
         expired(both(SENT, LOADS._replace(status="waiting"), OFFERED))
-    assert pull.renewed(READING, REFERENCE)
-    assert not pull.renewed(OFFERED, REFERENCE)
+    assert pull.renewed(READING)
+    assert not pull.renewed(OFFERED)
 
 
 def test_where_nobody_renews_it_the_blocks_are_gone_under_the_reader() -> None:
-    never = REFERENCE.with_rule("renews_lease", lambda _: False)
-    state = expired(both(SENT, LOADS, READING), rules=never)
+    never = [FAULTS["lease_ends_under_reader"]]
+    state = expired(both(SENT, LOADS, READING), faults=never)
     assert statuses(state) == {"D": "loading"}
     assert state.transfers == (READING,)
 
@@ -183,12 +184,12 @@ def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
 # What may happen next
 
 
-def kinds(state: State, rules: Any = REFERENCE, **options: Any) -> list[str]:
+def kinds(state: State, faults: Mistakes = (), **options: Any) -> list[str]:
     """The kinds of the events that may happen to transfers."""
     jobs = (Job("r0", "abcd"), Job("r1", "abcd.", follows="r0"))
     turns = {"follow_up_turns": True, "jobs": jobs} if "reverse" in str(state.transfers) else {}
     cluster = pair(FULL, **turns | options)
-    return [type(event).__name__ for event in pull.stimuli(cluster, state, rules)]
+    return under(faults, lambda: [type(e).__name__ for e in pull.stimuli(cluster, state)])
 
 
 def test_a_read_ends_and_fails_or_is_lost_where_that_may_be() -> None:
@@ -200,7 +201,7 @@ def test_a_read_ends_and_fails_or_is_lost_where_that_may_be() -> None:
 
 
 def test_a_reader_that_renews_no_lease_may_lose_it() -> None:
-    never = REFERENCE.with_rule("renews_lease", lambda _: False)
+    never = [FAULTS["lease_ends_under_reader"]]
     assert kinds(both(SENT, LOADS, READING), never) == ["TransferDone", "LeaseExpire"]
 
 

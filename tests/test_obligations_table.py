@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.reports.obligations import table
 from kvproof.strategies.symbolic.prove import prove
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 
@@ -27,7 +26,7 @@ def without_faults(text: str) -> str:
 
 
 def test_the_committed_table_is_what_is_proved() -> None:
-    made, kept = table(prove(REFERENCE)), COMMITTED.read_text(encoding="utf-8")
+    made, kept = table(prove()), COMMITTED.read_text(encoding="utf-8")
     assert without_faults(without_times(made)) == without_faults(without_times(kept))
     assert without_times(made) != made
     for now, then in zip(made.splitlines(), kept.splitlines(), strict=True):
@@ -35,8 +34,10 @@ def test_the_committed_table_is_what_is_proved() -> None:
 
 
 def test_a_refuted_claim_shows() -> None:
-    rules = rules_with([FAULTS["window_of_loaded_tokens"]])
-    made = table(prove(rules, names=["window.null_is_not_needed", "window_of_a_load_is_enough"]))
+    faults = [FAULTS["window_of_loaded_tokens"]]
+    made = table(
+        under(faults, prove, names=["window.null_is_not_needed", "window_of_a_load_is_enough"])
+    )
     assert "VIOLATED: window.null_is_not_needed" in made
     assert "VIOLATED: window_of_a_load_is_enough" in made
     assert "PROVED |" not in made

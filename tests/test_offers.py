@@ -7,7 +7,6 @@ import pytest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers import offers
 from kvproof.model.state import State, Transfer
@@ -22,21 +21,21 @@ OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 
 def test_p_leaves_a_token_to_d_where_a_state_is_handed_over() -> None:
     submitted = on_prefill("abcd")
-    assert offers.truncated(config(FULL, MAMBA), submitted, REFERENCE).prompt == "abc"
-    assert offers.truncated(config(FULL), submitted, REFERENCE).prompt == "abcd"
+    assert offers.truncated(config(FULL, MAMBA), submitted).prompt == "abc"
+    assert offers.truncated(config(FULL), submitted).prompt == "abcd"
 
 
 def test_a_prompt_is_shortened_once_and_on_p_only() -> None:
     cfg = config(FULL, MAMBA)
-    once = offers.truncated(cfg, on_prefill("abcd"), REFERENCE)
-    assert offers.truncated(cfg, once, REFERENCE) == once
-    assert offers.truncated(cfg, on_decode("abcd"), REFERENCE) == on_decode("abcd")
+    once = offers.truncated(cfg, on_prefill("abcd"))
+    assert offers.truncated(cfg, once) == once
+    assert offers.truncated(cfg, on_decode("abcd")) == on_decode("abcd")
 
 
 def test_the_connector_is_asked_again_about_who_was_preempted() -> None:
     cfg = config(FULL, MAMBA)
-    assert offers.asked_again(cfg, on_prefill("abcd"), REFERENCE).prompt == "abcd"
-    assert offers.asked_again(cfg, on_prefill("abcd", preemptions=1), REFERENCE).prompt == "abc"
+    assert offers.asked_again(cfg, on_prefill("abcd")).prompt == "abcd"
+    assert offers.asked_again(cfg, on_prefill("abcd", preemptions=1)).prompt == "abc"
 
 
 # What is loaded beside a hit
@@ -45,28 +44,27 @@ def test_the_connector_is_asked_again_about_who_was_preempted() -> None:
 def test_what_p_offers_is_loadable_until_d_has_begun() -> None:
     asked = on_decode("abcd")
     hybrid = pair(FULL, MAMBA)
-    assert offers.loadable(pair(FULL), both(None, asked, OFFERED), asked, REFERENCE) == 4
-    assert offers.loadable(hybrid, both(None, asked, OFFERED), asked, REFERENCE) == 3
+    assert offers.loadable(pair(FULL), both(None, asked, OFFERED), asked) == 4
+    assert offers.loadable(hybrid, both(None, asked, OFFERED), asked) == 3
     reading = OFFERED._replace(phase="reading")
-    assert offers.loadable(pair(FULL), both(None, asked, reading), asked, REFERENCE) == 0
-    assert offers.loadable(pair(FULL), both(None, asked), asked, REFERENCE) == 0
+    assert offers.loadable(pair(FULL), both(None, asked, reading), asked) == 0
+    assert offers.loadable(pair(FULL), both(None, asked), asked) == 0
     local = request("abcd")
-    assert offers.loadable(pair(FULL), both(None, local, OFFERED), local, REFERENCE) == 0
+    assert offers.loadable(pair(FULL), both(None, local, OFFERED), local) == 0
 
 
 def test_p_loads_for_follow_up_turns_only() -> None:
     asked = on_prefill("abcd")
-    assert offers.loadable(pair(FULL), both(asked, None, OFFERED), asked, REFERENCE) == 0
+    assert offers.loadable(pair(FULL), both(asked, None, OFFERED), asked) == 0
 
 
 def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
     asked = on_decode("abcd")
     state = both(None, asked, OFFERED)
-    engine = state.engine("D")
 
     def check(hit: int, external: int) -> None:
         choice = Admit("r0", hit, external)
-        offers.check_external(pair(FULL), state, engine, asked, choice, REFERENCE)
+        offers.check_external(pair(FULL), state, asked, choice)
 
     check(0, 4)
     check(2, 2)
@@ -79,7 +77,7 @@ def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
 def test_a_store_offers_what_it_has_kept() -> None:
     asked, cfg = request("abcde"), config(FULL, store=True)
     state = State((serving(asked, stored=("ab", "abcd")),))
-    assert offers.loadable(one(cfg), state, asked, REFERENCE) == 4
+    assert offers.loadable(one(cfg), state, asked) == 4
 
 
 def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
@@ -87,19 +85,14 @@ def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
     jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
     turns = pair(FULL, jobs=jobs, follow_up_turns=True)
     kept = Transfer(follow_up_turns.reverse_of("r0"), "offered", 4, ((3, 4),))
-    assert offers.loadable(turns, both(asked, None, kept), asked, REFERENCE) == 4
+    assert offers.loadable(turns, both(asked, None, kept), asked) == 4
 
 
-def test_what_may_be_left_of_an_offer_is_a_rule_and_a_store_has_none() -> None:
-    less = REFERENCE.with_rule("offered_beside_hit", lambda offered, _full: offered - 1)
-    asked, cached = on_decode("abcd"), Admit("r0", 2, 1)
-    state = both(None, asked, OFFERED)
-    offers.check_external(pair(FULL), state, state.engine("D"), asked, cached, less)
-    offers.check_external(pair(FULL), state, state.engine("D"), asked, Admit("r0", 4, 0), less)
+def test_a_store_has_no_more_than_it_offers() -> None:
     asked, cfg = request("abcd"), config(FULL, store=True)
     state = State((serving(asked, stored=("ab",)),))
     with pytest.raises(NotAllowed, match="loads 1 tokens where 2 are offered"):
-        offers.check_external(one(cfg), state, state.engines[0], asked, Admit("r0", 0, 1), less)
+        offers.check_external(one(cfg), state, asked, Admit("r0", 0, 1))
 
 
 def test_a_preempted_request_of_p_is_shortened_before_it_hits() -> None:
@@ -108,7 +101,7 @@ def test_a_preempted_request_of_p_is_shortened_before_it_hits() -> None:
     keys = {(0, "ab"): 1, (0, "abcd"): 2, (1, "ab"): 3, (1, "abcd"): 4}
     engine = serving(asked, name="P", cached=keys)
     hybrid = pair(FULL, MAMBA)
-    found = offers.best_admission(hybrid, hybrid.prefill, state, engine, asked, REFERENCE)
+    found = offers.best_admission(hybrid, hybrid.prefill, state.with_engine(engine), asked)
     assert found == (2, 0)
 
 
@@ -117,7 +110,7 @@ def best(cluster: Cluster, cached: dict[tuple[int, str], int], prompt: str = "ab
     asked = on_decode(prompt)
     state = both(None, asked, OFFERED)
     engine = state.engine("D")._replace(cached=tuple((k, (b,)) for k, b in sorted(cached.items())))
-    return offers.best_admission(cluster, cluster.decode, state, engine, asked, REFERENCE)
+    return offers.best_admission(cluster, cluster.decode, state.with_engine(engine), asked)
 
 
 def test_a_hit_comes_first_and_a_load_brings_the_rest() -> None:

@@ -8,18 +8,17 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
+from tests.planted import under
 
 FULL = (Group("full", 2),)
 JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))
 
 
-def first_step(rules: Rules = REFERENCE, jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
+def first_step(jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
     """The first step of an engine with these options, to which all jobs have come."""
     engine = Engine("E", FULL, **{"num_blocks": 6, "chunk_tokens": 6, **options})  # type: ignore[arg-type]
-    machine = ModelMachine(Cluster("c", (engine,), jobs), rules)
+    machine = ModelMachine(Cluster("c", (engine,), jobs))
     for job in jobs:
         machine.take(Submit("E", job.name))
     return machine.take(Schedule("E"))
@@ -41,8 +40,8 @@ def test_a_request_that_is_alone_gets_all_tokens() -> None:
 
 
 def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
-    ignores = REFERENCE.with_rule("most_beside_others", lambda _limit, budget: budget)
-    step = first_step(ignores, long_prefill_tokens=4)
+    ignores = {"reference.scheduling.chunks:most_beside_others": lambda _limit, budget: budget}
+    step = under(ignores, first_step, long_prefill_tokens=4)
     cluster = Cluster("c", (Engine("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS)
     found = [*CHECKS["step_keeps_its_limits"].check(cluster, step)]
     assert [reasons[-1] for reasons, _ in found] == ["r0 gets 6"]

@@ -4,12 +4,10 @@ import pytest
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Job
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import EMPTY, Served
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine
 from kvproof.strategies.explorer.collapse import Collapse
 from kvproof.strategies.explorer.exhaustive import search
@@ -17,6 +15,7 @@ from kvproof.strategies.explorer.gates import packed_differs
 from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.cover import BROKEN, PRESETS, others_slow
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -27,17 +26,17 @@ LARGE = ("pd-evicting", "pd-default", "pd-remnant")
 
 @pytest.mark.parametrize("name", others_slow((n for n in CLUSTERS if n not in LARGE), PRESETS))
 def test_packed_is_plain(name: str) -> None:
-    assert packed_differs(CLUSTERS[name], ALL, REFERENCE) is None
+    assert packed_differs(CLUSTERS[name], ALL) is None
 
 
 @pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
 def test_packed_finds_a_fault_as_plain_does(name: str) -> None:
     fault = FAULTS[name]
-    assert packed_differs(CLUSTERS[fault.cluster], ALL, rules_with([fault])) is None
+    assert under([fault], packed_differs, CLUSTERS[fault.cluster], ALL) is None
 
 
 def test_a_state_is_what_it_was_before_packing() -> None:
-    reached = search(CLUSTERS["pd-failing"], [], 10_000, REFERENCE)
+    reached = search(CLUSTERS["pd-failing"], [], 10_000)
     collapse = Collapse(CLUSTERS["pd-failing"])
     packed = [collapse.pack(collapse.parts(state)) for state in reached.states]
     assert [collapse.state(collapse.unpack(p)) for p in packed] == reached.states
@@ -46,7 +45,7 @@ def test_a_state_is_what_it_was_before_packing() -> None:
 
 
 def test_equal_components_are_one_object() -> None:
-    reached = search(PD, [], 10_000, REFERENCE)
+    reached = search(PD, [], 10_000)
     collapse = Collapse(PD)
     seen: dict[Engine, int] = {}
     for state in reached.states:
@@ -64,7 +63,7 @@ def test_equal_tuples_of_two_types_stay_two_objects() -> None:
 
 def test_a_prompt_like_a_name_is_searched() -> None:
     jobs = (Job("r0", "abcdefg", 2), Job("r1", "r1"))
-    search = PackedSearch(CLUSTERS["partial-tight"].carrying(*jobs), ALL, REFERENCE)
+    search = PackedSearch(CLUSTERS["partial-tight"].carrying(*jobs), ALL)
     while not search.over and search.reached.expanded < 30:
         search.expand()
     assert search.reached.finding is None
@@ -79,7 +78,7 @@ def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.M
         return number(self, component)
 
     monkeypatch.setattr(Collapse, "number", forgetful)
-    assert packed_differs(CLUSTERS["pd-hitting"], [], REFERENCE) is not None
+    assert packed_differs(CLUSTERS["pd-hitting"], []) is not None
 
 
 def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
@@ -87,7 +86,7 @@ def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
 ) -> None:
     unpack = Collapse.unpack
     monkeypatch.setattr(Collapse, "unpack", lambda self, p: (0, *unpack(self, p)[1:]))
-    assert packed_differs(PD, ALL, REFERENCE) is not None
+    assert packed_differs(PD, ALL) is not None
 
 
 def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +100,7 @@ def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.M
         return remembered[key]
 
     monkeypatch.setattr(LocalSteps, "_local", careless)
-    assert packed_differs(CLUSTERS["pd-failing"], [], REFERENCE) is not None
+    assert packed_differs(CLUSTERS["pd-failing"], []) is not None
 
 
 @pytest.mark.parametrize(
@@ -129,21 +128,21 @@ def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
 ) -> None:
     apply = model.apply
 
-    def curious(cluster, state, event, rules=REFERENCE):
+    def curious(cluster, state, event):
         assert [engine.blocks for engine in state.engines]
-        return apply(cluster, state, event, rules)
+        return apply(cluster, state, event)
 
     monkeypatch.setattr(model, "apply", curious)
-    packed = PackedSearch(PD, ALL, REFERENCE)
+    packed = PackedSearch(PD, ALL)
     while not packed.over:
         packed.expand()
     assert set(packed.steps._known.values()) == {None}
-    assert packed_differs(PD, ALL, REFERENCE) is None
+    assert packed_differs(PD, ALL) is None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.strategies.explorer.local_steps.KEPT_MAX", 10)
-    packed = PackedSearch(PD, ALL, REFERENCE)
+    packed = PackedSearch(PD, ALL)
     while not packed.over:
         packed.expand()
         assert len(packed.steps._known) <= 10

@@ -8,13 +8,13 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Compute, Schedule, Submit, TransferDone, bare_choice
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.transfers import block_pairs
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 EAGLE = Group("full", 2, eagle=True)
 
@@ -70,9 +70,9 @@ def test_what_comes_after_a_load_may_be_filled_up() -> None:
 def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() -> None:
     fault = FAULTS["load_keeps_room_for_drafts"]
     cluster = CLUSTERS[fault.cluster]
-    assert explore(cluster, rules=rules_with([fault])).finding.invariant == fault.breaks[0]
+    assert under([fault], explore, cluster).finding.invariant == fault.breaks[0]
     wider = replace(cluster, engines=roomy(cluster))
-    assert explore(wider, rules=rules_with([fault])).verdict is Verdict.EXHAUSTED
+    assert under([fault], explore, wider).verdict is Verdict.EXHAUSTED
 
 
 def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:

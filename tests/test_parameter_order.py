@@ -1,5 +1,5 @@
 """One parameter order: the cluster or an engine's configuration, the state or an engine, the event
-or a request, the rest, and the rules last. Keyword-only parameters may stand in any order."""
+or a request, and the rest. Keyword-only parameters may stand in any order."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("model", "invariants", "strategies", "live", "reports", "cli")
-REST, RULES = 6, 9
+REST = 6
 PLACES = {
     "model.config": {"Cluster": 0, "Engine": 1},
     "model.config.cluster": {"Cluster": 0},
@@ -20,7 +20,6 @@ PLACES = {
     "model.reference.scheduling.scheduler_step": {"SchedulerStep": 2},
     "model.reference.scheduling.greedy": {"Greedy": 2},
     "strategies.explorer.collapse": {"Parts": 2},
-    "model.reference.rules": {"Rules": RULES, "BlockArithmetic": RULES},
 }
 """The place of each type. A step and a packed state hold states, and a machine has one."""
 NO_EVENTS = ("Admit", "FinishLoad", "Compute", "Preempt", "Release", "Choice", "Lists")
@@ -28,13 +27,11 @@ NO_EVENTS = ("Admit", "FinishLoad", "Compute", "Preempt", "Release", "Choice", "
 OF_VLLM = {"scheduler": 2, "live": 5}
 """The place of what vLLM gives: its type is `Any`."""
 IN_LAMBDAS = {"cluster": 0, "c": 0, "cfg": 1, "state": 2, "s": 2, "begun": 3, "engine": 3}
-IN_LAMBDAS |= {"event": 4, "e": 4, "request": 5, "rules": RULES, "r": RULES}
+IN_LAMBDAS |= {"event": 4, "e": 4, "request": 5}
 EXCEPTIONS = {
     "model/phases.py": "`allowed` has the columns of the transition table, in its order",
     "strategies/sampling/workloads.py": "Hypothesis calls `jobs` with `draw` first",
 }
-CLAIMS = ("strategies/symbolic/", "live/functions/")
-"""A claim about the rules takes them first, then the numbers it is about: `claim(rules, **all)`."""
 
 
 def place(annotation: ast.expr, names: Mapping[str, str]) -> int:
@@ -81,8 +78,7 @@ def out_of_order(path: str, source: str) -> list[str]:
         names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
     found = []
     for line, name, places in orders(tree, names):
-        a_claim = path.startswith(CLAIMS) and places[:1] == [RULES] and {*places[1:]} == {REST}
-        if places != sorted(places) and not a_claim:
+        if places != sorted(places):
             found.append(f"line {line}: {name}")
     return found
 
@@ -95,12 +91,11 @@ def test_parameters_stand_in_one_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["e: Event, s: 's.State'", "r: Rules, n: int", "e: s.Engine, c: C"]
+    "wrong", ["e: Event, s: 's.State'", "n: int, e: Event", "e: s.Engine, c: C"]
 )
 def test_another_order_is_found(wrong: str) -> None:
     imports = "from kvproof.model.events import Event\nfrom kvproof.model import state as s\n"
     imports += "from kvproof.model.config import Cluster as C\n"
-    imports += "from kvproof.model.reference.rules import Rules\n"
-    assert out_of_order("model/f.py", f"{imports}def f({wrong}): ...\n") == ["line 5: f"]
+    assert out_of_order("model/f.py", f"{imports}def f({wrong}): ...\n") == ["line 4: f"]
     types = ", ".join(part.split(": ")[1] for part in wrong.split(", "))
     assert out_of_order("model/f.py", f"{imports}T = Callable[[{types}], int]\n")

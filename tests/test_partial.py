@@ -15,7 +15,6 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import initial
 from kvproof.model.reference.blocks import capacity, groups
 from kvproof.model.reference.blocks.pool import promote
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.step import Copy, Step
 
 FULL, STATE = Group("full", 4), Group("mamba", 4)
@@ -75,18 +74,16 @@ def test_a_hit_inside_a_block_leaves_it_as_it_is() -> None:
 def test_attention_serves_less_than_it_is_cached_as_and_a_state_does_not(
     index: int, length: int, position: int, prefixes: tuple[str, ...]
 ) -> None:
-    assert (
-        groups.prefixes_for(engine(), index, "abcdefghij", length, position, REFERENCE) == prefixes
-    )
+    assert groups.prefixes_for(engine(), index, "abcdefghij", length, position) == prefixes
 
 
 def test_no_prefix_is_looked_for_that_leaves_nothing_to_compute() -> None:
-    assert groups.prefixes_for(engine(), 0, "abcdefgh", 6, 1, REFERENCE) == ("abcdefg", "abcdef")
+    assert groups.prefixes_for(engine(), 0, "abcdefgh", 6, 1) == ("abcdefg", "abcdef")
 
 
 def test_a_longer_key_ends_a_shorter_one() -> None:
     begun = initial(CLUSTERS["partial"]).engine("E")
-    grown = promote(promote(begun, (0, "abcdef"), 1, REFERENCE), (0, "abcdefgh"), 1, REFERENCE)
+    grown = promote(promote(begun, (0, "abcdef"), 1), (0, "abcdefgh"), 1)
     assert grown.blocks[1].keys == ((0, "abcdefgh"),)
     assert grown.blocks_for((0, "abcdef")) == ()
 

@@ -4,8 +4,7 @@ of counts alike, is noticed by an invariant: they compute for themselves what th
 `test_shared_arithmetic` has a definition for each function, and what no invariant can see: a window
 that offers a block more or less (only one that begins on no boundary needs them all)."""
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,11 +12,9 @@ import pytest
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.arithmetic import counts
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.blocks import capacity
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -76,7 +73,7 @@ PLANTED = (
     Planted("cacheable_tokens", more, "drafts", "cached_key_can_be_hit"),
     Planted("hashed_tokens", more, "lookahead-hashes", "drafter_holds_its_key"),
     Planted("computed_after_drafts", more, "drafts", "cached_block_holds_its_key"),
-    Planted("tokens_loaded_by_decode", less, "pd", "truncated_at_most_once"),
+    Planted("tokens_loaded_by_decode", less, "pd", "offered_tokens_are_loaded"),
     Planted("prompt_after_truncation", more, "pd", "prefill_and_decode_agree"),
     Planted("blocks_counted_after_hit", more, "partial", "repeated_prompt_hits"),
     Planted("align_chunk", late, "hybrid", "cached_block_holds_its_key"),
@@ -96,31 +93,13 @@ PLANTED = (
 )
 
 
-@pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], Rules]]:
-    """Make a mistake wherever the model asks for the function. Gives the rules that have it."""
-
-    def planted(name: str, mistake: Callable[..., Any]) -> Rules:
-        right = getattr(counts, name)
-        wrong = mistake(right)
-        monkeypatch.setattr(counts, name, wrong)
-        fields = [
-            f.name for f in dataclasses.fields(REFERENCE) if getattr(REFERENCE, f.name) is right
-        ]
-        return dataclasses.replace(REFERENCE, **dict.fromkeys(fields, wrong))
-
-    capacity.peak_blocks.cache_clear()
-    yield planted
-    capacity.peak_blocks.cache_clear()
-
-
 @pytest.mark.parametrize(
     "planted", PLANTED, ids=[f"{p.name}-{p.mistake.__name__}" for p in PLANTED]
 )
-def test_an_invariant_notices(planted: Planted, plant: Callable[[str, Any], Rules]) -> None:
-    rules = plant(planted.name, planted.mistake)
+def test_an_invariant_notices(planted: Planted) -> None:
+    wrong = {f"arithmetic.counts:{planted.name}": planted.mistake(getattr(counts, planted.name))}
     checks = [INVARIANTS[planted.breaks]]
-    found = explore(CLUSTERS[planted.cluster], checks, rules=rules, states_max=2_000)
+    found = under(wrong, explore, CLUSTERS[planted.cluster], checks, states_max=2_000)
     assert found.verdict is Verdict.VIOLATED
     assert found.finding is not None
     assert found.finding.invariant == planted.breaks

@@ -12,13 +12,10 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import Abort, Complete, Event, Schedule, Submit, stimulus
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import apply, initial, stimuli
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.point_of_no_return import (
@@ -28,6 +25,7 @@ from kvproof.strategies.explorer.point_of_no_return import (
     point_of_no_return,
 )
 from tests.cover import BROKEN, others_slow
+from tests.planted import Mistakes, under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -35,22 +33,22 @@ ALL = tuple(INVARIANTS.values())
 STATES_MAX = 10_000
 
 
-def faulty(name: str) -> tuple[Cluster, Rules]:
+def faulty(name: str) -> tuple[Cluster, Mistakes]:
     fault = FAULTS[name]
-    return CLUSTERS[fault.cluster], rules_with([fault])
+    return CLUSTERS[fault.cluster], [fault]
 
 
 @cache
 def shortest(name: str) -> tuple[Event, ...]:
-    cluster, rules = faulty(name)
-    return explore(cluster, rules=rules).events
+    cluster, faults = faulty(name)
+    return under(faults, explore, cluster).events
 
 
 def judged(
     name: str, events: Sequence[Event] = (), states_max: int = STATES_MAX
 ) -> PointOfNoReturn:
-    cluster, rules = faulty(name)
-    return point_of_no_return(cluster, ALL, events or shortest(name), states_max, rules)
+    cluster, faults = faulty(name)
+    return under(faults, point_of_no_return, cluster, ALL, events or shortest(name), states_max)
 
 
 BY_HAND = {
@@ -83,27 +81,31 @@ def test_worked_out_by_hand(name: str) -> None:
 
 def states_of(name: str) -> list[State]:
     """The states of a fault's trace, without the one a violating step leads to."""
-    cluster, rules = faulty(name)
-    machine = ModelMachine(cluster, rules)
+    cluster, faults = faulty(name)
+    machine = ModelMachine(cluster)
     states = [machine.state]
     for event in shortest(name):
-        step = machine.take(event)
+        step = under(faults, machine.take, event)
         if not any(broken(cluster, step, ALL)):
             states.append(step.after)
     return states
 
 
+def listed(cluster: Cluster, state: State) -> list[Event]:
+    return list(stimuli(cluster, state))
+
+
 @cache
 def can_end(name: str) -> frozenset[State]:
     """Every state that reaches the end without a violation: the whole graph, then backwards."""
-    cluster, rules = faulty(name)
+    cluster, faults = faulty(name)
     graph: nx.DiGraph[State] = nx.DiGraph()
     graph.add_node(initial(cluster))
     queue = deque([initial(cluster)])
     while queue:
         state = queue.popleft()
-        for event in stimuli(cluster, state):
-            step = apply(cluster, state, event, rules)
+        for event in under(faults, listed, cluster, state):
+            step = under(faults, apply, cluster, state, event)
             if not any(broken(cluster, step, ALL)):
                 if step.after not in graph:
                     queue.append(step.after)
@@ -163,7 +165,7 @@ def test_the_end_asks_for_every_job() -> None:
 def test_requests_that_can_still_end() -> None:
     cluster = CLUSTERS["full"]
     events = (Submit("E", "r0"), Schedule("E"), Complete("E"))
-    answer = point_of_no_return(cluster, ALL, events, STATES_MAX, REFERENCE)
+    answer = point_of_no_return(cluster, ALL, events, STATES_MAX)
     assert (answer.event, answer.unknown, answer.irrelevant) == (None, "", ())
     assert answer.sentence == (
         "All requests could still end without a violation after the last event."
@@ -174,9 +176,15 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.strategies.explorer.point_of_no_return.TELL_EVERY", 10)
     told: list[tuple[int, int]] = []
     name = "decode_loads_whole_prompt"
-    cluster, rules = faulty(name)
-    point_of_no_return(
-        cluster, ALL, shortest(name), STATES_MAX, rules, progress=lambda *seen: told.append(seen)
+    cluster, faults = faulty(name)
+    under(
+        faults,
+        point_of_no_return,
+        cluster,
+        ALL,
+        shortest(name),
+        STATES_MAX,
+        progress=lambda *seen: told.append(seen),
     )
     assert len(told) > 2
     assert [seen for seen, _ in told] == [10 * n for n in range(1, len(told) + 1)]
@@ -187,12 +195,12 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def breaks_last(name: str, events: Sequence[Event], invariant: str) -> bool:
     """Whether these events, those that are possible, break an invariant with the last of them."""
-    cluster, rules = faulty(name)
-    machine = ModelMachine(cluster, rules)
+    cluster, faults = faulty(name)
+    machine = ModelMachine(cluster)
     found: list[list[str]] = []
     for event in map(stimulus, events):
-        if event in machine.stimuli():
-            step = machine.take(event)
+        if event in under(faults, machine.stimuli):
+            step = under(faults, machine.take, event)
             found.append([f.invariant for f in broken(cluster, step, ALL)])
     return bool(found) and invariant in found[-1] and not any(found[:-1])
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import NULL, Block, Engine, Key
 from tests.by_hand import FULL, MAMBA, config, pool_of, request
 
@@ -39,34 +38,29 @@ def test_some_blocks_are_replaced_and_the_others_stay() -> None:
 
 
 def test_blocks_are_taken_from_the_head_of_the_queue() -> None:
-    engine, taken = pool.take(pool_of(6, free=(4, 2, 5, 1, 3)), 2, REFERENCE)
+    engine, taken = pool.take(pool_of(6, free=(4, 2, 5, 1, 3)), 2)
     assert taken == (4, 2)
     assert engine.free == (5, 1, 3)
     assert refs(engine) == [0, 0, 1, 0, 1, 0]
 
 
 def test_the_last_free_block_can_be_taken_and_no_more() -> None:
-    engine, taken = pool.take(pool_of(3), 2, REFERENCE)
+    engine, taken = pool.take(pool_of(3), 2)
     assert (taken, engine.free) == ((1, 2), ())
     with pytest.raises(pool.Exhausted, match="3 blocks are taken and 2 are free"):
-        pool.take(pool_of(3), 3, REFERENCE)
+        pool.take(pool_of(3), 3)
 
 
 def test_who_takes_nothing_changes_nothing() -> None:
     engine = pool_of(3, cached={AB: 1})
-    assert pool.take(engine, 0, REFERENCE) == (engine, ())
+    assert pool.take(engine, 0) == (engine, ())
 
 
 def test_a_block_that_is_taken_is_cached_no_more() -> None:
-    engine, _ = pool.take(pool_of(4, cached={AB: 1, XY: 2}), 1, REFERENCE)
+    engine, _ = pool.take(pool_of(4, cached={AB: 1, XY: 2}), 1)
     assert engine.cached == ((XY, (2,)),)
-    assert not pool.is_cached(engine.blocks[1])
-    assert pool.is_cached(engine.blocks[2])
-
-
-def test_a_table_takes_what_it_lacks_however_much_it_has() -> None:
-    begun = pool_of(4)
-    assert pool.allocate(begun, MAMBA, 5, 3, 2, REFERENCE) == pool.take(begun, 2, REFERENCE)
+    assert engine.blocks[1].key is None
+    assert engine.blocks[2].key is not None
 
 
 # Hitting cached blocks
@@ -88,7 +82,7 @@ def test_a_block_in_use_that_is_hit_has_one_reference_more() -> None:
 def test_the_null_block_is_passed_over() -> None:
     engine = pool.touch(pool_of(3), [NULL, 1])
     assert refs(engine) == [0, 1, 0]
-    engine = pool.release(engine, [NULL, 1], REFERENCE)
+    engine = pool.release(engine, [NULL, 1])
     assert (refs(engine), engine.free) == ([0, 0, 0], (1, 2))
 
 
@@ -96,25 +90,25 @@ def test_the_null_block_is_passed_over() -> None:
 
 
 def test_a_block_comes_free_with_its_last_reference() -> None:
-    engine = pool.release(pool_of(4, held={2: 2}), [2], REFERENCE)
+    engine = pool.release(pool_of(4, held={2: 2}), [2])
     assert (refs(engine), engine.free) == ([0, 0, 1, 0], (1, 3))
-    engine = pool.release(engine, [2], REFERENCE)
+    engine = pool.release(engine, [2])
     assert (refs(engine), engine.free) == ([0, 0, 0, 0], (2, 1, 3))
 
 
 def test_two_references_may_be_dropped_at_once() -> None:
-    engine = pool.release(pool_of(4, held={2: 2}), [2, 2], REFERENCE)
+    engine = pool.release(pool_of(4, held={2: 2}), [2, 2])
     assert (refs(engine), engine.free) == ([0, 0, 0, 0], (2, 1, 3))
 
 
 def test_cached_blocks_go_to_the_tail_and_others_to_the_head_in_order() -> None:
     begun = pool_of(7, held={2: 1, 3: 1, 4: 1, 5: 1}, cached={AB: 3, XY: 5})
-    assert pool.release(begun, [5, 4, 3, 2], REFERENCE).free == (4, 2, 1, 6, 5, 3)
+    assert pool.release(begun, [5, 4, 3, 2]).free == (4, 2, 1, 6, 5, 3)
 
 
 def test_a_request_lets_go_group_by_group_and_tail_first() -> None:
     held = request("abcd", (1, 2), (NULL, 3))
-    engine = pool.release_all(pool_of(5, held={1: 1, 2: 1, 3: 1}), held, REFERENCE)
+    engine = pool.release_all(pool_of(5, held={1: 1, 2: 1, 3: 1}), held)
     assert engine.free == (3, 2, 1, 4)
 
 
@@ -137,63 +131,63 @@ def test_a_block_may_have_several_keys_and_the_map_is_in_order() -> None:
 
 def test_a_key_is_told_to_be_removed_with_its_last_block_only() -> None:
     engine = pool_of(4, cached={AB: (1, 3)}, reports=())
-    engine = pool.forget_key(engine, AB, 1, REFERENCE)
+    engine = pool.forget_key(engine, AB, 1)
     assert (engine.blocks_for(AB), engine.reports) == ((3,), ())
-    engine = pool.forget_key(engine, AB, 3, REFERENCE)
+    engine = pool.forget_key(engine, AB, 3)
     assert (engine.cached, engine.reports) == ((), (Removed(0, "ab"),))
 
 
 def test_a_block_is_dropped_from_the_map_under_all_its_keys() -> None:
-    engine = pool.unregister(pool_of(4, cached={AB: 1, ABC: 1, XY: 2}), 1, REFERENCE)
+    engine = pool.unregister(pool_of(4, cached={AB: 1, ABC: 1, XY: 2}), 1)
     assert engine.cached == ((XY, (2,)),)
     assert engine.blocks[1] == Block()
 
 
 def test_a_block_that_is_not_cached_is_dropped_without_effect() -> None:
     engine = pool_of(4, cached={XY: 2}, held={1: 1})
-    assert pool.unregister(engine, 1, REFERENCE) is engine
+    assert pool.unregister(engine, 1) is engine
 
 
 @pytest.mark.parametrize(("had", "gets", "has"), [(AB, ABC, (ABC,)), (ABC, AB, (ABC, AB))])
 def test_a_longer_key_ends_a_shorter_one(had: Key, gets: Key, has: tuple[Key, ...]) -> None:
-    assert pool.promote(pool_of(4, cached={had: 1}), gets, 1, REFERENCE).blocks[1].keys == has
+    assert pool.promote(pool_of(4, cached={had: 1}), gets, 1).blocks[1].keys == has
 
 
 def test_a_key_of_equal_length_is_kept_beside() -> None:
-    assert pool.promote(pool_of(4, cached={AB: 1}), XY, 1, REFERENCE).blocks[1].keys == (AB, XY)
+    assert pool.promote(pool_of(4, cached={AB: 1}), XY, 1).blocks[1].keys == (AB, XY)
 
 
 def test_a_full_block_is_cached_once() -> None:
     cfg, engine = config(), pool_of(4)
-    engine = pool.cache_block(cfg, engine, MAMBA, AB, 1, REFERENCE)
+    engine = pool.cache_block(cfg, engine, AB, 1)
     assert engine.blocks_for(AB) == (1,)
     assert not engine.dead
-    again = pool.cache_block(cfg, engine, MAMBA, AB, 1, REFERENCE)
+    again = pool.cache_block(cfg, engine, AB, 1)
     assert again == engine._replace(dead="block 1 is to be hashed twice")
 
 
 def test_nothing_is_cached_in_the_null_block() -> None:
     engine = pool_of(4)
-    assert pool.cache_block(config(), engine, MAMBA, AB, NULL, REFERENCE) is engine
+    assert pool.cache_block(config(), engine, AB, NULL) is engine
 
 
 def test_a_cached_block_gets_a_longer_key_only_where_hits_end_inside_blocks() -> None:
     begun = pool_of(4, cached={A: 1})
     inside = config(FULL, MAMBA, match_unit=1)
-    assert pool.cache_block(config(), begun, MAMBA, AB, 1, REFERENCE) is begun
-    assert pool.cache_block(inside, begun, MAMBA, AB, 1, REFERENCE).blocks[1].keys == (AB,)
+    assert pool.cache_block(config(), begun, AB, 1) is begun
+    assert pool.cache_block(inside, begun, AB, 1).blocks[1].keys == (AB,)
 
 
 def test_what_was_cached_since_a_step_began_can_be_taken_back() -> None:
     begun = pool_of(5, cached={AB: 1})
     later = pool.register(pool.register(begun, ABC, 2), XY, 3)
     gone = request("abc", (1, 2, NULL), (4,))
-    assert pool.forget_uncomputed(begun, later, gone, REFERENCE).cached == ((AB, (1,)), (XY, (3,)))
+    assert pool.forget_uncomputed(begun, later, gone).cached == ((AB, (1,)), (XY, (3,)))
 
 
 def test_keys_move_to_another_block_and_nobody_is_told() -> None:
     begun = pool_of(4, cached={AB: 1, ABC: 1}, reports=())
-    engine = pool.move_keys(begun, 1, 3, REFERENCE)
+    engine = pool.move_keys(begun, 1, 3)
     assert engine.cached == ((AB, (3,)), (ABC, (3,)))
     assert [b.keys for b in engine.blocks] == [(), (), (), (AB, ABC)]
     assert engine.reports == ()
@@ -212,7 +206,7 @@ def used(engine: Engine, what: str, number: int, held: list[int]) -> Engine:
     """The pool after one use of it. `held` has each block once for each reference."""
     cached = [block for _, blocks in engine.cached for block in blocks]
     if what == "take" and number <= len(engine.free):
-        engine, taken = pool.take(engine, number, REFERENCE)
+        engine, taken = pool.take(engine, number)
         held += taken
     elif what == "cache" and held and not engine.blocks[held[number % len(held)]].keys:
         engine = pool.register(engine, (0, "ab"[: 1 + number % 2]), held[number % len(held)])
@@ -220,7 +214,7 @@ def used(engine: Engine, what: str, number: int, held: list[int]) -> Engine:
         engine = pool.touch(engine, [cached[number % len(cached)]])
         held.append(cached[number % len(cached)])
     elif what == "release" and held:
-        engine = pool.release(engine, [held.pop(number % len(held))], REFERENCE)
+        engine = pool.release(engine, [held.pop(number % len(held))])
     return engine
 
 
@@ -243,5 +237,5 @@ def test_the_block_that_was_released_first_is_evicted_first(order: list[int]) ->
     keys = {(0, "abcde"[:block]): block for block in order}
     engine = pool_of(6, held=dict.fromkeys(order, 1), cached=keys, free=())
     for block in order:
-        engine = pool.release(engine, [block], REFERENCE)
-    assert pool.take(engine, 5, REFERENCE)[1] == tuple(order)
+        engine = pool.release(engine, [block])
+    assert pool.take(engine, 5)[1] == tuple(order)

@@ -4,7 +4,6 @@ import pytest
 
 from kvproof.model.config import Job
 from kvproof.model.events import Compute, Preempt, Release
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import COUNTS, LATE, Flight
@@ -109,7 +108,7 @@ def test_blocks_that_would_not_come_free_now_are_no_help() -> None:
     state = both(on_prefill("abcdef", (1, 2), status="running", computed=4))
     engine = state.engine("P")
     engine = engine._replace(free=(), steps=((Flight("r0", 1, True),),))
-    work = SchedulerStep(cluster, state.with_engine(engine), "P", REFERENCE)
+    work = SchedulerStep(cluster, state.with_engine(engine), "P")
     refused(work, Preempt("r0", "r0"), "a step in flight still uses its blocks")
 
 

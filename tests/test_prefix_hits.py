@@ -8,7 +8,6 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import COUNT_MAX
 from kvproof.model.reference.blocks import prefix_hits
 from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine
 from tests.by_hand import EAGLE, FULL, MAMBA, TOKENS, WINDOW, cached, config
 
@@ -22,52 +21,52 @@ WINDOWED = config(FULL, WINDOW)
 
 def test_a_group_alone_serves_the_longest_hit_up_to_a_limit() -> None:
     engine = cached((2, 4, 6), (2, 6))
-    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 0, 8, REFERENCE) == 6
-    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 0, 6, REFERENCE) == 6
-    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 0, 5, REFERENCE) == 4
-    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 1, 5, REFERENCE) == 2
-    assert list(prefix_hits.each_alone(HYBRID, engine, TOKENS, REFERENCE)) == [6, 6]
+    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 0, 8) == 6
+    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 0, 6) == 6
+    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 0, 5) == 4
+    assert prefix_hits.longest_alone(HYBRID, engine, TOKENS, 1, 5) == 2
+    assert list(prefix_hits.each_alone(HYBRID, engine, TOKENS)) == [6, 6]
 
 
 def test_a_hit_leaves_a_token_to_compute() -> None:
     engine = cached((2, 4))
-    assert prefix_hits.longest_together(config(FULL), engine, "abcd", REFERENCE) == 2
-    assert prefix_hits.longest_together(config(FULL), engine, "abcde", REFERENCE) == 4
+    assert prefix_hits.longest_together(config(FULL), engine, "abcd") == 2
+    assert prefix_hits.longest_together(config(FULL), engine, "abcde") == 4
 
 
 def test_a_hit_holds_in_every_group() -> None:
-    assert prefix_hits.longest_together(HYBRID, cached((2, 4, 6), (2, 6)), TOKENS, REFERENCE) == 6
-    assert prefix_hits.longest_together(HYBRID, cached((2, 4, 6), (2, 4)), TOKENS, REFERENCE) == 4
-    assert prefix_hits.longest_together(HYBRID, cached((2, 4), (6,)), TOKENS, REFERENCE) == 0
+    assert prefix_hits.longest_together(HYBRID, cached((2, 4, 6), (2, 6)), TOKENS) == 6
+    assert prefix_hits.longest_together(HYBRID, cached((2, 4, 6), (2, 4)), TOKENS) == 4
+    assert prefix_hits.longest_together(HYBRID, cached((2, 4), (6,)), TOKENS) == 0
 
 
 def test_a_drafter_computes_the_last_matched_block_again() -> None:
     cfg = config(EAGLE, drafts=1)
-    assert prefix_hits.longest_together(cfg, cached((2, 4, 6)), TOKENS, REFERENCE) == 4
-    assert prefix_hits.longest_together(cfg, cached((2,)), TOKENS, REFERENCE) == 0
+    assert prefix_hits.longest_together(cfg, cached((2, 4, 6)), TOKENS) == 4
+    assert prefix_hits.longest_together(cfg, cached((2,)), TOKENS) == 0
 
 
 def test_a_hit_inside_a_block_is_passed_over_where_its_copies_have_no_room() -> None:
     for blocks, hit in (6, 6), (5, 4):
         cfg = config(WIDE, WIDE_STATE, match_unit=2, num_blocks=blocks)
         engine = cached((4, 6), (4, 6))
-        assert prefix_hits.longest_together(cfg, engine, "abcdefg", REFERENCE) == hit
+        assert prefix_hits.longest_together(cfg, engine, "abcdefg") == hit
 
 
 def test_full_attention_by_itself() -> None:
-    assert prefix_hits.longest_full(HYBRID, cached((2, 4), (6,)), TOKENS, REFERENCE) == 4
+    assert prefix_hits.longest_full(HYBRID, cached((2, 4), (6,)), TOKENS) == 4
     two = config(FULL, FULL)
-    assert prefix_hits.longest_full(two, cached((2, 4), (2,)), TOKENS, REFERENCE) == 2
-    assert prefix_hits.longest_full(config(MAMBA), cached((2, 4)), TOKENS, REFERENCE) == 0
+    assert prefix_hits.longest_full(two, cached((2, 4), (2,)), TOKENS) == 2
+    assert prefix_hits.longest_full(config(MAMBA), cached((2, 4)), TOKENS) == 0
 
 
 def test_a_group_is_deeper_than_full_attention_that_lost_a_part() -> None:
-    assert prefix_hits.deeper(HYBRID, cached((2,), (2, 4)), TOKENS, REFERENCE)
-    assert not prefix_hits.deeper(HYBRID, cached((2, 4), (2, 4)), TOKENS, REFERENCE)
+    assert prefix_hits.deeper(HYBRID, cached((2,), (2, 4)), TOKENS)
+    assert not prefix_hits.deeper(HYBRID, cached((2, 4), (2, 4)), TOKENS)
 
 
 def look_up(cfg: configuration.Engine, engine: Engine, hit: int, external: int = 0) -> Hit:
-    return prefix_hits.look_up(cfg, engine, TOKENS, hit, external, REFERENCE)
+    return prefix_hits.look_up(cfg, engine, TOKENS, hit, external)
 
 
 def test_a_hit_that_every_group_holds_is_each_groups_own() -> None:

@@ -1,7 +1,6 @@
 """The profile of a vLLM: which known deviations it has, found out by following their traces and
 kept by the hash of its files. The vLLM here is made up, and the model is driven in its place."""
 
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ from kvproof.cli.profile import Profile, inferred, profile
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine, ModelMachine
 from tests import made_trees
+from tests.planted import under
 
 FOUND = Profile(("copied_before_filled",), ("write_awaited_for_ever",))
 
@@ -127,15 +126,11 @@ def test_the_deviations_of_a_profile_may_explain_what_is_found() -> None:
     assert names == [BOTH, "write_awaited_for_ever"]
 
 
-def machine(cluster: Cluster, faults: tuple[str, ...]) -> Machine:
-    return ModelMachine(cluster, rules_with(FAULTS[name] for name in faults))
-
-
 def test_what_a_machine_does_is_its_profile() -> None:
     """The reference has none of the deviations, and the model with a fault has that one."""
-    wrong = inferred(functools.partial(machine, faults=(BOTH,)))
+    wrong = under([FAULTS[BOTH]], inferred, ModelMachine)
     assert BOTH in wrong.has
-    right = inferred(functools.partial(machine, faults=()))
+    right = inferred(ModelMachine)
     assert (right.has, right.unknown) == ((), ())
 
 

@@ -8,15 +8,13 @@ import pytest
 from kvproof.model.arithmetic.algebra import Num, if_
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, Obligation, obligation
 from kvproof.strategies.symbolic.proof import Proof
 from kvproof.strategies.symbolic.prove import outcome, prove, prove_one
 from kvproof.strategies.symbolic.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 
@@ -27,7 +25,7 @@ TRIMMING = ("trim_equal_positions", "trim_covers_both", "trim_equal_tokens")
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
-    return {p.id: p for p in prove(REFERENCE, names=list(OBLIGATIONS))}
+    return {p.id: p for p in prove(names=list(OBLIGATIONS))}
 
 
 @pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
@@ -36,19 +34,19 @@ def test_proved_of_the_spec(each: Obligation) -> None:
     assert (proof.verdict, proof.reason, proof.numbers) == (Verdict.PROVED, "", {})
 
 
-def assert_really_broken(each: Obligation, rules: Rules, proof: Proof) -> None:
+def assert_really_broken(each: Obligation, proof: Proof) -> None:
     assert proof.verdict is Verdict.VIOLATED, proof
     assert set(proof.numbers) == set(each.for_all)
-    claim = each.on(proof.numbers, rules)
+    claim = each.on(proof.numbers)
     assert (claim.given, claim.holds) == (True, False)
 
 
 @pytest.mark.parametrize("each", OBLIGATIONS.values(), **BY_ID)
 def test_refuted_by_its_fault(each: Obligation) -> None:
-    rules = rules_with([fault_named(each.killed_by)])
-    (proof,) = prove(rules, names=[each.id])
-    assert_really_broken(each, rules, proof)
-    assert each.on(proof.numbers, REFERENCE) == Claim(holds=True, given=True)
+    faults = [fault_named(each.killed_by)]
+    (proof,) = under(faults, prove, names=[each.id])
+    under(faults, assert_really_broken, each, proof)
+    assert each.on(proof.numbers) == Claim(holds=True, given=True)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +72,14 @@ def test_refuted_by_its_fault(each: Obligation) -> None:
     ],
 )
 def test_a_fault_refutes_these_and_no_others(fault: str, refuted: set[str]) -> None:
-    proofs = prove(rules_with([FAULTS[fault]]), names=list(OBLIGATIONS))
+    proofs = under([FAULTS[fault]], prove, names=list(OBLIGATIONS))
     assert {p.id for p in proofs if p.verdict is Verdict.VIOLATED} == refuted
     assert {p.id for p in proofs if p.verdict is Verdict.PROVED} == set(OBLIGATIONS) - refuted
 
 
 def test_the_smallest_lost_token() -> None:
-    rules = rules_with([FAULTS["truncation_without_guard"]])
-    proofs = prove(rules, names=["truncated_once"])
+    faults = [FAULTS["truncation_without_guard"]]
+    proofs = under(faults, prove, names=["truncated_once"])
     assert proofs[0].numbers == {"asked": 3, "backoff": 1}
     found = outcome(proofs)
     assert (found.verdict, found.verdict.exit_code) == (Verdict.VIOLATED, 1)
@@ -93,8 +91,8 @@ def test_the_smallest_lost_token() -> None:
 
 
 def test_same_question_same_numbers() -> None:
-    rules = rules_with([FAULTS["last_zero_blocks_yield_all"]])
-    numbers = [[p.numbers for p in prove(rules, names=list(OBLIGATIONS))] for _ in range(2)]
+    faults = [FAULTS["last_zero_blocks_yield_all"]]
+    numbers = [[p.numbers for p in under(faults, prove, names=list(OBLIGATIONS))] for _ in range(2)]
     assert numbers[0] == numbers[1]
 
 
@@ -112,31 +110,31 @@ def _comparing(prompt: Num, backoff: Num) -> Num:
     [(_branching, "does not run on Z3 terms"), (_comparing, "plain ints break it")],
 )
 def test_a_rule_that_z3_cannot_follow_is_unknown(rule: Callable[..., Num], why: str) -> None:
-    rules = REFERENCE.with_rule("tokens_loaded_by_decode", rule)
-    proofs = prove(rules, names=["delivered_is_counted"])
+    faults = {"arithmetic.counts:tokens_loaded_by_decode": rule}
+    proofs = under(faults, prove, names=["delivered_is_counted"])
     assert proofs[0].verdict is Verdict.UNKNOWN
     assert why in proofs[0].reason
     assert outcome(proofs).verdict.exit_code == 3
 
 
 @obligation("nothing can be asked here", for_all={"n": at_least(1)}, origin="this test")
-def about_nothing(rules: Rules, n: Num) -> Claim:  # noqa: ARG001
+def about_nothing(n: Num) -> Claim:
     return Claim(n == 0, given=n < 1)
 
 
 @obligation("a cube is no sum of two", for_all={n: at_least(1) for n in "abc"}, origin="Fermat")
-def too_hard(rules: Rules, a: Num, b: Num, c: Num) -> Claim:  # noqa: ARG001
+def too_hard(a: Num, b: Num, c: Num) -> Claim:
     return Claim(a * a * a + b * b * b != c * c * c)
 
 
 def test_a_claim_about_no_numbers_is_not_proved() -> None:
-    proof = prove_one(about_nothing, REFERENCE)
+    proof = prove_one(about_nothing)
     assert proof.verdict is Verdict.UNKNOWN
     assert proof.reason == "none of the sampled numbers meets the assumptions"
 
 
 def test_a_proof_cut_by_its_time_limit_is_unknown() -> None:
-    proof = prove_one(too_hard, REFERENCE, timeout_s=0.2)
+    proof = prove_one(too_hard, timeout_s=0.2)
     assert proof.verdict is Verdict.UNKNOWN
     assert proof.reason.startswith("Z3 gave up: ")
 
@@ -160,20 +158,20 @@ def test_the_worst_verdict_counts() -> None:
 
 def test_progress_hears_of_each_proof() -> None:
     heard: list[Proof] = []
-    proofs = prove(REFERENCE, names=["truncated_once", "trim_covers_both"], progress=heard.append)
+    proofs = prove(names=["truncated_once", "trim_covers_both"], progress=heard.append)
     assert heard == proofs
     assert [p.id for p in heard] == ["truncated_once", "trim_covers_both"]
 
 
 def test_a_misspelt_id_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"truncated_twice.*Use truncated_once instead"):
-        prove(REFERENCE, names=["truncated_twice"])
+        prove(names=["truncated_twice"])
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
 def test_a_time_limit_out_of_range_says_what_to_write(timeout_s: float) -> None:
     with pytest.raises(UsageError, match=r"time limit is .*Use more than 0 and at most 86400"):
-        prove(REFERENCE, timeout_s=timeout_s)
+        prove(timeout_s=timeout_s)
 
 
 def test_names_and_assumptions_are_told_apart() -> None:

@@ -18,13 +18,13 @@ from kvproof.model.events import (
     TransferDone,
     TransferFail,
 )
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 PREFILL: list[Event] = [Submit("P", "r0"), Schedule("P"), Complete("P")]
 DECODE: list[Event] = [Submit("D", "r0"), Schedule("D")]
@@ -121,7 +121,7 @@ def test_mistakes_of_earlier_releases_show_where_p_pushes(
 ) -> None:
     """vllm#48633 trimmed from the front, vllm#58188 never reported a write as sent; the aborts are
     those of vllm#32255."""
-    outcome = explore(CLUSTERS[cluster], rules=rules_with([FAULTS[fault]]))
+    outcome = under([FAULTS[fault]], explore, CLUSTERS[cluster])
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in invariants
@@ -137,7 +137,7 @@ def test_mistakes_of_earlier_releases_show_where_p_pushes(
     ],
 )
 def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) -> None:
-    outcome = explore(CLUSTERS["push-async"], rules=rules_with([FAULTS[fault]]))
+    outcome = under([FAULTS[fault]], explore, CLUSTERS["push-async"])
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant == invariant

@@ -7,7 +7,6 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
@@ -59,7 +58,7 @@ def test_beside_a_state_only_a_d_that_caches_prefixes_is_refused() -> None:
 def test_what_is_modelled_breaks_nothing(prefill: int, decode: int, window: int) -> None:
     for tokens in range(2, len(PROMPT) + 1):
         cluster = pair(prefill, decode, *beside(window), tokens=tokens)
-        found = explore(cluster, tuple(INVARIANTS.values()), 2_000, rules=REFERENCE)
+        found = explore(cluster, tuple(INVARIANTS.values()), 2_000)
         assert found.verdict is Verdict.EXHAUSTED, (tokens, found.finding)
 
 
@@ -71,9 +70,7 @@ def test_what_is_refused_would_pair_the_null_block(
     monkeypatch.setattr(Cluster, "checks", ())
     null = (INVARIANTS["null_block_is_nobody"],)
     verdicts = {
-        explore(
-            pair(prefill, decode, *beside(window), tokens=n), null, 2_000, rules=REFERENCE
-        ).verdict
+        explore(pair(prefill, decode, *beside(window), tokens=n), null, 2_000).verdict
         for window in WINDOWS
         for n in range(2, len(PROMPT) + 1)
     }

@@ -4,7 +4,7 @@ import functools
 
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.strategies.difference.judged import Break, followed
@@ -25,8 +25,9 @@ def witness(name: str) -> Witness:
 
 def broken_with(fault: Fault, run: Witness) -> list[Break]:
     """What breaks on the model with a fault that takes the stimuli of a run."""
-    make = functools.partial(ModelMachine, rules=rules_with([fault]))
-    return list(followed(run.cluster, make, run.events, known=KNOWN.values()).breaks.values())
+    with planted(fault):
+        found = followed(run.cluster, ModelMachine, run.events, known=KNOWN.values())
+    return list(found.breaks.values())
 
 
 def recognised(name: str, other: str) -> list[bool]:

@@ -13,7 +13,6 @@ import pytest
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.events import Complete
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
@@ -27,16 +26,17 @@ from kvproof.reports.terminal import Extra, render, shell_word, show
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests.planted import under
 
 Golden = Callable[[str, str], None]
 
 
 def trace_of(fault: str) -> Trace:
     chosen = fault_named(fault)
-    rules = rules_with([chosen])
+    faults = [chosen]
     cluster = cluster_named(chosen.cluster)
-    outcome = explore(cluster, rules=rules)
-    changes = record(ModelMachine(cluster, rules), outcome.events)
+    outcome = under(faults, explore, cluster)
+    changes = under(faults, record, ModelMachine(cluster), outcome.events)
     return Trace(cluster, outcome.events, changes, outcome.finding, (fault,), seed=7)
 
 

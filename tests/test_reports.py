@@ -11,16 +11,15 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import initial
 from kvproof.model.reference.blocks.kv_event_queue import report_spans
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import symmetry_differs
+from tests.planted import under
 
 
 def test_a_mirror_follows_the_reports() -> None:
@@ -74,9 +73,7 @@ def test_no_draft_is_told() -> None:
 
 
 def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
-    outcome = explore(
-        CLUSTERS["pd-events"], rules=rules_with([FAULTS["removal_of_one_copy_reported"]])
-    )
+    outcome = under([FAULTS["removal_of_one_copy_reported"]], explore, CLUSTERS["pd-events"])
     assert outcome.finding is not None
     assert outcome.finding.invariant == "events_replay_to_the_cache"
 
@@ -89,4 +86,4 @@ def test_a_prompt_of_embeddings_cannot_be_told() -> None:
 
 @pytest.mark.exhaustive
 def test_names_make_no_difference_to_a_mirror() -> None:
-    assert not symmetry_differs(CLUSTERS["events"], list(INVARIANTS.values()), REFERENCE)
+    assert not symmetry_differs(CLUSTERS["events"], list(INVARIANTS.values()))

@@ -4,7 +4,6 @@ that a recorded choice took. An engine whose blocks were predicted wrongly dies.
 from typing import Any
 
 from kvproof.model.events import Admit, Compute
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import Request, Transfer
@@ -28,7 +27,7 @@ from tests.by_hand import (
 
 def decoding(asked: Request, *transfers: Transfer, **options: Any) -> SchedulerStep:
     cluster = pair(FULL, **options)
-    return SchedulerStep(cluster, both(None, asked, *transfers), "D", REFERENCE)
+    return SchedulerStep(cluster, both(None, asked, *transfers), "D")
 
 
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
@@ -61,7 +60,7 @@ def test_a_load_that_has_no_room_is_refused() -> None:
 
 def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
     cluster = pair(FULL, MAMBA)
-    work = SchedulerStep(cluster, both(on_prefill("abcd", preemptions=1)), "P", REFERENCE)
+    work = SchedulerStep(cluster, both(on_prefill("abcd", preemptions=1)), "P")
     take_choice(work, Admit("r0", 0, 0))
     assert work.engine.request("r0").prompt == "abc"
 
@@ -79,10 +78,10 @@ def test_who_does_not_fit_is_refused() -> None:
 
 def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step() -> None:
     """A hit that is free costs a block. Where nobody counts it, the last block is not there."""
-    uncounted = REFERENCE.with_rule("evictable_hit_blocks", lambda _: 0)
+    uncounted = {"arithmetic.counts:blocks_from_queue": lambda _: 0}
     cached, cfg = {(0, "ab"): 1}, config(FULL, num_blocks=4)
     other = running("x", (3,), computed=0, name="r1")
-    work = step(cfg, request("abcdef"), other, cached=cached, rules=uncounted)
+    work = step(cfg, request("abcdef"), other, cached=cached, faults=uncounted)
     take_choice(work, Compute("r1", 1))
     take_choice(work, Admit("r0", 2, 0))
     take_choice(work, Compute("r0", 4))
@@ -99,9 +98,9 @@ def test_an_engine_that_hashes_a_block_twice_dies() -> None:
 
 
 def test_an_engine_that_schedules_more_than_it_was_asked_for_dies() -> None:
-    longer = REFERENCE.with_rule("align_chunk", lambda _start, tokens, *_: tokens + 1)
+    longer = {"arithmetic.counts:align_chunk": lambda _start, tokens, *_: tokens + 1}
     held = running("abcdef", (1,), (2,), computed=2)
-    work = step(config(FULL, MAMBA), held, rules=longer)
+    work = step(config(FULL, MAMBA), held, faults=longer)
     take_choice(work, Compute("r0", 5))
     assert work.engine == work.begun._replace(dead="5 tokens are scheduled where 4 were requested")
     assert work.chose == [Compute("r0", 5)]

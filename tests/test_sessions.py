@@ -8,7 +8,6 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, bare_choice
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -16,6 +15,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.symmetry import renamings
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
+from tests.planted import mistaken, under
 
 FULL = Group("full", 2)
 STATE = Group("mamba", 2)
@@ -77,10 +77,11 @@ def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
 
 
 def test_with_the_fault_they_wait_for_each_other() -> None:
-    machine = ModelMachine(SESSIONS, rules_with([FAULTS["waiting_sessions_hold_on"]]))
+    machine = ModelMachine(SESSIONS)
     both_wait(machine)
     before = machine.state
-    assert machine.take(Schedule("E")).after == before
+    holding_on = FAULTS["waiting_sessions_hold_on"]
+    assert under([holding_on], machine.take, Schedule("E")).after == before
 
 
 def test_while_somebody_runs_no_session_gives_way() -> None:
@@ -144,11 +145,12 @@ def test_a_session_that_ends_after_its_preemption_goes_on_with_all_that_was_said
 
 def test_a_part_that_could_never_be_held_ends_its_session() -> None:
     long = SESSIONS.carrying(Job("r0", "abcd", 2, parts=("efghijklm",)))
-    for rules, ended in ((rules_with([]), True), (rules_with([IMPOSSIBLE]), False)):
-        machine = ModelMachine(replace(long, oversized=True), rules)
-        machine.take(Submit("E", "r0"))
-        answered(machine, "r0")
-        machine.take(Continue("E", "r0"))
+    for faults, ended in (([], True), ([IMPOSSIBLE], False)):
+        machine = ModelMachine(replace(long, oversized=True))
+        with mistaken(faults):
+            machine.take(Submit("E", "r0"))
+            answered(machine, "r0")
+            machine.take(Continue("E", "r0"))
         assert (machine.state.engine("E").find("r0") is None) is ended
 
 
@@ -166,15 +168,17 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
 
 @pytest.mark.parametrize("fault", ["running_state_freed", "window_freed_too_soon"])
 def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
-    found = explore(CLUSTERS["sessions-hybrid"], rules=rules_with([FAULTS[fault]])).finding
+    found = under([FAULTS[fault]], explore, CLUSTERS["sessions-hybrid"]).finding
     assert found.invariant in FAULTS[fault].breaks
 
 
 @pytest.mark.parametrize("name", ["waiting_sessions_hold_on"])
 def test_random_traffic_finds_the_stall(name: str) -> None:
-    outcome = sample(
+    outcome = under(
+        [FAULTS[name]],
+        sample,
         SESSIONS,
-        lambda cluster: ModelMachine(cluster, rules_with([FAULTS[name]])),
+        ModelMachine,
         [INVARIANTS["every_request_can_finish"]],
         examples=200,
         shrink=False,

@@ -8,7 +8,6 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS, gravest, severity_of
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
@@ -18,6 +17,7 @@ from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests.planted import under
 
 USELESS = ["--fault", "hit_collapses_with_three_groups"]
 """It breaks nothing but that a hit is the longest."""
@@ -96,15 +96,15 @@ def test_a_finding_fails_from_its_severity_on(fail_on: Severity) -> None:
 
 def test_a_run_ends_with_the_gravest_and_carries_the_others() -> None:
     fault = FAULTS["untouched_hits"]
-    machine = ModelMachine(CLUSTERS[fault.cluster], rules_with([fault]))
-    explored = explore(CLUSTERS[fault.cluster], rules=rules_with([fault]))
+    machine = ModelMachine(CLUSTERS[fault.cluster])
+    explored = under([fault], explore, CLUSTERS[fault.cluster])
     # Asked in the wrong order, and told in the right one.
     run = Run(machine, reversed(INVARIANTS.values()))
     *before, last = explored.events
     for event in before:
-        run.take_one(event)
+        under([fault], run.take_one, event)
     with pytest.raises(Violated) as caught:
-        run.take_one(last)
+        under([fault], run.take_one, last)
     told = [caught.value.finding, *caught.value.others]
     assert len(told) > 1
     assert told == gravest(told)
@@ -145,7 +145,7 @@ def test_a_sample_is_judged_alike(as_json: Any) -> None:
 
 def test_a_lesser_finding_hides_no_graver_one(as_json: Any) -> None:
     chosen = fault_named(BOTH[1])
-    first = explore(CLUSTERS[chosen.cluster], rules=rules_with([chosen]))
+    first = under([chosen], explore, CLUSTERS[chosen.cluster])
     assert first.severity is Severity.BOOKKEEPING
     code, record = as_json("explore", *BOTH)
     assert (code, record["severity"]) == (1, "crash")

@@ -171,6 +171,14 @@ PLAIN: dict[str, Plain] = {
         (TOKENS, TOKENS, (0, 1, 2)),
     ),
     "tokens_loaded_by_decode": Plain(lambda n, b: [len(range(n)[: n - b]) or n], (SIZE, (0, 1))),
+    "output_tokens": Plain(lambda n, p: [len(range(n)[:1]) if p else n], (SIZE, FLAG)),
+    "attention_blocks_offered": Plain(lambda t, s: [len(blocks(range(t), s))], (TOKENS, SIZE)),
+    "state_is_used": Plain(
+        lambda own, left: [any(b >= left for b in range(own)[-1:])], (BLOCK, BLOCK)
+    ),
+    "blocks_from_queue": Plain(
+        lambda new, idle: [len([*range(new), *range(idle)])], (BLOCK, BLOCK)
+    ),
     "prompt_after_truncation": Plain(
         lambda n, b, cut: [n if cut else len(range(n)[: n - b]) or n],
         (SIZE, (0, 1), FLAG),
@@ -269,7 +277,7 @@ def mistakes(name: str) -> dict[str, Callable[..., Any]]:
             *given[:idle], given[idle] + 1, *given[idle + 1 :]
         )
     }
-    if name in ("serves_a_hit", "needed_at", "is_retained"):
+    if name in ("serves_a_hit", "needed_at", "is_retained", "state_is_used"):
         return wrong | {"opposite": lambda *given: not right(*given)}
     if len(inspect.signature(right).parameters) > 1 and name not in ALIKE:
         wrong["swapped"] = lambda a, b, *rest: right(b, a or 1, *rest)
@@ -278,8 +286,8 @@ def mistakes(name: str) -> dict[str, Callable[..., Any]]:
     return wrong
 
 
-ALIKE = {"tokens_to_cache"}
-"""Functions of two numbers that may be swapped."""
+ALIKE = {"tokens_to_cache", "blocks_from_queue", "output_tokens"}
+"""Functions of two numbers that may be swapped, or of a number and a truth value."""
 
 PLANTED = [(name, how) for name in FUNCTIONS for how in mistakes(name)]
 

@@ -7,9 +7,9 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.config import Engine, Group
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 
 def kept(prompt: int, **drafted: int) -> list[int]:
@@ -38,8 +38,8 @@ def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
     def is_retained(*args: int) -> object:
         return counts.is_retained(*args[:7], *drafted)
 
-    rules = REFERENCE.with_rule("is_retained", is_retained)
-    outcome = explore(CLUSTERS[name], rules=rules)
+    faults = {"arithmetic.counts:is_retained": is_retained}
+    outcome = under(faults, explore, CLUSTERS[name])
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding.invariant == "repeated_prompt_hits"
 

@@ -8,7 +8,6 @@ from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import bare
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.spec.registry import GUARDS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
@@ -55,5 +54,5 @@ def test_another_chunk_may_be_chosen() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["full", "pd", "hybrid"])
 def test_the_reference_keeps_every_guard_in_every_state(name: str) -> None:
-    outcome = explore(CLUSTERS[name], ASKED, rules=REFERENCE)
+    outcome = explore(CLUSTERS[name], ASKED)
     assert outcome.verdict is Verdict.EXHAUSTED, outcome.finding

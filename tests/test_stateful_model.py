@@ -12,7 +12,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Event, Schedule
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -21,6 +21,7 @@ from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.stateful import check_machine, sample
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 pytestmark = pytest.mark.stateful
 
@@ -32,12 +33,6 @@ SHARE = 8
 explorer takes each of them to its end, and here the jobs are drawn too."""
 
 
-def faulty(fault: Fault):
-    """Makes the model with one fault."""
-    rules = rules_with([fault])
-    return lambda cluster: ModelMachine(cluster, rules)
-
-
 @pytest.mark.parametrize("name", [n for n in SCOPES.values() if not n.startswith("fault")])
 def test_every_invariant_and_guard_holds_in_a_preset(name: str) -> None:
     check_machine(CLUSTERS[name], ModelMachine, examples=max(settings().max_examples // SHARE, 5))
@@ -47,7 +42,7 @@ def test_every_invariant_and_guard_holds_in_a_preset(name: str) -> None:
 def test_every_fault_is_found(fault: Fault) -> None:
     expected = [INVARIANTS[i] for i in fault.breaks]
     cluster = CLUSTERS[fault.cluster]
-    outcome = sample(cluster, faulty(fault), expected, examples=400, shrink=False)
+    outcome = under([fault], sample, cluster, ModelMachine, expected, examples=400, shrink=False)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in fault.breaks
@@ -55,16 +50,16 @@ def test_every_fault_is_found(fault: Fault) -> None:
 
 def test_a_violation_is_small_and_its_events_can_be_taken_again() -> None:
     fault = FAULTS["double_free"]
-    outcome = sample(CLUSTERS["full"], faulty(fault))
+    outcome = under([fault], sample, CLUSTERS["full"], ModelMachine)
     assert [type(e).__name__ for e in outcome.events] == ["Submit", "Schedule", "Complete"]
     assert outcome.cluster is not None
     assert [(j.prompt, j.max_tokens) for j in outcome.cluster.jobs] == [("a", 1)]
-    assert record(faulty(fault)(outcome.cluster), outcome.events) is not None
+    assert under([fault], record, ModelMachine(outcome.cluster), outcome.events) is not None
 
 
 def test_a_request_that_never_ends_is_found_by_draining() -> None:
     fault = FAULTS["align_split_during_load"]
-    outcome = sample(CLUSTERS["pd"], faulty(fault), shrink=False)
+    outcome = under([fault], sample, CLUSTERS["pd"], ModelMachine, shrink=False)
     assert outcome.finding is not None
     assert outcome.finding.invariant == "every_request_can_finish"
     assert "a whole fair round changes nothing" in outcome.finding.sentence
@@ -89,16 +84,18 @@ def test_episodes_spent_on_shrinking_are_not_counted(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fault, whole, at = FAULTS[name], list[Run](), list[int]()
-    shrunk = sample(
+    shrunk = under(
+        [fault],
+        sample,
         CLUSTERS[fault.cluster],
-        faulty(fault),
+        ModelMachine,
         ended=whole.append,
         failed=lambda: at.append(len(whole)),
     )
     assert shrunk.verdict is Verdict.VIOLATED
     assert 0 < shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"
     assert [shrunk.coverage["examples"]] == at
-    found = sample(CLUSTERS[fault.cluster], faulty(fault), shrink=False)
+    found = under([fault], sample, CLUSTERS[fault.cluster], ModelMachine, shrink=False)
     assert found.coverage == shrunk.coverage
     command = ["sample", "--fault", name, "--examples", "200", "--json", "--traces", str(tmp_path)]
     assert main(command) == 1
@@ -107,7 +104,8 @@ def test_episodes_spent_on_shrinking_are_not_counted(
 
 
 def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    assert sample(CLUSTERS["full"], faulty(FAULTS["double_free"])).verdict is Verdict.VIOLATED
+    found = under([FAULTS["double_free"]], sample, CLUSTERS["full"], ModelMachine)
+    assert found.verdict is Verdict.VIOLATED
     assert capfd.readouterr() == ("", "")
 
 

@@ -8,7 +8,6 @@ from kvproof.model.config import Engine, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.scheduling import step_output
 from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
@@ -39,7 +38,7 @@ def loaded(status: str = "loaded", **fields: Any) -> Request:
 
 
 def taken_over(held: Request) -> SchedulerStep:
-    work = SchedulerStep(pair(FULL), both(None, held), "D", REFERENCE)
+    work = SchedulerStep(pair(FULL), both(None, held), "D")
     take_choice(work, FinishLoad("r0"))
     return work
 
@@ -65,14 +64,14 @@ def test_of_a_load_that_failed_nothing_is_left() -> None:
 
 
 def test_only_a_load_that_has_ended_is_taken_over() -> None:
-    work = SchedulerStep(pair(FULL), both(None, loaded("loading")), "D", REFERENCE)
+    work = SchedulerStep(pair(FULL), both(None, loaded("loading")), "D")
     refused(work, FinishLoad("r0"), "r0 is loading")
 
 
 def test_an_engine_that_hashes_a_loaded_block_twice_dies() -> None:
     state = both(None, loaded())
     engine = pool.register(state.engine("D"), (0, "ab"), 1)
-    work = SchedulerStep(pair(FULL), state.with_engine(engine), "D", REFERENCE)
+    work = SchedulerStep(pair(FULL), state.with_engine(engine), "D")
     work.scheduled = [("r1", 1)]
     take_choice(work, FinishLoad("r0"))
     assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
@@ -84,7 +83,7 @@ def test_p_may_ask_again_for_one_token_that_it_would_compute() -> None:
     turns = pair(FULL, follow_up_turns=True, jobs=follows)
     held = on_prefill("a", (1,), name="r1", status="loaded", computed=1, num_cached_blocks=(0,))
     for asked, status, computed in (0, "loading", 1), (1, "waiting", 0):
-        work = SchedulerStep(turns, both(held._replace(external=asked)), "P", REFERENCE)
+        work = SchedulerStep(turns, both(held._replace(external=asked)), "P")
         take_choice(work, FinishLoad("r1"))
         after = work.engine.request("r1")
         assert (after.status, after.computed) == (status, computed)
@@ -165,9 +164,7 @@ def completed(cfg: Engine, held: Request, tokens: int, accepted: int = 0, **opti
     job = Job("r0", held.prompt, held.max_tokens, parts=options.pop("parts", ()))
     made = cluster(cfg, job, **options)
     state = State((serving(held, count=cfg.num_blocks)._replace(step=(("r0", tokens),)),))
-    return step_output.complete(
-        made, state, "E", REFERENCE, accepted={"r0": accepted} if accepted else {}
-    )
+    return step_output.complete(made, state, "E", accepted={"r0": accepted} if accepted else {})
 
 
 def test_who_has_computed_all_it_knows_samples_a_token() -> None:
@@ -225,7 +222,7 @@ def test_no_more_drafts_are_right_than_were_computed() -> None:
 
 def test_there_is_no_output_without_a_step() -> None:
     with pytest.raises(NotAllowed, match="engine E has no step in flight"):
-        step_output.complete(cluster(config(FULL)), State((serving(),)), "E", REFERENCE)
+        step_output.complete(cluster(config(FULL)), State((serving(),)), "E")
 
 
 def test_everyone_in_the_step_gets_its_token() -> None:
@@ -233,5 +230,5 @@ def test_everyone_in_the_step_gets_its_token() -> None:
     prefills = running("abcd", (3,), computed=2, name="r0")
     made = cluster(config(FULL), *(Job(f"r{n}", "ab", 2) for n in range(3)))
     begun = serving(prefills, one, other)._replace(step=(("r0", 2), ("r1", 2), ("r2", 2)))
-    state = step_output.complete(made, State((begun,)), "E", REFERENCE)
+    state = step_output.complete(made, State((begun,)), "E")
     assert [r.output for r in state.engine("E").requests] == ["", ".", "."]

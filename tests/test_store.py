@@ -6,16 +6,15 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import store
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import packed_differs, symmetry_differs
 from kvproof.strategies.verdict import Verdict
+from tests.planted import under
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
 STORES = [name for name in CLUSTERS if name.startswith("store")]
@@ -81,7 +80,7 @@ def test_less_than_what_is_offered_is_not_allowed() -> None:
 def test_every_preset_loads(name: str) -> None:
     choices = {
         choice
-        for _, _, event in search(CLUSTERS[name], [], 5_000, REFERENCE).edges
+        for _, _, event in search(CLUSTERS[name], [], 5_000).edges
         for choice in getattr(event, "chose", None) or ()
     }
     admitted = [c for c in choices if isinstance(c, Admit) and c.external]
@@ -93,15 +92,15 @@ def test_every_preset_loads(name: str) -> None:
 @pytest.mark.exhaustive
 def test_the_quick_searches_see_the_same() -> None:
     cluster = CLUSTERS["store-tight"]
-    assert packed_differs(cluster, [], REFERENCE) is None
-    assert symmetry_differs(cluster, [], REFERENCE) is None
+    assert packed_differs(cluster, []) is None
+    assert symmetry_differs(cluster, []) is None
 
 
 @pytest.mark.exhaustive
 def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None:
     fault = FAULTS["loaded_state_not_predicted"]
     checks = [INVARIANTS["engine_survives"]]
-    outcome = explore(CLUSTERS[fault.cluster], checks, rules=rules_with([fault]))
+    outcome = under([fault], explore, CLUSTERS[fault.cluster], checks)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert "E died: 1 blocks are taken and 0 are free" in outcome.finding.sentence

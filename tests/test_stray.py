@@ -5,21 +5,19 @@ import pytest
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Abort, Complete, Schedule, StrayReport, Submit, TransferDone
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
+from tests.planted import under
 
 STRAY = CLUSTERS["pd-stray"]
 PREFILL = (Submit("P", "r0"), Schedule("P"), Complete("P"))
 LOAD = (*PREFILL, Submit("D", "r0"), Schedule("D"))
 
 
-def after(*events: object, rules: Rules = REFERENCE) -> ModelMachine:
+def after(*events: object) -> ModelMachine:
     """The model after these events."""
-    machine = ModelMachine(STRAY, rules)
+    machine = ModelMachine(STRAY)
     for event in events:
         machine.take(event)  # type: ignore[arg-type]
     return machine
@@ -53,11 +51,11 @@ def test_one_that_is_awaited_is_not_stray() -> None:
 
 
 def test_where_the_scheduler_takes_it_for_awaited_the_engine_dies() -> None:
-    rules = rules_with([FAULTS["stray_report_dies"]])
-    machine = after(*LOAD, TransferDone("r0"), rules=rules)
+    faults = [FAULTS["stray_report_dies"]]
+    machine = under(faults, after, *LOAD, TransferDone("r0"))
     # D has not taken the load over yet: one more report is the same as one.
-    assert not machine.take(StrayReport("D", "r0")).after.engine("D").dead
-    assert machine.take(StrayReport("P", "r0")).after.engine("P").dead
+    assert not under(faults, machine.take, StrayReport("D", "r0")).after.engine("D").dead
+    assert under(faults, machine.take, StrayReport("P", "r0")).after.engine("P").dead
 
 
 def test_without_a_transfer_it_is_bad_usage() -> None:

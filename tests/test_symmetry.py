@@ -8,11 +8,9 @@ from msgspec.structs import replace
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.state import Engine, Request
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint, symmetry
@@ -30,6 +28,7 @@ from kvproof.strategies.explorer.symmetry import (
 )
 from kvproof.strategies.verdict import Verdict
 from tests.cover import BROKEN, PRESETS, others_slow
+from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
@@ -67,19 +66,19 @@ def test_distinct_states_without_and_with_symmetry(name: str) -> None:
 
 @pytest.mark.parametrize("name", others_slow((n for n in CLUSTERS if n not in LARGE), PRESETS))
 def test_symmetry_is_sound(name: str) -> None:
-    assert symmetry_differs(CLUSTERS[name], ALL, REFERENCE) is None
+    assert symmetry_differs(CLUSTERS[name], ALL) is None
 
 
 @pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
 def test_a_fault_is_found_by_a_trace_as_short(name: str) -> None:
     fault = FAULTS[name]
-    cluster, rules = CLUSTERS[fault.cluster], rules_with([fault])
-    plain, reduced = (explore(cluster, rules=rules, symmetric=s) for s in (False, True))
+    cluster, faults = CLUSTERS[fault.cluster], [fault]
+    plain, reduced = (under(faults, explore, cluster, symmetric=s) for s in (False, True))
     assert reduced.finding is not None
     assert len(reduced.events) == len(plain.events)
-    machine = ModelMachine(cluster, rules)
+    machine = ModelMachine(cluster)
     for event in reduced.events:
-        machine.take(event)
+        under(faults, machine.take, event)
 
 
 def priority(engine: Engine, request: Request) -> Engine:
@@ -92,7 +91,7 @@ def test_a_machine_in_which_names_matter_turns_the_gate_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Engine, "with_request", priority)
-    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], ALL, REFERENCE))
+    assert "steps differ" in str(symmetry_differs(CLUSTERS["three"], ALL))
 
 
 def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
@@ -103,9 +102,9 @@ def test_forgetting_the_order_of_the_free_queue_turns_the_gate_red(
         return named._replace(free=tuple(sorted(named.free, reverse=True)))
 
     cluster = replace(CLUSTERS["full-evicting"], evictions=True)
-    assert symmetry_differs(cluster, ALL, REFERENCE) is None
+    assert symmetry_differs(cluster, ALL) is None
     monkeypatch.setattr(symmetry, "with_ids", careless)
-    assert symmetry_differs(cluster, ALL, REFERENCE) is not None
+    assert symmetry_differs(cluster, ALL) is not None
 
 
 def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
@@ -116,12 +115,12 @@ def test_jobs_taken_for_like_that_are_not_turn_the_gate_red(
     alike = renamings(blind)
     assert len(renamings(cluster)) == 1 < len(alike)
     monkeypatch.setattr(symmetry, "renamings", lambda _cluster: alike)
-    assert symmetry_differs(cluster, ALL, REFERENCE) is not None
+    assert symmetry_differs(cluster, ALL) is not None
 
 
 def test_expanded_it_is_the_plain_graph_up_to_block_ids() -> None:
     cluster = CLUSTERS["pd-tight"]
-    search = PackedSearch(cluster, ALL, REFERENCE, symmetric=True)
+    search = PackedSearch(cluster, ALL, symmetric=True)
     while not search.over:
         search.expand()
     whole = ExpandedOrbits(search)
@@ -139,12 +138,12 @@ def test_expanded_it_is_the_plain_graph_up_to_block_ids() -> None:
 
 @pytest.mark.parametrize("after", [1, 30, 77])
 def test_resumed_with_symmetry(after: int, tmp_path: Path) -> None:
-    cluster, every = CLUSTERS["pd-tight"], [*ALL, *conformance_checks(REFERENCE)]
-    search = PackedSearch(cluster, every, REFERENCE, symmetric=True)
+    cluster, every = CLUSTERS["pd-tight"], [*ALL, *conformance_checks()]
+    search = PackedSearch(cluster, every, symmetric=True)
     for _ in range(after):
         search.expand()
     path = tmp_path / "c"
-    about = checkpoint.scope(cluster, [i.id for i in every], REFERENCE, symmetric=True)
+    about = checkpoint.scope(cluster, [i.id for i in every], symmetric=True)
     checkpoint.save(path, about, saved(search.reached))
     resumed = explore(cluster, kept=Checkpoint(path, resume=True), symmetric=True)
     assert resumed.coverage == explore(cluster, symmetric=True).coverage

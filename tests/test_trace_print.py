@@ -21,7 +21,7 @@ from kvproof.reports.output.search import PointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
-from kvproof.reports.trace.at_fault import OF_RULE
+from kvproof.reports.trace.at_fault import OF_FAULT
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.legend import WORDS
@@ -44,7 +44,7 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     assert known.name in first
     assert all(" ".join(reason.split()) in first for reason in trace.finding.reasons)
     assert f"Where: event {len(trace.events)}" in first
-    function = OF_RULE[FAULTS[fault].replaces[0]]
+    function = OF_FAULT[fault]
     assert f"In vLLM, at fault: {function}" in first
     assert "Replay it: kvproof replay t.jsonl --machine model" in first
     assert f"Fault {fault}: {FAULTS[fault].mistake}." in first
@@ -188,7 +188,7 @@ def test_vllm_has_these_functions() -> None:
     owners = {"Scheduler": Scheduler, "KVCacheManager": KVCacheManager}
     for module in MODULES:
         owners |= vars(importlib.import_module(f"vllm.{module}"))
-    for names in (*FUNCTIONS.values(), OF_RULE.values(), DECIDES.values()):
+    for names in (*FUNCTIONS.values(), OF_FAULT.values(), DECIDES.values()):
         for name in names:
             owner, method = name.split(".")
             assert hasattr(owners[owner], method), name

@@ -10,13 +10,10 @@ from msgspec.structs import replace
 
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, Evict, Schedule, bare, stimulus
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.reference.apply import apply, initial, stimuli
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.severity import Severity
 from kvproof.model.traces.state_diff import diff, flat, nested, parts, patched
 from kvproof.model.traces.trace import Trace, records, write, write_in
@@ -24,6 +21,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.planted import Mistakes, under
 
 TESTDATA = Path(__file__).parent / "testdata"
 
@@ -34,8 +32,8 @@ class Choosing(ModelMachine):
     name = "chooses"
 
 
-def recorded(cluster: Cluster, rules: Rules, events, finding=None, faults=()) -> Trace:
-    changes = record(ModelMachine(cluster, rules), events)
+def recorded(cluster: Cluster, events, finding=None, faults=()) -> Trace:
+    changes = record(ModelMachine(cluster), events)
     assert changes is not None
     return Trace(cluster, events, changes, finding, tuple(faults))
 
@@ -49,14 +47,14 @@ def taken(trace: Trace, index: int) -> Event:
 
 
 @cache
-def broken_by(fault: str) -> tuple[Trace, Rules]:
+def broken_by(fault: str) -> tuple[Trace, Mistakes]:
     """The shortest trace that shows a fault."""
     chosen = fault_named(fault)
-    rules = rules_with([chosen])
+    faults = [chosen]
     cluster = cluster_named(chosen.cluster)
-    outcome = explore(cluster, rules=rules)
+    outcome = under(faults, explore, cluster)
     assert outcome.verdict is Verdict.VIOLATED
-    return recorded(cluster, rules, outcome.events, outcome.finding, [fault]), rules
+    return under(faults, recorded, cluster, outcome.events, outcome.finding, [fault]), faults
 
 
 @cache
@@ -68,7 +66,7 @@ def healthy(events: int = 12) -> Trace:
     for index in range(events):
         offered = machine.stimuli()
         taken.append(machine.take(offered[index % len(offered)]).event)
-    return recorded(cluster, REFERENCE, tuple(taken))
+    return recorded(cluster, tuple(taken))
 
 
 def test_states_are_flattened_without_loss() -> None:
@@ -93,11 +91,11 @@ def test_a_pointer_keeps_slashes_and_tildes() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) -> None:
-    trace, rules = broken_by(fault)
+    trace, faults = broken_by(fault)
     path = write_in(tmp_path, fault, trace)
     again = read(path)
     assert again == trace
-    replayed = replay(ModelMachine(trace.cluster, rules), again)
+    replayed = under(faults, replay, ModelMachine(trace.cluster), again)
     assert replayed.differs is None
     assert replayed.outcome.finding == trace.finding
     severity = replayed.outcome.severity
@@ -178,9 +176,9 @@ def test_a_choice_the_spec_does_not_allow_is_found() -> None:
 
 
 def test_a_finding_left_out_is_found() -> None:
-    trace, rules = broken_by("front_trim")
+    trace, faults = broken_by("front_trim")
     silent = dataclasses.replace(trace, finding=None)
-    differs = replay(ModelMachine(trace.cluster, rules), silent).differs
+    differs = under(faults, replay, ModelMachine(trace.cluster), silent).differs
     assert differs is not None
     assert (differs.step, differs.field, differs.recorded) == (
         len(trace.events),
@@ -190,12 +188,12 @@ def test_a_finding_left_out_is_found() -> None:
 
 
 def test_a_finding_about_another_thing_is_found() -> None:
-    trace, rules = broken_by("front_trim")
+    trace, faults = broken_by("front_trim")
     assert trace.finding is not None
     about = replace(trace.finding.about, request="r7")
     other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"), about=about)
     changed = dataclasses.replace(trace, finding=other)
-    differs = replay(ModelMachine(trace.cluster, rules), changed).differs
+    differs = under(faults, replay, ModelMachine(trace.cluster), changed).differs
     assert differs is not None
     assert (differs.field, differs.recorded) == ("finding", "something else, yet it is so")
     assert differs.replayed == trace.finding.sentence
@@ -203,11 +201,11 @@ def test_a_finding_about_another_thing_is_found() -> None:
 
 def test_a_finding_in_other_words_is_the_same() -> None:
     """The replay shows it in its own words."""
-    trace, rules = broken_by("front_trim")
+    trace, faults = broken_by("front_trim")
     assert trace.finding is not None
     other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"))
     changed = dataclasses.replace(trace, finding=other)
-    replayed = replay(ModelMachine(trace.cluster, rules), changed)
+    replayed = under(faults, replay, ModelMachine(trace.cluster), changed)
     assert replayed.differs is None
     assert replayed.outcome.finding == trace.finding
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from kvproof.model.config import Group, Job
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.faults.fault import planted
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers import loads, request_ends, transfer_ends
 from kvproof.model.state import COUNTS, VOID, Content, Engine, Flight, Request, State, Transfer
@@ -36,7 +37,7 @@ def statuses(state: State) -> dict[str, str]:
 
 
 def started(state: State, cluster: Any = PAIR) -> State:
-    return loads.start_load(cluster, state, "r0", REFERENCE)
+    return loads.start_load(cluster, state, "r0")
 
 
 def test_blocks_are_paired_and_read_at_once_where_p_has_finished() -> None:
@@ -57,24 +58,19 @@ def test_nobody_loads_what_is_not_offered() -> None:
         started(both(None, ASKS))
 
 
-@pytest.mark.parametrize(("long", "dies"), [(2, False), (1, True)])
-def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(long: int, dies: bool) -> None:
-    rules = REFERENCE.with_rule("longest_local_list", lambda *_: long)
-    state = loads.start_load(PAIR, both(SENT, ASKS, OFFERED), "r0", rules)
-    assert state.engine("D").dead == ("lists of 2 and 2 blocks do not pair" if dies else "")
-
-
-def test_lists_are_compared_by_their_kernel_blocks() -> None:
-    """D's list of 2 blocks is 2 kernel blocks long, and P's of 2 is 4."""
+@pytest.mark.parametrize(("ratio", "dies"), [(1, False), (2, True)])
+def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(ratio: int, dies: bool) -> None:
+    """Lists are compared by their kernel blocks: P's two blocks have two, and D's two blocks twice
+    its ratio. The reference takes lists of any length."""
     p, d = PAIR.engines
-    wide = replace(p, groups=(Group("full", 4),), physical_per_logical=2)
-    cluster = replace(PAIR, engines=(wide, d))
-    rules = REFERENCE.with_rule("longest_local_list", lambda *slots: slots[1] - slots[2])
-    state = loads.start_load(cluster, both(SENT, ASKS, OFFERED), "r0", rules)
-    assert not state.engine("D").dead
-    none = REFERENCE.with_rule("longest_local_list", lambda local, *_: local - 1)
-    state = loads.start_load(cluster, both(SENT, ASKS, OFFERED), "r0", none)
-    assert state.engine("D").dead == "lists of 2 and 4 blocks do not pair"
+    wide = replace(d, groups=(Group("full", 2 * ratio),), physical_per_logical=ratio)
+    cluster = replace(PAIR, engines=(p, wide))
+    state = both(SENT, ASKS, OFFERED)
+    assert not loads.start_load(cluster, state, "r0").engine("D").dead
+    fault = FAULTS["longer_list_dies_across_ratios"]
+    with planted(fault):
+        after = loads.start_load(cluster, state, "r0")
+    assert bool(after.engine("D").dead) is dies
 
 
 @pytest.mark.parametrize(("held", "asked"), [("offered", "reading"), ("expired", "refused")])
@@ -84,7 +80,7 @@ def test_p_asks_for_what_d_keeps_though_its_lease_may_have_ended(held: str, aske
     back = follow_up_turns.reverse_of("r0")
     asks = on_prefill("abcd.e", (1, 2), name="r1", external=4, computed=4)
     kept = Transfer(back, held, 4, ((3, 4),) if held == "offered" else ())
-    state = loads.start_load(turns, both(asks, None, kept), back, REFERENCE)
+    state = loads.start_load(turns, both(asks, None, kept), back)
     assert (phase(state, back), statuses(state)) == (asked, {"P": "loading"})
 
 
@@ -92,7 +88,7 @@ def test_p_asks_for_what_d_keeps_though_its_lease_may_have_ended(held: str, aske
 
 
 def declined(state: State, cluster: Any = PAIR, name: str = "r0") -> State:
-    return loads.declined(cluster, state, name, REFERENCE)
+    return loads.declined(cluster, state, name)
 
 
 def test_p_is_only_told_where_nothing_is_loaded() -> None:
@@ -126,7 +122,7 @@ def test_what_d_kept_until_its_lease_ended_is_over_when_p_needs_it_no_more() -> 
 def finished(cluster: Any, state: State, name: str, **options: Any) -> State:
     cfg = cluster.engine(name)
     (request,) = state.engine(name).requests
-    return request_ends.finish(cfg, state, request, REFERENCE, **options)
+    return request_ends.finish(cfg, state, request, **options)
 
 
 def running(request: Request) -> Request:
@@ -210,7 +206,7 @@ def test_what_a_step_in_flight_still_brings_is_thrown_away() -> None:
 
 def left(state: State, name: str = "D", cluster: Any = PAIR) -> State:
     (request,) = state.engine(name).requests
-    return request_ends.leave(cluster, cluster.engine(name), state, request, REFERENCE)
+    return request_ends.leave(cluster, cluster.engine(name), state, request)
 
 
 def test_who_loads_keeps_its_blocks_until_the_load_has_ended() -> None:
@@ -248,7 +244,7 @@ def test_d_has_the_contents_and_p_lets_go() -> None:
     begun = both(SENT, LOADS, READING)
     held = (None, Content(0, ("a", "ab")), Content(0, ("abc", "abcd")), *[None] * 5)
     begun = begun.with_engine(begun.engine("P")._replace(memory=held))
-    state = transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE)
+    state = transfer_ends.transfer_done(PAIR, begun, "r0")
     assert state.engine("D").memory[3:5] == held[1:3]
     assert statuses(state) == {"D": "loaded"}
     assert state.engine("P").free == (2, 1, 3, 4, 5, 6, 7)
@@ -257,14 +253,14 @@ def test_d_has_the_contents_and_p_lets_go() -> None:
 
 def test_an_aborted_reader_lets_go_now() -> None:
     aborted = LOADS._replace(status="aborted")
-    state = transfer_ends.transfer_done(PAIR, both(SENT, aborted, READING), "r0", REFERENCE)
+    state = transfer_ends.transfer_done(PAIR, both(SENT, aborted, READING), "r0")
     assert statuses(state) == {}
     assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
 
 
 def test_p_is_told_of_what_nobody_reads() -> None:
     begun = both(SENT, ASKS, OFFERED._replace(phase="releasing"))
-    state = transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE)
+    state = transfer_ends.transfer_done(PAIR, begun, "r0")
     assert statuses(state) == {"D": "waiting"}
     assert state.engine("D") == begun.engine("D")
 
@@ -272,13 +268,13 @@ def test_p_is_told_of_what_nobody_reads() -> None:
 def test_what_has_not_begun_cannot_end() -> None:
     for transfers in (), (OFFERED,):
         with pytest.raises(NotAllowed, match="has no transfer that could end"):
-            transfer_ends.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0", REFERENCE)
+            transfer_ends.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0")
     unfinished = Transfer("r0", "releasing", 0, ())
     with pytest.raises(NotAllowed, match="is not finished on P"):
-        transfer_ends.transfer_done(PAIR, both(None, ASKS, unfinished), "r0", REFERENCE)
+        transfer_ends.transfer_done(PAIR, both(None, ASKS, unfinished), "r0")
 
 
 def test_only_who_is_sent_is_freed_on_p() -> None:
     begun = both(running(SENT), LOADS, READING)
-    assert statuses(transfer_ends.transfer_done(PAIR, begun, "r0", REFERENCE))["P"] == "running"
-    assert request_ends.producer_done(PAIR, both(), "r0", REFERENCE) == both()
+    assert statuses(transfer_ends.transfer_done(PAIR, begun, "r0"))["P"] == "running"
+    assert request_ends.producer_done(PAIR, both(), "r0") == both()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
@@ -22,6 +21,7 @@ from kvproof.reports.trace.hang import hang_of
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.waits import Asked, Lack, repeats, waits
+from tests.planted import under
 
 FINDINGS = Path(__file__).parent.parent / "findings"
 HANG = INVARIANTS["every_request_can_finish"]
@@ -50,9 +50,9 @@ LACKS = {
 
 def hang(fault: str) -> Trace:
     chosen = FAULTS[fault]
-    rules, cluster = rules_with([chosen]), cluster_named(chosen.cluster)
-    outcome = explore(cluster, [HANG], rules=rules)
-    changes = record(ModelMachine(cluster, rules), outcome.events)
+    faults, cluster = [chosen], cluster_named(chosen.cluster)
+    outcome = under(faults, explore, cluster, [HANG])
+    changes = under(faults, record, ModelMachine(cluster), outcome.events)
     assert changes is not None
     return Trace(cluster, outcome.events, changes, outcome.finding, (fault,))
 
@@ -100,9 +100,9 @@ def test_what_vllm_has_counted_is_taken_over_what_the_reference_counts() -> None
 @pytest.mark.parametrize("fault", ["loads_take_the_last_blocks", "held_is_loaded_again"])
 def test_a_flat_state_is_restored(fault: str) -> None:
     trace = hang(fault)
-    machine = ModelMachine(trace.cluster, rules_with([FAULTS[fault]]))
+    machine = ModelMachine(trace.cluster)
     for event, written in zip(trace.events, list(trace.states())[1:], strict=True):
-        after = machine.take(event).after
+        after = under([FAULTS[fault]], machine.take, event).after
         assert flat(after) == written
         assert flat(restored(written)) == written
         assert restored(written) == after

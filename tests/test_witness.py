@@ -15,10 +15,8 @@ from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import stimulus
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
@@ -39,6 +37,7 @@ from kvproof.strategies.symbolic.witness import (
 from kvproof.strategies.verdict import Verdict
 from tests.cover import once_each
 from tests.mistakes import MISTAKES
+from tests.planted import under
 
 pytestmark = pytest.mark.proof
 
@@ -105,7 +104,7 @@ LIVE = [
 def proofs_of(fault: str) -> dict[str, Proof]:
     """What a fault refutes, settled together: what a walk breaks is known by what else is false."""
     names = [name for by, name in REFUTED if by == fault]
-    return {p.id: p for p in prove(rules_with([FAULTS[fault]]), names=names)}
+    return {p.id: p for p in under([FAULTS[fault]], prove, names=names)}
 
 
 def proof_of(fault: str, name: str) -> Proof:
@@ -128,11 +127,11 @@ def test_refuting_numbers_break_a_matching_invariant_in_a_run(fault: str, name: 
     assert found.cluster is not None
     allowed = {i.id for i in matching(proof_of(fault, name), [FAULTS[fault]])}
     assert found.finding.invariant in allowed
-    rules = rules_with([FAULTS[fault]])
-    changes = record(ModelMachine(found.cluster, rules), found.events)
+    faults = [FAULTS[fault]]
+    changes = under(faults, record, ModelMachine(found.cluster), found.events)
     assert changes is not None
     trace = Trace(found.cluster, found.events, changes, found.finding, (fault,))
-    again = replay(ModelMachine(found.cluster, rules), trace)
+    again = under(faults, replay, ModelMachine(found.cluster), trace)
     assert (again.differs, again.outcome.finding) == (None, found.finding)
 
 
@@ -144,12 +143,12 @@ def test_the_run_breaks_the_claim_about_counts_too(fault: str, name: str) -> Non
     found = of(fault, name)
     assert found.cluster is not None
     about = claimed()[name]
-    assert breaks_claim(found.cluster, found.events, about, rules_with([FAULTS[fault]]))
+    assert under([FAULTS[fault]], breaks_claim, found.cluster, found.events, about)
 
 
 @functools.cache
 def without_fault(cluster: Cluster) -> Verdict:
-    return explore(cluster, rules=REFERENCE, states_max=60_000, symmetric=True).verdict
+    return explore(cluster, states_max=60_000, symmetric=True).verdict
 
 
 @pytest.mark.parametrize(("fault", "name"), once_each(REFUTED))
@@ -174,7 +173,7 @@ def test_most_numbers_are_a_cluster_as_they_are() -> None:
 
 
 def test_what_is_not_refuted_has_no_run() -> None:
-    (proof,) = prove(REFERENCE, names=["truncated_once"])
+    (proof,) = prove(names=["truncated_once"])
     assert witness(proof, []).reason == "truncated_once is PROVED, not VIOLATED"
 
 

@@ -8,13 +8,10 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
-from kvproof.model.faults.fault import rules_with
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks.capacity import peak_blocks, reserved_blocks
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
@@ -26,14 +23,15 @@ from kvproof.strategies.sampling.workloads import (
     prompt_lengths,
     prompts,
 )
+from tests.planted import under
 
 FULL = CLUSTERS["full"]
 PD = CLUSTERS["pd"]
 
 
-def alone(cluster: Cluster, job: Job, rules: Rules = REFERENCE) -> State:
+def alone(cluster: Cluster, job: Job) -> State:
     """Run one job on the model to its end."""
-    run = Run(ModelMachine(cluster.carrying(job), rules), INVARIANTS.values())
+    run = Run(ModelMachine(cluster.carrying(job)), INVARIANTS.values())
     run.take(Submit(cluster.prefill.name, job.name))
     drain(run, "every_request_can_finish")
     return run.machine.state
@@ -93,9 +91,9 @@ def test_a_prompt_that_cannot_fit_is_rejected() -> None:
 
 
 def test_where_it_is_queued_it_never_finishes() -> None:
-    rules = rules_with([FAULTS["impossible_fit_waits"]])
+    faults = [FAULTS["impossible_fit_waits"]]
     with pytest.raises(Violated, match=r"step_makes_progress: .* reject r0 \(preempted\)"):
-        alone(FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)), rules)
+        under(faults, alone, FULL, Job("r0", "a" * (longest_prompt(FULL.engines, 1) + 1)))
 
 
 def test_an_oversized_cluster_draws_jobs_that_do_not_fit() -> None:

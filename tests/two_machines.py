@@ -1,17 +1,15 @@
 """What the tests of a comparison drive: the model as base and as head, with the same workloads, and
 breaks made by hand."""
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Event, Submit
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.finding import Finding
-from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 from kvproof.strategies.difference.judged import Break, followed, sampled
@@ -23,18 +21,13 @@ FULL = CLUSTERS["full"]
 
 def driven(workload: Workload, faults: Iterable[str] = ()) -> Result:
     """The result of a workload on the model with these faults."""
-    rules = rules_with(map(fault_named, faults))
-    make = functools.partial(_model, rules=rules)
-    if isinstance(workload, Follow):
-        found = followed(workload.cluster, make, workload.events, CHECKS.values())
-    else:
-        scope = workload.seed, workload.episodes, workload.steps
-        found = sampled(workload.cluster, make, *scope, CHECKS.values())
+    with planted(*map(fault_named, faults)):
+        if isinstance(workload, Follow):
+            found = followed(workload.cluster, ModelMachine, workload.events, CHECKS.values())
+        else:
+            scope = workload.seed, workload.episodes, workload.steps
+            found = sampled(workload.cluster, ModelMachine, *scope, CHECKS.values())
     return result_of(workload.name, found)
-
-
-def _model(cluster: Cluster, rules: Any) -> Machine:
-    return ModelMachine(cluster, rules)
 
 
 def broken(

@@ -8,9 +8,8 @@ import pytest
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.conformance.watched import Watched
 
 LATER = ("lookahead hashes",)
@@ -57,7 +56,7 @@ def is_undriven(cluster: Cluster) -> bool:
     return bool(missing)
 
 
-def known_rules(cluster: Cluster) -> Rules:
-    """The rules of a model with the mistakes that vLLM is known for and that concern a cluster."""
+def known_faults(cluster: Cluster) -> list[Fault]:
+    """The mistakes that vLLM is known for and that concern a cluster, as faults of the model."""
     faults = [FAULTS[name] for name in KNOWN if name in FAULTS]
-    return rules_with(fault for fault in faults if fault.concerns(cluster))
+    return [fault for fault in faults if fault.concerns(cluster)]

@@ -1,5 +1,5 @@
-"""kvproof's rules in the form of vLLM's functions: the numbers that go in, the numbers that come
-out, and the cases that vLLM never reaches. The rules do all the computing."""
+"""kvproof's arithmetic in the form of vLLM's functions: the numbers that go in, the numbers that
+come out, and the cases that vLLM never reaches. `counts` does all the computing."""
 
 from typing import Any
 
@@ -17,10 +17,9 @@ from kvproof.model.arithmetic.algebra import (
     min_,
     not_,
 )
-from kvproof.model.reference.rules import Rules
 
 
-def grown(_rules: Rules, end: Num, block_size: Num, held_blocks: Num) -> Num:
+def grown(end: Num, block_size: Num, held_blocks: Num) -> Num:
     return counts.attention_blocks_predicted(end, block_size, held_blocks, 0)
 
 
@@ -35,7 +34,6 @@ def one_way(loaded: Num, computing: Num) -> Truth:
 
 
 def window_admission(
-    rules: Rules,
     window: Num,
     block_size: Num,
     hit_blocks: Num,
@@ -45,7 +43,7 @@ def window_admission(
     idle: Num,
 ) -> Num:
     computed = hit_blocks * block_size + loaded
-    needed = if_(loaded > 0, rules.needed_from_load(computed, prompt), computed)
+    needed = if_(loaded > 0, counts.needed_from_load(computed, prompt), computed)
     skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
     new = counts.attention_blocks_predicted(computed + computing, block_size, hit_blocks, skipped)
     return new + if_(idle == 1, max_(hit_blocks - skipped, 0), 0)
@@ -61,19 +59,19 @@ def within_prompt(
 
 
 def state_admission(
-    rules: Rules, block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, idle: Num
+    block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, idle: Num
 ) -> Num:
     computed = hit_blocks * block_size + loaded
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
-    used = hit_blocks > rules.states_superseded(skipped)
+    used = counts.state_is_used(hit_blocks, skipped)
     new = counts.state_blocks_predicted(computed + computing, block_size, hit_blocks)
     return new + if_(all_of(idle == 1, hit_blocks >= 1, used), 1, 0)
 
 
-def num_cached_blocks(rules: Rules, block_size: Num, hit_blocks: Num, loaded: Num) -> Num:
+def num_cached_blocks(block_size: Num, hit_blocks: Num, loaded: Num) -> Num:
     computed = hit_blocks * block_size + loaded
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
-    return rules.counted_after_hit(hit_blocks, skipped)
+    return counts.blocks_counted_after_hit(hit_blocks, skipped)
 
 
 def loads_the_whole_prompt(
@@ -91,10 +89,8 @@ def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
     return loaded > block_size
 
 
-def aligned_chunk(
-    rules: Rules, block_size: Num, boundary_blocks: Num, **rest: Num
-) -> tuple[Num, Num, Num]:
-    chunk = rules.align_chunk(
+def aligned_chunk(block_size: Num, boundary_blocks: Num, **rest: Num) -> tuple[Num, Num, Num]:
+    chunk = counts.align_chunk(
         block_size=block_size, shared_prefix_boundary=boundary_blocks * block_size, **rest
     )
     return chunk, chunk, chunk
@@ -109,7 +105,6 @@ def schedulable(
 
 
 def truncated(
-    rules: Rules,
     prompt: Num,
     backoff: Num,
     times: Num,
@@ -117,7 +112,7 @@ def truncated(
 ) -> tuple[Num, Num, Num]:
     length = prompt
     for time in (1, 2, 3):
-        again = rules.prompt_after_truncation(length, backoff, length < prompt)
+        again = counts.prompt_after_truncation(length, backoff, length < prompt)
         length = if_(times >= time, again, length)
     return length, length, length
 
@@ -129,24 +124,25 @@ def last(blocks: Num, kept: Num) -> tuple[Num, Num]:
     return if_(kept > 0, blocks - kept, 0), kept
 
 
-def window_offer(_rules: Rules, blocks: Num, window: Num, block_size: Num) -> tuple[Num, Num]:
+def window_offer(blocks: Num, window: Num, block_size: Num) -> tuple[Num, Num]:
     return last(blocks, counts.window_blocks_offered(window, block_size))
 
 
-def state_offer(rules: Rules, blocks: Num) -> tuple[Num, Num]:
-    return last(blocks, rules.state_slots_moved(blocks))
+def state_offer(blocks: Num) -> tuple[Num, Num]:
+    return last(blocks, counts.state_slots_moved(blocks))
 
 
-def paired(
-    rules: Rules, tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
-) -> tuple[Any, ...]:
+def paired(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> tuple[Any, ...]:
     first = hit_blocks * local_ratio
     local = counts.blocks_for_tokens(tokens, local_ratio) * local_ratio - first
     remote = counts.blocks_for_tokens(tokens, remote_ratio) * remote_ratio
-    a, b, c, d = rules.trim(first, local, 0, remote, local_ratio == remote_ratio)
-    lives = local <= rules.longest_local_list(local, remote, local_ratio, remote_ratio)
-    parts = (if_(b > a, part, 0) for part in (a, b, c, d))
-    return tuple(if_(lives, part, transfers.DIES) for part in parts)
+    a, b, c, d = counts.trim(first, local, 0, remote, local_ratio == remote_ratio)
+    return tuple(if_(b > a, part, 0) for part in (a, b, c, d))
+
+
+def dies(**_: Num) -> tuple[Num, ...]:
+    """An assertion of vLLM fails."""
+    return (transfers.DIES,) * 4
 
 
 def longer_here(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
@@ -176,7 +172,6 @@ def something_to_load(tokens: Num, hit_blocks: Num, local_ratio: Num, **_: Num) 
 
 
 def retained(
-    rules: Rules,
     block: Num,
     window: Num,
     block_size: Num,
@@ -188,4 +183,4 @@ def retained(
     """A shared prefix boundary is rounded down to a position where a hit can end."""
     unit = units * block_size
     whole = counts.round_down(shared_prefix_boundary, unit)
-    return rules.is_retained(block, window, block_size, unit, apart * unit, prompt, whole)
+    return counts.is_retained(block, window, block_size, unit, apart * unit, prompt, whole)

@@ -1,6 +1,5 @@
 """A function of vLLM, the rule that it must follow, and their comparison."""
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,19 +9,19 @@ from kvproof.model.arithmetic.algebra import Num, Truth, any_of, both, not_
 from kvproof.model.arithmetic.case_targets import as_tuple
 from kvproof.model.arithmetic.cases import Cases, always, cases_of
 from kvproof.model.arithmetic.ranges import Range
-from kvproof.model.faults.fault import Fault, rules_with
-from kvproof.model.reference.rules import Rules
+from kvproof.model.faults.fault import Fault, planted
 
 
 @dataclass(frozen=True)
 class Function:
     """One function of vLLM, and kvproof's rule for it.
 
-    `rule` takes the rules and one keyword for each number, in the algebra. `driver` takes the same
+    `rule` takes one keyword for each number, in the algebra. `driver` takes the same
     numbers as ints and calls vLLM. Both return a number, a truth value, or a tuple of these.
     `ranges`, `given` and `bound` describe the numbers that vLLM can get. `origin` is the name of
     the vLLM function. `differs` has the known deviations that are visible in it, each with its
-    condition on the numbers. `dead` is the number of branches of the rule that these numbers never
+    condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
+    with it. `dead` is the number of branches of the rule that these numbers never
     take.
     """
 
@@ -34,16 +33,16 @@ class Function:
     given: Callable[..., Truth] = always
     bound: int = 8
     differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
+    results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     dead: int = 0
 
-    def cases(self, rules: Rules) -> Cases:
+    def cases(self) -> Cases:
         """Numbers for each branch and boundary of the rule and of the conditions of its known
         deviations, then numbers for the rule where none of these conditions holds."""
-        rule = functools.partial(self.rule, rules)
-        found = cases_of(rule, self.ranges, self.given, self.bound, self._deviating)
+        found = cases_of(self.rule, self.ranges, self.given, self.bound, self._deviating)
         if not self.differs:
             return found
-        outside = cases_of(rule, self.ranges, self._undisturbed, self.bound)
+        outside = cases_of(self.rule, self.ranges, self._undisturbed, self.bound)
         known = [case.numbers for case in found.cases]
         more = [case for case in outside.cases if case.numbers not in known]
         return found._replace(
@@ -56,9 +55,16 @@ class Function:
     def _undisturbed(self, **numbers: Num) -> Truth:
         return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))
 
-    def ours(self, numbers: Mapping[str, int], rules: Rules) -> tuple[int, ...]:
+    def ours(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
         """The result of the rule for these numbers."""
-        return tuple(int(part) for part in as_tuple(self.rule(rules, **numbers)))
+        return tuple(int(part) for part in as_tuple(self.rule(**numbers)))
+
+    def ours_with(self, fault: Fault, numbers: Mapping[str, int]) -> tuple[int, ...]:
+        """The result of the rule with a fault."""
+        if fault.name in self.results:
+            return tuple(int(part) for part in self.results[fault.name](**numbers))
+        with planted(fault):
+            return self.ours(numbers)
 
     def theirs(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
         """The result of the installed vLLM for these numbers."""
@@ -123,16 +129,16 @@ class Comparison(NamedTuple):
         return found
 
 
-def compare(function: Function, deviations: Iterable[Fault], rules: Rules) -> Comparison:
+def compare(function: Function, deviations: Iterable[Fault]) -> Comparison:
     """Call vLLM on each case. A deviation explains a difference only where the function lists it
     and its condition holds for the numbers. Raises AdapterDrift where this vLLM lacks a function
     that is called."""
     check().require(["functions"])
     faults = {fault.name: fault for fault in deviations}
-    cases = function.cases(rules)
+    cases = function.cases()
     differences = []
     for case in cases.cases:
-        ours, theirs = function.ours(case.numbers, rules), function.theirs(case.numbers)
+        ours, theirs = function.ours(case.numbers), function.theirs(case.numbers)
         if ours != theirs:
             known = _explaining(function, case.numbers, theirs, faults)
             differences.append(Difference(function, case.numbers, ours, theirs, known))
@@ -151,7 +157,7 @@ def _explaining(
         if (
             name in faults
             and shows(**numbers)
-            and function.ours(numbers, rules_with([faults[name]])) == theirs
+            and function.ours_with(faults[name], numbers) == theirs
         ):
             return name
     return ""

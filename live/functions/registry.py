@@ -1,4 +1,4 @@
-"""The functions of vLLM that kvproof calls on the cases of its rules.
+"""The functions of vLLM that kvproof calls on the cases of its arithmetic.
 
 Ranges exclude the numbers that vLLM can never get; a comment says where. Speculative decoding and
 context parallelism are off.
@@ -32,7 +32,7 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             "tokens_skipped_by_window",
             "SlidingWindowManager.get_num_skipped_tokens",
-            lambda _rules, **v: counts.tokens_skipped_by_window(**v),
+            lambda **v: counts.tokens_skipped_by_window(**v),
             {"computed": at_least(0), "window": SIZE},
             managers.window_skipped,
         ),
@@ -40,7 +40,7 @@ FUNCTIONS: dict[str, Function] = {
             # For no computed tokens vLLM returns -1, and treats it as 0.
             "tokens_skipped_by_state",
             "MambaManager.get_num_skipped_tokens",
-            lambda _rules, **v: counts.tokens_skipped_by_state(**v),
+            lambda **v: counts.tokens_skipped_by_state(**v),
             {"computed": at_least(1)},
             managers.state_skipped,
             dead=1,
@@ -48,14 +48,14 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             "window_blocks_for_hit",
             "SlidingWindowManager._contiguous_blocks_for_hit",
-            lambda _rules, **v: counts.window_blocks_for_hit(**v),
+            lambda **v: counts.window_blocks_for_hit(**v),
             {"window": SIZE, "block_size": SIZE},
             managers.window_hit,
         ),
         Function(
             "serves_a_hit",
             "SlidingWindowManager.reachable_block_mask",
-            lambda _rules, block, window, block_size, units: (
+            lambda block, window, block_size, units: (
                 (counts.serves_a_hit(block, window, block_size, units * block_size),) * 2
             ),
             {"block": BLOCKS, "window": SIZE, "block_size": SIZE, "units": SIZE},
@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             "state_growth",
             "MambaManager.get_num_blocks_to_allocate",
-            lambda _rules, **v: counts.state_blocks_predicted(**v),
+            lambda **v: counts.state_blocks_predicted(**v),
             {"end": at_least(1), "block_size": SIZE, "held_blocks": BLOCKS},
             functools.partial(managers.growth, "mamba"),
             given=called.fits,
@@ -155,16 +155,14 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             "longest_hit_tokens",
             "KVCacheManager.get_computed_blocks",
-            lambda _rules, known, block_size, units: counts.longest_hit_tokens(
-                known, block_size * units
-            ),
+            lambda known, block_size, units: counts.longest_hit_tokens(known, block_size * units),
             {"known": SIZE, "block_size": SIZE, "units": SIZE},
             scheduling.longest_hit,
         ),
         Function(
             "resumed_at",
             "Scheduler._update_waiting_for_remote_kv",
-            lambda _rules, **v: counts.resumed_at(**v),
+            lambda **v: counts.resumed_at(**v),
             {"loaded": SIZE, "prompt": SIZE},
             scheduling.resumed,
             given=lambda loaded, prompt: loaded <= prompt,
@@ -172,7 +170,7 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             "tokens_loaded_by_decode",
             "NixlBaseConnectorScheduler._get_remote_prefill_token_count",
-            lambda rules, **v: rules.tokens_loaded_by_decode(**v),
+            lambda **v: counts.tokens_loaded_by_decode(**v),
             {"prompt": SIZE, "backoff": FLAG},
             transfers.remote_count,
         ),
@@ -182,7 +180,7 @@ FUNCTIONS: dict[str, Function] = {
             called.truncated,
             {"prompt": SIZE, "backoff": FLAG, "times": between(1, 3), "embeds": FLAG},
             transfers.truncated,
-            dead=2,
+            dead=1,
         ),
         Function(
             "window_blocks_offered",
@@ -206,7 +204,7 @@ FUNCTIONS: dict[str, Function] = {
             functools.partial(transfers.paired, "mamba"),
             given=called.accepted_beside_state,
             bound=12,
-            dead=4,
+            dead=3,
         ),
         Function(
             "trim_beside_window",
@@ -220,12 +218,13 @@ FUNCTIONS: dict[str, Function] = {
                 "longer_list_dies_across_ratios": called.longer_here,
                 "end_trim_across_ratios": called.longer_there,
             },
-            dead=4,
+            results={"longer_list_dies_across_ratios": called.dies},
+            dead=3,
         ),
         Function(
             "logical_block",
             "NixlBaseConnectorWorker._logical_to_kernel_block_ids",
-            lambda _rules, kernel, ratio: counts.logical_block(kernel, ratio),
+            lambda kernel, ratio: counts.logical_block(kernel, ratio),
             {"kernel": BLOCKS, "ratio": SIZE},
             transfers.kernel_block,
         ),

@@ -156,10 +156,16 @@ def tokens_loaded_by_decode(prompt: Num, backoff: Num) -> Num:
     return if_(prompt > backoff, prompt - backoff, prompt)
 
 
+def output_tokens(max_tokens: Num, prefill: Truth) -> Num:
+    """Tokens that an engine samples of an answer. P (`prefill`) samples one, which ends its
+    prefill: the router sends P `max_tokens` 1, and D samples the answer (vllm#37310)."""
+    return if_(prefill, 1, max_tokens)
+
+
 def prompt_after_truncation(prompt: Num, backoff: Num, truncated: Truth) -> Num:
     """Prompt tokens that P computes. P stops where D starts. The prompt is truncated only once,
     however often the request is preempted (vllm#37310, `_p_side_truncated`)."""
-    return if_(truncated, prompt, tokens_loaded_by_decode(prompt, backoff))
+    return if_(either(truncated, prompt <= backoff), prompt, prompt - backoff)
 
 
 def blocks_counted_after_hit(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
@@ -236,6 +242,19 @@ def state_blocks_predicted(
     return min_(new_blocks, 1 + fresh)
 
 
+def state_is_used(hit_blocks: Num, left_behind: Num) -> Truth:
+    """Whether a request uses the state at the end of a hit of `hit_blocks` blocks: there is one,
+    and no load makes it superfluous. `left_behind` blocks are not needed after hit and load
+    (`MambaManager.get_num_blocks_to_allocate`)."""
+    return hit_blocks > left_behind
+
+
+def blocks_from_queue(new_blocks: Num, idle_hit_blocks: Num) -> Num:
+    """Blocks that leave the free queue at an admission: the new ones, and the blocks of its hit
+    that no request holds (`SingleTypeKVCacheManager.get_num_blocks_to_allocate`)."""
+    return new_blocks + idle_hit_blocks
+
+
 def trim(
     local_first: Num,
     local_slots: Num,
@@ -258,6 +277,12 @@ def logical_block(kernel_block: Num, ratio: Num) -> tuple[Num, Num]:
     `ratio` kernel blocks."""
     block = div(kernel_block, ratio)
     return block, kernel_block - block * ratio
+
+
+def attention_blocks_offered(tokens: Num, block_size: Num) -> Num:
+    """Number of attention blocks that P has to offer after it computed `tokens` tokens: also the
+    last one, which may not be full (vllm#21074)."""
+    return blocks_for_tokens(tokens, block_size)
 
 
 def state_slots_moved(slots: Num) -> Num:

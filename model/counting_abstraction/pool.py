@@ -8,7 +8,6 @@ from typing import NamedTuple
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.arithmetic.system import Action, System
-from kvproof.model.reference.rules import Rules
 
 
 class Sizes(NamedTuple):
@@ -26,7 +25,16 @@ class Pool(NamedTuple):
     references: Num = 0
 
 
-def pool_system(rules: Rules) -> System:
+def moved(_sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
+    """The counts after a step (see `pool_system`)."""
+    return Pool(
+        pool.free - taken + freed,
+        pool.held + taken - freed,
+        pool.references + taken + shared - dropped,
+    )
+
+
+def pool_system() -> System:
     """The system of a pool. A step takes blocks from the queue (new blocks, and cached blocks of a
     hit), shares held blocks, and drops references; for `freed` blocks it drops the last
     reference."""
@@ -43,14 +51,6 @@ def pool_system(rules: Rules) -> System:
         )
         return all_of(bounds, there, kept, none_left)
 
-    def move(_sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
-        lost = rules.references_dropped(dropped)
-        return Pool(
-            pool.free - taken + rules.entries_queued(freed),
-            pool.held + taken - freed,
-            pool.references + taken + shared - lost,
-        )
-
     return System(
         "pool",
         lambda sizes: Pool(sizes.total - 1),
@@ -59,7 +59,7 @@ def pool_system(rules: Rules) -> System:
             Action(
                 "move",
                 lambda _s, _p: True,
-                move,
+                moved,
                 lambda _s: {n: at_least(0) for n in ("taken", "shared", "freed", "dropped")},
                 may_move,
             ),

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction.observed import Observed, move
 from kvproof.model.counting_abstraction.pool import Pool, Sizes
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
 
@@ -16,7 +15,7 @@ def pool_counts(engine: Engine) -> Pool:
     return Pool(len(engine.free), len(held), sum(held))
 
 
-def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
+def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
     """How a step changed each pool. A block that leaves the queue and returns to it within the step
     is not visible."""
     for cfg, before, after in zip(
@@ -30,12 +29,11 @@ def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
         freed = sum(1 for old, new in pairs if old.refs and not new.refs)
         # References gained beyond those of taken blocks, less those dropped.
         net = counts[1].references - counts[0].references - taken
-        each = rules.references_dropped(1)
-        dropped = max(freed, -(net // each))
+        dropped = max(freed, -net)
         done = move(
             "move",
             taken=(taken,),
-            shared=(net + dropped * each,),
+            shared=(net + dropped,),
             freed=(freed,),
             dropped=(dropped,),
         )

@@ -23,7 +23,8 @@ from kvproof.model.events import (
     TransferDone,
     TransferFail,
 )
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import chunks
+from kvproof.model.reference.transfers import offers
 from kvproof.model.reference.transfers.offers import kinds
 from kvproof.model.state import (
     ABORTED,
@@ -62,9 +63,7 @@ ENDS: dict[tuple[type, str], str] = {
 """The action for a request with a status when its transfer ends."""
 
 
-def sizes_of(
-    cluster: Cluster, cfg: config.Engine, request: Request, group: config.Group, rules: Rules
-) -> Sizes:
+def sizes_of(cluster: Cluster, cfg: config.Engine, request: Request, group: config.Group) -> Sizes:
     """The sizes a cluster fixes for a request in one group of an engine."""
     cached = group.kind != "mamba" or group.aligned
     sends = cfg.role == "prefill"
@@ -72,9 +71,9 @@ def sizes_of(
         group.block_size,
         cfg.hit_unit // group.block_size if cached else 1,
         group.window,
-        rules.backoff_on_prefill(kinds(cfg), request.embeds)
+        offers.backoff_on_prefill(kinds(cfg), request.embeds)
         if sends
-        else rules.backoff_on_decode(kinds(cfg)),
+        else offers.backoff_on_decode(kinds(cfg)),
         cfg.chunk_tokens,
         cfg.split_tokens,
         request.max_tokens,
@@ -106,20 +105,16 @@ def table_counts(engine: Engine, request: Request | None, index: int) -> Table:
     )
 
 
-def _splits_elsewhere(cfg: config.Engine, group: config.Group, rules: Rules) -> bool:
-    """Whether these rules end the chunks of a Mamba group at other multiples than of its blocks."""
-    split = rules.split_block(group.block_size, min(cfg.block_sizes))
-    return group.aligned and split != group.block_size
+def _splits_elsewhere(cfg: config.Engine, group: config.Group) -> bool:
+    """Whether the chunks of a Mamba group end at other multiples than of its blocks."""
+    return group.aligned and chunks.split_unit(cfg) != group.block_size
 
 
 class _Reader:
     """Finds the actions of a step for one request of an engine."""
 
-    def __init__(
-        self, engine: Engine, before: Request | None, after: Request | None, rules: Rules
-    ) -> None:
+    def __init__(self, engine: Engine, before: Request | None, after: Request | None) -> None:
         self.engine, self.before, self.after = engine, before, after
-        self.may_lack = rules.hit_holds((True, False))
         known = after or before
         self.name = known.id if known else ""
 
@@ -174,7 +169,7 @@ class _Reader:
                     "admit",
                     blocks=(blocks,),
                     own=tuple(range(blocks, -1, -1)) if choice.external else (blocks,),
-                    lacking=tuple(range(blocks + 1)) if self.may_lack else (0,),
+                    lacking=tuple(range(blocks + 1)),
                     external=(choice.external,),
                     shared_prefix_boundary=(
                         self.after.shared_prefix_boundary if self.after else 0,
@@ -194,12 +189,12 @@ def _concerns(event: Event, engine: str) -> bool:
     return getattr(event, "engine", engine) == engine
 
 
-def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
+def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
     """How a step changed each table that it concerns. Some engines are skipped. With a store, loads
     end in the same step, but the system models a load as a wait. With overlapping steps, the
     computed tokens may be ahead of the known tokens, which the claims are about. With a drafter,
     computed tokens may be rejected. With hits inside a block, a table may have a copy.
-    The table of a Mamba group is skipped where the rules split chunks at smaller blocks (vLLM
+    The table of a Mamba group is skipped where the align split ends chunks at smaller blocks (vLLM
     0.32.0): the system splits them at the group's own blocks."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
@@ -212,16 +207,16 @@ def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
             continue
         for name in dict.fromkeys(r.id for r in (*before.requests, *after.requests)):
             old, new = before.find(name), after.find(name)
-            reader, request = _Reader(before, old, new, rules), new or old
+            reader, request = _Reader(before, old, new), new or old
             concerned = reader.concerned(step.event)
             if request is None or (old == new and not concerned):
                 continue
             for index, group in enumerate(cfg.groups):
-                if _splits_elsewhere(cfg, group, rules):
+                if _splits_elsewhere(cfg, group):
                     continue
                 counts = table_counts(before, old, index), table_counts(after, new, index)
                 most = max(counts[0].length, counts[1].length)
-                sizes = sizes_of(cluster, cfg, request, group, rules)
+                sizes = sizes_of(cluster, cfg, request, group)
                 done = reader.moves(step.event, sizes, tuple(range(most + 1)))
                 aligned = group.kind != "mamba" or group.aligned
                 yield Observed(

@@ -9,7 +9,7 @@ from kvproof.model.counting_abstraction.observed import Move, Observed, move
 from kvproof.model.counting_abstraction.transfer import NO_TRANSFER, Sizes
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import NUMBERS, Phase
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import offers
 from kvproof.model.reference.transfers.offers import kinds
 from kvproof.model.state import SENDING, Request, State, Transfer
 from kvproof.model.step import Step
@@ -26,13 +26,13 @@ BY_EVENT: dict[type, str] = {
 BY_PHASE = {Phase.OFFERED: "offer", Phase.READING: "load", Phase.RELEASING: "release"}
 
 
-def sizes_of(cluster: Cluster, index: int, embeds: bool, rules: Rules) -> Sizes:
+def sizes_of(cluster: Cluster, index: int, embeds: bool) -> Sizes:
     """The sizes a cluster fixes for one group."""
     p, d = cluster.prefill, cluster.decode
     group = d.groups[index]
     backoffs = (
-        rules.backoff_on_prefill(kinds(p), embeds),
-        rules.backoff_on_decode(kinds(d)),
+        offers.backoff_on_prefill(kinds(p), embeds),
+        offers.backoff_on_decode(kinds(d)),
     )
     if not group.attention:
         # The slots of a Mamba list are whole blocks.
@@ -101,7 +101,7 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
     return move(action, hit=(hit,), own=own, external=(external,))
 
 
-def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
+def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
     """How a step changed each transfer whose record it changed, or whose blocks P freed."""
     if not cluster.disaggregated or any(e.dead for e in step.after.engines):
         return
@@ -115,7 +115,7 @@ def observed(cluster: Cluster, step: Step, rules: Rules) -> Iterator[Observed]:
             yield Observed(
                 f"the transfer of {name}, group {index}",
                 f"transfer of {group.kind}",
-                sizes_of(cluster, index, cluster.job(name).embeds, rules),
+                sizes_of(cluster, index, cluster.job(name).embeds),
                 transfer_counts(cluster, step.before, name, old, index),
                 (_move(cluster, step, name, new, index),),
                 transfer_counts(cluster, step.after, name, new, index),

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from kvproof.model import planting
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import (
     pool,
@@ -15,86 +16,75 @@ from kvproof.model.counting_abstraction import (
     transfer,
     transfer_claims,
 )
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 
 TABLES = ("full", "window", "mamba", "state")
 TRANSFERS = ("full", "window", "mamba")
 
 
-def _table(kind: str, rules: Rules) -> System:
+def _table(kind: str) -> System:
     return dataclasses.replace(
-        table_system.table_system(kind, rules),
+        table_system.table_system(kind),
         invariants=table_claims.table_claims(kind),
         parameters=table.Sizes,
         given=functools.partial(table_claims.sizes_allowed, kind),
     )
 
 
-def _transfer(kind: str, rules: Rules) -> System:
+def _transfer(kind: str) -> System:
     return dataclasses.replace(
-        transfer.transfer_system(kind, rules),
+        transfer.transfer_system(kind),
         invariants=transfer_claims.transfer_claims(kind),
         parameters=transfer.Sizes,
         given=functools.partial(transfer_claims.sizes_allowed, kind),
     )
 
 
-def _pool(rules: Rules) -> System:
+def _pool() -> System:
     return dataclasses.replace(
-        pool.pool_system(rules),
+        pool.pool_system(),
         invariants=pool_claims.pool_claims(),
         parameters=pool.Sizes,
         given=pool_claims.sizes_allowed,
     )
 
 
-MAKERS: dict[str, Callable[[Rules], System]] = {
+MAKERS: dict[str, Callable[[], System]] = {
     **{kind: functools.partial(_table, kind) for kind in TABLES},
     **{f"transfer of {kind}": functools.partial(_transfer, kind) for kind in TRANSFERS},
     "pool": _pool,
 }
 
 
-@functools.lru_cache(maxsize=16)
-def systems(rules: Rules) -> dict[str, System]:
-    """The count-level systems under these rules, by name."""
-    return {name: make(rules) for name, make in MAKERS.items()}
-
-
-class _RecordingRules:
-    """The rules of the spec; records which of them are used."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        self.names.add(name)
-        return getattr(REFERENCE, name)
-
-
 @functools.cache
-def rules_used(name: str) -> frozenset[str]:
-    """The names of the rules that a system uses. Both sides of every condition are evaluated, so
-    one evaluation of each action uses all of its rules."""
-    rules = _RecordingRules()
-    system = MAKERS[name](rules)  # type: ignore[arg-type]
-    sizes = system.parameters(*(1 for _ in system.parameters._fields))
-    start = system.initial(sizes)
-    state = type(start)(*(1 for _ in start))
-    for action in system.actions:
-        chosen = [1 for _ in action.choices(sizes)]
-        action.enabled(sizes, state)
-        action.allowed(sizes, state, *chosen)
-        action.then(sizes, state, *chosen)
-    return frozenset(rules.names)
+def systems() -> dict[str, System]:
+    """The count-level systems, by name."""
+    return {name: make() for name, make in MAKERS.items()}
 
 
-def relevant(name: str, rules: Rules) -> Rules:
-    """These rules where a system uses them, the rules of the spec elsewhere."""
-    for rule in sorted(rules_used(name)):
-        if getattr(rules, rule) != getattr(REFERENCE, rule):
-            break
-    else:
-        return REFERENCE
-    return dataclasses.replace(REFERENCE, **{n: getattr(rules, n) for n in rules_used(name)})
+def uses(name: str, function: str) -> bool:
+    """Whether a system uses a function, named as in `planting`. Both sides of every condition are
+    evaluated, so one evaluation of each action calls all functions that the system uses."""
+    own, calls = planting.function_named(function), list[str]()
+
+    def noting(*given: Any, **named: Any) -> Any:
+        calls.append(function)
+        return own(*given, **named)
+
+    with planting.planted({function: noting}):
+        system = MAKERS[name]()
+        sizes = system.parameters(*(1 for _ in system.parameters._fields))
+        start = system.initial(sizes)
+        state = type(start)(*(1 for _ in start))
+        for action in system.actions:
+            chosen = [1 for _ in action.choices(sizes)]
+            action.enabled(sizes, state)
+            action.allowed(sizes, state, *chosen)
+            action.then(sizes, state, *chosen)
+    return bool(calls)
+
+
+def mistakes_in(name: str) -> frozenset[tuple[str, Callable[..., Any]]]:
+    """What is planted now in the functions that a system uses: its proofs depend on nothing else
+    that is planted."""
+    now = planting.planted_now()
+    return frozenset((each, wrong) for each, wrong in now.items() if uses(name, each))

@@ -11,10 +11,9 @@ from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction import project_pool, project_table, project_transfer
 from kvproof.model.counting_abstraction.observed import Move, Observed
 from kvproof.model.counting_abstraction.registry import systems
-from kvproof.model.reference.rules import Rules
 from kvproof.model.step import Step
 
-Projection = Callable[[Cluster, Step, Rules], Iterator[Observed]]
+Projection = Callable[[Cluster, Step], Iterator[Observed]]
 
 PROJECTIONS: tuple[Projection, ...] = (
     project_table.observed,
@@ -33,28 +32,24 @@ def _results(sizes: Any, action: Action, at: Any, move: Move) -> Iterator[Any]:
 
 
 @functools.lru_cache(maxsize=20_000)
-def _reaches(
-    system: str, sizes: Any, before: Any, moves: tuple[Move, ...], rules: Rules
-) -> set[Any]:
+def _reaches(system: str, sizes: Any, before: Any, moves: tuple[Move, ...]) -> set[Any]:
     """The counts that the moves can produce."""
-    actions = {action.name: action for action in systems(rules)[system].actions}
+    actions = {action.name: action for action in systems()[system].actions}
     here = {before}
     for move in moves:
         here = {after for at in here for after in _results(sizes, actions[move.action], at, move)}
     return here
 
 
-def unmatched(
-    cluster: Cluster, step: Step, project: Projection, rules: Rules
-) -> Iterator[tuple[str, ...]]:
+def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[tuple[str, ...]]:
     """For each part of the state that a step changes in a way that the count-level systems do not
     allow: the part with its counts before, its sizes, the actions, and its counts after. The
     systems do not model follow-up turns or transfers that begin on D, so clusters with follow-up
     turns or push are not checked."""
     if cluster.follow_up_turns or cluster.pushes:
         return
-    for seen in project(cluster, step, rules):
-        led = _reaches(seen.system, seen.sizes, seen.before, seen.moves, rules)
+    for seen in project(cluster, step):
+        led = _reaches(seen.system, seen.sizes, seen.before, seen.moves)
         if seen.after not in led:
             yield (
                 f"{seen.about} ({seen.system}) was {shown(seen.before)}",

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, if_, max_, min_
-from kvproof.model.reference.rules import Rules
 
 GONE, WAITING, RUNNING, PREEMPTED, LOADING, LOADED, FAILED, SENDING, ABORTED = range(9)
 NONE = 0
@@ -90,24 +89,24 @@ def where(condition: Truth, then: Table, otherwise: Table) -> Table:
 
 
 class Group:
-    """The behaviour of one kind of group under these rules."""
+    """The behaviour of one kind of group."""
 
-    def __init__(self, kind: str, rules: Rules) -> None:
-        self.kind, self.rules = kind, rules
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
     def skipped(self, sizes: Sizes, computed: Num) -> Num:
         """Leading blocks no longer needed after `computed` tokens."""
         tokens: Num = 0
         if self.kind == "window":
-            tokens = self.rules.tokens_skipped_by_window(computed, sizes.window)
+            tokens = counts.tokens_skipped_by_window(computed, sizes.window)
         if self.kind in ("mamba", "state"):
-            tokens = self.rules.tokens_skipped_by_state(computed)
+            tokens = counts.tokens_skipped_by_state(computed)
         return counts.full_blocks(tokens, sizes.block_size)
 
     def null_in_hit(self, sizes: Sizes, blocks: Num) -> Num:
         """The null entries at the start of the table of a hit with `blocks` blocks."""
         if self.kind == "window":
-            need = self.rules.window_blocks_for_hit(sizes.window, sizes.block_size)
+            need = counts.window_blocks_for_hit(sizes.window, sizes.block_size)
             return max_(blocks - need, 0)
         return max_(blocks - 1, 0) if self.kind == "mamba" else 0
 
@@ -120,9 +119,9 @@ class Group:
     def grown(self, sizes: Sizes, table: Table, end: Num) -> Table:
         """The table after it took blocks for `end` tokens."""
         if self.kind != "mamba":
-            taken = self.rules.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
+            taken = counts.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
             return table._replace(length=table.length + taken)
-        taken = self.rules.state_blocks_predicted(end, sizes.block_size, table.length)
+        taken = counts.state_blocks_predicted(end, sizes.block_size, table.length)
         blocks = counts.blocks_for_tokens(end, sizes.block_size)
         padding = if_(taken > 0, max_(blocks - 1 - table.length, 0), 0)
         return table._replace(length=table.length + padding + taken, null=table.null + padding)

@@ -6,7 +6,19 @@ The claims state the spec, whatever rules a system follows: a faulty system must
 from collections.abc import Callable, Mapping
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import Truth, all_of, any_of, both, either, if_, implies, min_
+from kvproof.model.arithmetic.algebra import (
+    Num,
+    Truth,
+    all_of,
+    any_of,
+    both,
+    div,
+    either,
+    if_,
+    implies,
+    max_,
+    min_,
+)
 from kvproof.model.counting_abstraction.table import (
     ABORTED,
     GONE,
@@ -17,11 +29,10 @@ from kvproof.model.counting_abstraction.table import (
     RUNNING,
     SENDING,
     WAITING,
-    Group,
     Sizes,
     Table,
 )
-from kvproof.model.reference.default_rules import REFERENCE
+from kvproof.model.counting_abstraction.transfer_claims import agreed_tokens
 
 Claim = Callable[[Sizes, Table], Truth]
 
@@ -57,7 +68,7 @@ def counts_are_none_when_gone(_sizes: Sizes, t: Table) -> Truth:
 
 def truncated_once(sizes: Sizes, t: Table) -> Truth:
     """P truncates a prompt exactly once, however often the request is preempted."""
-    kept = REFERENCE.prompt_after_truncation(t.submitted_prompt_tokens, sizes.backoff, False)
+    kept = agreed_tokens(t.submitted_prompt_tokens, sizes.backoff)
     wanted = if_(sizes.sends == 1, kept, t.submitted_prompt_tokens)
     return either(t.status == GONE, t.prompt == wanted)
 
@@ -75,7 +86,7 @@ def computes_known_tokens(sizes: Sizes, t: Table) -> Truth:
 
 def loads_what_is_offered(sizes: Sizes, t: Table) -> Truth:
     """D's local hit and its load are together exactly what P delivered."""
-    offered = REFERENCE.tokens_loaded_by_decode(t.prompt, sizes.backoff)
+    offered = agreed_tokens(t.prompt, sizes.backoff)
     connected = both(sizes.connected == 1, sizes.sends == 0)
     return implies(t.external > 0, all_of(connected, t.hit + t.external == offered))
 
@@ -118,9 +129,15 @@ def hashed_are_counted(_sizes: Sizes, t: Table) -> Truth:
     )
 
 
+def unneeded(kind: str, sizes: Sizes, computed: Num) -> Num:
+    """Leading blocks that nothing reads after `computed` tokens: those in front of the window, or
+    of the running state."""
+    behind = {"full": 0, "window": computed - sizes.window + 1}.get(kind, computed - 1)
+    return div(max_(behind, 0), sizes.block_size)
+
+
 def table_claims(kind: str) -> Mapping[str, Claim]:
     """The claims about a table in a group of this kind, by name."""
-    group = Group(kind, REFERENCE)
 
     def null_is_not_needed(sizes: Sizes, t: Table) -> Truth:
         """Null entries are only at positions that the next token does not need. For a load this is
@@ -129,8 +146,8 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
         runs = any_of(*(t.status == s for s in (WAITING, RUNNING, PREEMPTED)))
         resumed = min_(t.reach, t.prompt - 1) if kind == "window" else t.reach
         return both(
-            implies(loads, t.null <= group.skipped(sizes, resumed)),
-            implies(runs, t.null <= group.skipped(sizes, t.computed)),
+            implies(loads, t.null <= unneeded(kind, sizes, resumed)),
+            implies(runs, t.null <= unneeded(kind, sizes, t.computed)),
         )
 
     def full_attention_keeps_all(sizes: Sizes, t: Table) -> Truth:
@@ -143,7 +160,7 @@ def table_claims(kind: str) -> Mapping[str, Claim]:
 
     def delivered_is_counted(sizes: Sizes, t: Table) -> Truth:
         """When P offers its blocks, it has computed what D will load."""
-        loaded = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.backoff)
+        loaded = agreed_tokens(t.submitted_prompt_tokens, sizes.backoff)
         return implies(t.status == SENDING, t.computed == loaded)
 
     own: dict[str, Claim] = {}

@@ -29,25 +29,44 @@ from kvproof.model.counting_abstraction.table import (
     Table,
     where,
 )
-from kvproof.model.reference.rules import Rules
 
 
-def table_system(kind: str, rules: Rules) -> System:
+def may_lack(kind: str, held: Num, lacking: Num) -> Truth:  # noqa: ARG001
+    """Whether a hit may lack this many of the `held` blocks of a group: none, because a hit holds
+    in every group."""
+    return lacking == 0
+
+
+def preempted(_sizes: Sizes, t: Table) -> Table:
+    """A request after its preemption: it starts over."""
+    return t.emptied(PREEMPTED)
+
+
+def restarted(t: Table) -> Table:
+    """A request whose load failed and that will compute its prompt itself: the next step starts at
+    the first token."""
+    return t._replace(status=FAILED, computed=0)
+
+
+def keeps_its_blocks(t: Table) -> Truth:
+    """Whether an aborted request keeps its blocks until its load has ended: yes where a load still
+    writes to them (vllm#32255)."""
+    return t.status == LOADING
+
+
+def table_system(kind: str) -> System:
     """The system of a request's table in a group of this kind: full, window, mamba (its states are
     cached at block boundaries) or state (a Mamba group that caches nothing)."""
-    group = Group(kind, rules)
-    may_lack = kind == "full" and rules.hit_holds((True, False))
-    """Whether a hit may lack attention blocks, because the hit holds in another group only. Lacking
-    blocks in other groups are not modelled."""
+    group = Group(kind)
 
     def asked_again(sizes: Sizes, t: Table) -> Num:
-        again = rules.prompt_after_truncation(
+        again = counts.prompt_after_truncation(
             t.prompt, sizes.backoff, t.prompt < t.submitted_prompt_tokens
         )
         return if_(both(sizes.sends == 1, t.status == PREEMPTED), again, t.prompt)
 
     def submit(sizes: Sizes, _t: Table, submitted_prompt_tokens: Num) -> Table:
-        kept = rules.prompt_after_truncation(submitted_prompt_tokens, sizes.backoff, False)
+        kept = counts.prompt_after_truncation(submitted_prompt_tokens, sizes.backoff, False)
         return GONE_TABLE._replace(
             status=WAITING,
             submitted_prompt_tokens=submitted_prompt_tokens,
@@ -74,16 +93,15 @@ def table_system(kind: str, rules: Rules) -> System:
             either(own == blocks, external > 0),
             implies(sizes.caching == 0, hit == 0),
         )
-        offered = rules.tokens_loaded_by_decode(prompt, sizes.backoff)
+        offered = counts.tokens_loaded_by_decode(prompt, sizes.backoff)
         connected = both(sizes.connected == 1, sizes.sends == 0)
         loads = both(
             both(external >= 0, shared_prefix_boundary >= 0),
             implies(external > 0, both(connected, hit + external == offered)),
         )
         held = max_(own - nulls(sizes, prompt, hit, own, external), 0)
-        lacks = both(lacking >= 0, lacking <= held) if may_lack else lacking == 0
-        cached = held - lacking if may_lack else held
-        return all_of(parts, loads, lacks, hashed >= 0, hashed <= cached)
+        lacks = may_lack(kind, held, lacking)
+        return all_of(parts, loads, lacks, hashed >= 0, hashed <= held - lacking)
 
     def whole_units(
         sizes: Sizes,
@@ -99,7 +117,7 @@ def table_system(kind: str, rules: Rules) -> System:
 
     def left_behind(sizes: Sizes, prompt: Num, hit: Num, external: Num) -> Num:
         total = hit + external
-        needed = rules.needed_from_load(total, prompt) if kind == "window" else total
+        needed = counts.needed_from_load(total, prompt) if kind == "window" else total
         return group.skipped(sizes, if_(external > 0, needed, total))
 
     def nulls(sizes: Sizes, prompt: Num, hit: Num, own: Num, external: Num) -> Num:
@@ -133,8 +151,8 @@ def table_system(kind: str, rules: Rules) -> System:
             external=external,
             shared_prefix_boundary=shared_prefix_boundary,
             length=max_(left, own),
-            null=nulls(sizes, prompt, hit, own, external) + (lacking if may_lack else 0),
-            num_cached_blocks=max_(rules.counted_after_hit(own, left), t.num_cached_blocks),
+            null=nulls(sizes, prompt, hit, own, external) + lacking,
+            num_cached_blocks=max_(counts.blocks_counted_after_hit(own, left), t.num_cached_blocks),
         )
         missing = counts.blocks_for_tokens(total, sizes.block_size) - table.length
         table = table._replace(length=table.length + if_(external > 0, max_(missing, 0), 0))
@@ -148,7 +166,7 @@ def table_system(kind: str, rules: Rules) -> System:
     def is_chosen(sizes: Sizes, t: Table, tokens: Num, _hashed: Num) -> Truth:
         if kind != "mamba":
             return True
-        split = rules.align_chunk(
+        split = counts.align_chunk(
             t.computed,
             tokens,
             max_(t.prompt, t.known - 1),
@@ -172,8 +190,7 @@ def table_system(kind: str, rules: Rules) -> System:
         return group.may_hash(t, release(sizes, t, hashed), hashed)
 
     def last_output(sizes: Sizes) -> Num:
-        prefill = rules.tokens_sampled_by_prefill(sizes.max_tokens)
-        return if_(sizes.sends == 1, prefill, sizes.max_tokens)
+        return counts.output_tokens(sizes.max_tokens, sizes.sends == 1)
 
     def sample(sizes: Sizes, t: Table, hashed: Num) -> Table:
         longer = t._replace(out=t.out + 1)
@@ -184,7 +201,7 @@ def table_system(kind: str, rules: Rules) -> System:
     def kept_for_decode(sizes: Sizes, t: Table, hashed: Num) -> Table:
         """A finished request whose blocks P keeps for D: P frees the blocks that D does not
         need."""
-        needed = rules.needed_from_load(t.computed, t.submitted_prompt_tokens)
+        needed = counts.needed_from_load(t.computed, t.submitted_prompt_tokens)
         kept = group.released(sizes, t._replace(status=SENDING, out=t.out + 1), needed)
         return group.hashing(sizes, kept, hashed)
 
@@ -204,17 +221,12 @@ def table_system(kind: str, rules: Rules) -> System:
         taken = group.counting(sizes, t, t.computed)
         return either(t.status == FAILED, group.may_hash(t, taken, hashed))
 
-    def preempt(_sizes: Sizes, t: Table) -> Table:
-        kept = rules.counted_after_preemption(t.num_cached_blocks)
-        return t.emptied(PREEMPTED)._replace(num_cached_blocks=kept)
-
     def failed(sizes: Sizes, t: Table) -> Table:
         again = both(t.status == LOADING, sizes.recomputes == 1)
-        return where(again, rules.restart_after_failed_load(t, FAILED), GONE_TABLE)
+        return where(again, restarted(t), GONE_TABLE)
 
     def abort(_sizes: Sizes, t: Table) -> Table:
-        stays = rules.keeps_until_loaded(t.status == LOADING)
-        return where(stays, t._replace(status=ABORTED), GONE_TABLE)
+        return where(keeps_its_blocks(t), t._replace(status=ABORTED), GONE_TABLE)
 
     hashes = {"hashed": at_least(0)}
 
@@ -271,7 +283,7 @@ def table_system(kind: str, rules: Rules) -> System:
                 lambda _s: choosing(),
                 may_sample,
             ),
-            Action("preempt", lambda _s, t: t.status == RUNNING, preempt),
+            Action("preempt", lambda _s, t: t.status == RUNNING, preempted),
             Action(
                 "loaded",
                 lambda _s, t: t.status == LOADING,

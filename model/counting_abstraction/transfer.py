@@ -29,7 +29,6 @@ from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.arithmetic.system import Action, System
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import NUMBERS, Phase, Way, before, leading_to
-from kvproof.model.reference.rules import Rules
 
 
 class Sizes(NamedTuple):
@@ -77,9 +76,6 @@ class Transfer(NamedTuple):
 
 NO_TRANSFER = Transfer()
 
-REQUEST = "the request"
-"""P's id of the one request that the system models."""
-
 
 def in_phase(t: Transfer, phases: Iterable[Phase]) -> Truth:
     """Whether a transfer is in one of these phases."""
@@ -91,24 +87,34 @@ def while_in(phases: Iterable[Phase]) -> Callable[[Sizes, Transfer], Truth]:
     return lambda _sizes, t: in_phase(t, phases)
 
 
-def blocks_offered(kind: str, sizes: Sizes, delivered: Num, rules: Rules) -> Num:
+def blocks_offered(kind: str, sizes: Sizes, delivered: Num) -> Num:
     """The number of blocks in P's list after it has delivered `delivered` tokens."""
     if kind == "mamba":
-        return rules.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
-    blocks = rules.attention_blocks_offered(delivered, sizes.p_block)
+        return counts.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
+    blocks = counts.attention_blocks_offered(delivered, sizes.p_block)
     if kind == "window":
-        return min_(blocks, rules.window_blocks_offered(sizes.window, sizes.p_block))
+        return min_(blocks, counts.window_blocks_offered(sizes.window, sizes.p_block))
     return blocks
 
 
-def transfer_system(kind: str, rules: Rules) -> System:
+def done(_sizes: Sizes, _t: Transfer) -> Transfer:
+    """The transfer after it has ended: P no longer keeps the blocks (vllm#36958)."""
+    return NO_TRANSFER
+
+
+def renewed(t: Transfer) -> Truth:
+    """Whether P's lease is renewed, so that it does not end: yes during a read (vllm#41383)."""
+    return in_phase(t, (Phase.READING,))
+
+
+def transfer_system(kind: str) -> System:
     """The system of a transfer in a group of this kind: full, window, or mamba."""
 
     def computed(sizes: Sizes, submitted_prompt_tokens: Num, max_tokens: Num) -> Num:
         """The number of tokens that P computes, without the last sampled one."""
-        sampled = rules.tokens_sampled_by_prefill(max_tokens)
+        sampled = counts.output_tokens(max_tokens, True)
         return (
-            rules.prompt_after_truncation(submitted_prompt_tokens, sizes.p_backoff, False)
+            counts.prompt_after_truncation(submitted_prompt_tokens, sizes.p_backoff, False)
             + sampled
             - 1
         )
@@ -127,26 +133,26 @@ def transfer_system(kind: str, rules: Rules) -> System:
             pinned=1,
             submitted_prompt_tokens=submitted_prompt_tokens,
             delivered=delivered,
-            remote=blocks_offered(kind, sizes, delivered, rules),
+            remote=blocks_offered(kind, sizes, delivered),
         )
 
     def fresh(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Num:
         """The number of blocks that D takes for its load."""
         total = hit + external
         needed = (
-            rules.needed_from_load(total, t.submitted_prompt_tokens) if kind == "window" else total
+            counts.needed_from_load(total, t.submitted_prompt_tokens) if kind == "window" else total
         )
         skipped: Num = 0
         if kind == "window":
-            skipped = rules.tokens_skipped_by_window(needed, sizes.window)
+            skipped = counts.tokens_skipped_by_window(needed, sizes.window)
         if kind == "mamba":
-            skipped = rules.tokens_skipped_by_state(needed)
+            skipped = counts.tokens_skipped_by_state(needed)
         left = counts.full_blocks(skipped, sizes.d_block)
         table = max_(left, counts.full_blocks(own, sizes.d_block))
         return max_(counts.blocks_for_tokens(total, sizes.d_block) - table, 0)
 
     def may_load(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Truth:
-        offered_tokens = rules.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
+        offered_tokens = counts.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
         whole = both(
             counts.round_down(hit, sizes.d_block) == hit,
             counts.round_down(own, sizes.d_block) == own,
@@ -158,12 +164,12 @@ def transfer_system(kind: str, rules: Rules) -> System:
         taken = fresh(sizes, t, hit, own, external)
         t = t._replace(phase=NUMBERS[Phase.READING], hit=hit, loaded=external)
         if kind == "mamba":
-            local = rules.state_slots_moved(taken)
-            sent = if_(local > 0, rules.state_slots_moved(t.remote), 0)
+            local = counts.state_slots_moved(taken)
+            sent = if_(local > 0, counts.state_slots_moved(t.remote), 0)
             return t._replace(local=local, pairs_local=local, pairs_remote=sent)
         local = taken
         if kind == "window":
-            local = min_(taken, rules.window_blocks_offered(sizes.window, sizes.d_block))
+            local = min_(taken, counts.window_blocks_offered(sizes.window, sizes.d_block))
         length = counts.blocks_for_tokens(hit + external, sizes.d_block)
         return trimmed(sizes, t._replace(local=local), length - local)
 
@@ -171,10 +177,10 @@ def transfer_system(kind: str, rules: Rules) -> System:
         """The transfer with its trimmed lists; `in_front` is the number of D's blocks before its
         list."""
         ours, theirs = t.local * sizes.d_ratio, t.remote * sizes.p_ratio
-        remote_blocks = rules.attention_blocks_offered(t.delivered, sizes.p_block)
+        remote_blocks = counts.attention_blocks_offered(t.delivered, sizes.p_block)
         first_local = in_front * sizes.d_ratio
         first_remote = (remote_blocks - t.remote) * sizes.p_ratio
-        a, b, c, d = rules.trim(
+        a, b, c, d = counts.trim(
             first_local, ours, first_remote, theirs, sizes.d_ratio == sizes.p_ratio
         )
         pairs_local = max_(min_(b, ours) - a, 0)
@@ -205,15 +211,10 @@ def transfer_system(kind: str, rules: Rules) -> System:
     def lose(_sizes: Sizes, t: Transfer) -> Transfer:
         return t._replace(phase=NUMBERS[Phase.LOST])
 
-    def done(_sizes: Sizes, t: Transfer) -> Transfer:
-        found = rules.reported_id(REQUEST) == REQUEST
-        return NO_TRANSFER._replace(pinned=0 if found else t.pinned)
-
     def expires(_sizes: Sizes, t: Transfer) -> Truth:
         # Without a fault, the lease does not end during a read.
         leased = in_phase(t, (*before(LeaseExpire, Way.PULL), Phase.READING))
-        renewed = rules.renews_lease(in_phase(t, (Phase.READING,)))
-        return all_of(leased, not_(renewed), t.pinned == 1)
+        return all_of(leased, not_(renewed(t)), t.pinned == 1)
 
     def expire(_sizes: Sizes, t: Transfer) -> Transfer:
         lost = t._replace(pinned=0, first_remote=0)

@@ -2,22 +2,45 @@
 
 from collections.abc import Callable, Mapping
 
-from kvproof.model.arithmetic.algebra import Truth, all_of, both, either, implies
+from kvproof.model.arithmetic.algebra import (
+    Num,
+    Truth,
+    all_of,
+    both,
+    ceil_div,
+    either,
+    if_,
+    implies,
+    min_,
+)
 from kvproof.model.counting_abstraction.transfer import (
     NO_TRANSFER,
     Sizes,
     Transfer,
-    blocks_offered,
     in_phase,
 )
 from kvproof.model.phases import Phase, Way, phases_of
-from kvproof.model.reference.default_rules import REFERENCE
 
 Claim = Callable[[Sizes, Transfer], Truth]
 
 UNDER_WAY = phases_of(Way.PULL) - {Phase.NONE}
 READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
 """Phases in which D may read P's blocks, now or later."""
+
+
+def blocks_wanted(kind: str, sizes: Sizes, tokens: Num) -> Num:
+    """Blocks that P must offer of `tokens` tokens: the block with the state, the blocks of all
+    tokens, or those of a window that starts anywhere in a block."""
+    blocks = ceil_div(tokens, sizes.p_block)
+    if kind == "mamba":
+        return min_(blocks, 1)
+    return min_(blocks, ceil_div(sizes.window, sizes.p_block) + 1) if kind == "window" else blocks
+
+
+def agreed_tokens(prompt: Num, backoff: Num) -> Num:
+    """Prompt tokens that P computes and D loads. The claims say it for themselves: a mistake in
+    `counts` must not be in both."""
+    return if_(prompt > backoff, prompt - backoff, prompt)
 
 
 def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
@@ -42,7 +65,7 @@ def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
 def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
     """P delivers exactly the tokens that D may load; D's hit and load are together what P delivered
     (vllm#37310)."""
-    offered = REFERENCE.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
+    offered = agreed_tokens(t.submitted_prompt_tokens, sizes.d_backoff)
     return both(
         either(in_phase(t, (Phase.NONE,)), t.delivered == offered),
         implies(in_phase(t, (Phase.READING,)), t.hit + t.loaded == t.delivered),
@@ -71,7 +94,7 @@ def transfer_claims(kind: str) -> Mapping[str, Claim]:
     def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
         """P offers all blocks that D can need: of a window its last blocks, of a state one
         block."""
-        wanted = blocks_offered(kind, sizes, t.delivered, REFERENCE)
+        wanted = blocks_wanted(kind, sizes, t.delivered)
         return either(in_phase(t, (Phase.NONE,)), t.remote == wanted)
 
     claims = [

@@ -7,7 +7,10 @@ FAULT = Fault(
     name="abort_frees_under_load",
     origin="vllm#32255",
     mistake="an abort frees D's blocks while the transfer still writes them",
-    replaces=("keeps_until_loaded", lambda _loads: False),
+    replaces={
+        "reference.transfers.request_ends:keeps_its_blocks": lambda _request: False,
+        "counting_abstraction.table_system:keeps_its_blocks": lambda _t: False,
+    },
     breaks=("nothing_reused_under_transfer",),
     cluster="pd-aborting",
     trace_events=6,

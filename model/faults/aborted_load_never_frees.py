@@ -8,7 +8,11 @@ FAULT = Fault(
     name="aborted_load_never_frees",
     origin="vllm#46283",
     mistake="the blocks of an aborted load are not freed when its transfer ends",
-    replaces=("free_aborted", lambda engine, _request, _rules: engine),
+    replaces={
+        "reference.transfers.transfer_ends:without_aborted": lambda engine, request: engine.without(
+            request.id
+        )
+    },
     breaks=("references_are_exact", "all_blocks_return"),
     cluster="pd-aborting",
     trace_events=7,

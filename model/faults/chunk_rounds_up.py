@@ -2,8 +2,8 @@
 mistake: the chunk is extended to the end of its block. The step then has more tokens than its
 budget, and the scheduler fails its own check."""
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, ceil_div, if_, min_
+from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.faults.fault import Fault
 
 
@@ -20,7 +20,7 @@ def to_the_end_of_its_block(
     """Extend the chunk to the next block boundary or to the end of the prefill."""
     rounded = min_(ceil_div(start + tokens, block_size) * block_size, prefill_end) - start
     longer = if_(start + tokens < prefill_end, rounded, tokens)
-    return counts.align_chunk(
+    return align_chunk(
         start,
         longer,
         prefill_end,
@@ -36,7 +36,7 @@ FAULT = Fault(
     name="chunk_rounds_up",
     origin="vllm#36734",
     mistake="a chunk is extended to the end of its block, beyond the token budget of the step",
-    replaces=("align_chunk", to_the_end_of_its_block),
+    replaces={"arithmetic.counts:align_chunk": to_the_end_of_its_block},
     breaks=("engine_survives",),
     cluster="hybrid-chunked",
     trace_events=2,

@@ -7,24 +7,23 @@ from collections.abc import Sequence
 from kvproof.model import config, memory
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks import partial_block_hits
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 from kvproof.model.step import Read
 
 
 def copied_at_last(
-    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: Rules
+    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """The worker computes the step and makes the copies after it."""
     engine, reads = memory.run(cfg, engine, batch)
-    return partial_block_hits.carried_out(engine, rules), reads
+    return partial_block_hits.carried_out(engine), reads
 
 
 FAULT = Fault(
     name="copies_after_the_step",
     origin="vllm#51766",
     mistake="blocks are copied after the step has read and written them",
-    replaces=("run_step", copied_at_last),
+    replaces={"reference.blocks.partial_block_hits:run_step": copied_at_last},
     breaks=(
         "request_reads_its_own_prefix",
         "state_read_is_state_at_computed",

@@ -4,15 +4,27 @@ longer than the attention hit. D then uses only the common hit of all groups, wh
 and loads what P offers. If the state's hit is not longer, D uses the attention hit and loads the
 rest."""
 
-from collections.abc import Iterable
-
+from kvproof.model import config
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks import prefix_hits
+from kvproof.model.reference.transfers.offers import asked_again, best_admission
+from kvproof.model.state import Request, State
 
 
-def what_all_agree_on(together: int, full: int, alone: Iterable[int]) -> int:
-    """The common hit of all groups if one group alone has more tokens cached than full attention;
-    otherwise the hit of full attention."""
-    return together if any(tokens > full for tokens in alone) else full
+def what_all_agree_on(
+    cluster: config.Cluster, cfg: config.Engine, state: State, request: Request
+) -> tuple[int, int]:
+    """The common hit of all groups before a load, if one group alone has more tokens cached than
+    full attention; otherwise the hit of full attention."""
+    hit, external = best_admission(cluster, cfg, state, request)
+    engine = state.engine(cfg.name)
+    request = asked_again(cfg, request)
+    if not external or not cfg.prefix_caching or cfg.store:
+        return hit, external
+    if not prefix_hits.deeper(cfg, engine, request.tokens):
+        return hit, external
+    together = prefix_hits.longest_together(cfg, engine, request.tokens)
+    return together, external + hit - together
 
 
 FAULT = Fault(
@@ -22,7 +34,7 @@ FAULT = Fault(
         "if a cached state covers more tokens than the attention cache, D gives up the attention "
         "hit"
     ),
-    replaces=("hit_before_load", what_all_agree_on),
+    replaces={"reference.transfers.offers:best_admission": what_all_agree_on},
     breaks=("repeated_prompt_hits",),
     cluster="pd-remnant",
     trace_events=19,

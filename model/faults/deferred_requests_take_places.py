@@ -8,7 +8,11 @@ FAULT = Fault(
     name="deferred_requests_take_places",
     origin="vllm#53130",
     mistake="a request that waits for its load counts as a running request",
-    replaces=("takes_a_place", lambda status: status in (RUNNING, PAUSED, LOADING, LOADED, FAILED)),
+    replaces={
+        "reference.scheduling.service_order:takes_a_place": lambda status: (
+            status in (RUNNING, PAUSED, LOADING, LOADED, FAILED)
+        )
+    },
     breaks=("every_request_can_finish",),
     cluster="pd-limited",
     trace_events=12,

@@ -2,8 +2,10 @@
 token, as it does without a drafter, and then drops the last matched block. A prompt that ends on a
 block boundary loses one block more than necessary. With several groups vLLM does not lose it."""
 
+from kvproof.model import config
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks.prefix_hits import longest_possible
 
 
 def one_group_and_a_drafter(cluster: Cluster) -> bool:
@@ -11,11 +13,17 @@ def one_group_and_a_drafter(cluster: Cluster) -> bool:
     return any(engine.eagle_drop_tokens and len(engine.groups) == 1 for engine in cluster.engines)
 
 
+def without_the_last_token(cfg: config.Engine, tokens: str) -> int:
+    """With one group and a drafter, the longest hit of the prompt without its last token."""
+    shorter = cfg.eagle_drop_tokens and len(cfg.groups) == 1
+    return longest_possible(cfg, tokens[:-1] if shorter else tokens)
+
+
 FAULT = Fault(
     name="eagle_drop_before_the_last_token",
     origin="kvproof, vLLM 0.32.0",
     mistake="with one group, the matched block that is dropped must end before the last token",
-    replaces=("matched_tokens", lambda known, groups: known - 1 if groups == 1 else known),
+    replaces={"reference.blocks.prefix_hits:longest_possible": without_the_last_token},
     breaks=("hit_is_the_longest", "repeated_prompt_hits"),
     cluster="drafts-aligned",
     trace_events=3,

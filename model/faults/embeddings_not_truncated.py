@@ -2,7 +2,7 @@
 prompt of embeddings, and D used the state of N tokens as the state of N - 1 tokens."""
 
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.transfers.transfer_rules import backoff_on_decode
+from kvproof.model.reference.transfers.offers import backoff_on_decode
 
 
 def only_token_ids(kinds: tuple[str, ...], embeds: bool) -> int:
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="embeddings_not_truncated",
     origin="vllm#37310",
     mistake="P does not truncate a prompt that is submitted as embeddings",
-    replaces=("backoff_on_prefill", only_token_ids),
+    replaces={"reference.transfers.offers:backoff_on_prefill": only_token_ids},
     breaks=(
         "prefill_and_decode_agree",
         "state_read_is_state_at_computed",

@@ -25,7 +25,7 @@ FAULT = Fault(
     name="end_trim_across_ratios",
     origin="kvproof, vLLM 0.32.0",
     mistake="with unequal kernel blocks per block, the padding of P's last block is paired",
-    replaces=("trim", by_count),
+    replaces={"arithmetic.counts:trim": by_count},
     breaks=(
         "paired_offsets_are_equal",
         "cached_block_holds_its_key",

@@ -6,7 +6,7 @@ FAULT = Fault(
     name="evicted_key_stays",
     origin="vllm#49125",
     mistake="a block that is allocated to a new owner stays in the hash map under its old key",
-    replaces=("forget_key", lambda engine, *_: engine),
+    replaces={"reference.blocks.pool:forget_key": lambda engine, *_: engine},
     breaks=(
         "hash_map_is_sound",
         "cached_block_holds_its_key",

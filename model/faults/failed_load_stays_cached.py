@@ -4,25 +4,24 @@ same prefix hits blocks that were never written."""
 
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.rules import Rules
-from kvproof.model.reference.transfers import failed_load
+from kvproof.model.reference.transfers.failed_load import uncache_missing
 from kvproof.model.state import Engine, Request
 
 
 def only_where_the_request_ends(
-    cluster: Cluster, engine: Engine, request: Request, missing: tuple[int, ...], rules: Rules
+    cluster: Cluster, engine: Engine, request: Request, missing: tuple[int, ...]
 ) -> tuple[Engine, Request]:
     """A request that recomputes its missing blocks keeps them in the cache."""
     if cluster.load_failure == "recompute":
         return engine, request
-    return failed_load.uncache_missing(cluster, engine, request, missing, rules)
+    return uncache_missing(cluster, engine, request, missing)
 
 
 FAULT = Fault(
     name="failed_load_stays_cached",
     origin="vLLM 0.32.0",
     mistake="blocks that a store failed to load stay cached until they are recomputed",
-    replaces=("uncache_missing", only_where_the_request_ends),
+    replaces={"reference.transfers.failed_load:uncache_missing": only_where_the_request_ends},
     breaks=(
         "cached_block_holds_its_key",
         "counter_counts_only_cached",

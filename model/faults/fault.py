@@ -1,30 +1,35 @@
-"""A fault: a historical mistake, as one replaced rule."""
+"""A fault: a historical mistake, as functions of the model that are replaced by wrong ones."""
 
-import functools
-from collections.abc import Callable, Iterable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from kvproof.model import planting
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NAMED, UsageError
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One replaced rule of the reference.
+    """A mistake of the reference.
 
-    `mistake` describes the mistake in one sentence. `breaks` are the ids of the invariants expected
-    to find it. `cluster` is the name of the smallest preset in which it has an effect. `concerns`
-    returns for a cluster whether the fault can have an effect there; a violation in any other
-    cluster has another cause.
+    `mistake` describes the mistake in one sentence. `replaces` names each function that is
+    replaced, as `module:function` below `kvproof.model`, with the wrong one. A mistake in the
+    arithmetic of `counts` needs no more; a mistake of the reference that the proofs are to find too
+    also replaces the function of `counting_abstraction`. `breaks` are the ids of the invariants
+    expected to find it. `cluster` is the name of the smallest preset in which it has an effect.
+    `concerns` returns for a cluster whether the fault can have an effect there; a violation in any
+    other cluster has another cause.
+
+    Raises TypeError where the model has no such function, or where the wrong one does not take the
+    same arguments.
     """
 
     name: str
     origin: str
     mistake: str
-    replaces: tuple[str, Callable[..., Any]]
+    replaces: planting.Replaced
     breaks: tuple[str, ...]
     cluster: str
     trace_events: int
@@ -35,7 +40,8 @@ class Fault:
     concerns: Callable[[Cluster], bool] = lambda _cluster: True
 
     def __post_init__(self) -> None:
-        REFERENCE.with_rule(*self.replaces)
+        for name, wrong in self.replaces.items():
+            planting.check(name, wrong)
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -48,13 +54,21 @@ class Fault:
         return self.refutes | self.refutes_in_turn
 
 
-def rules_with(faults: Iterable[Fault]) -> Rules:
-    """The rules with these faults. Raises UsageError if two faults replace the same rule."""
+def replaced_by(faults: Iterable[Fault]) -> planting.Replaced:
+    """What these faults replace together. Raises UsageError if two replace the same function."""
     chosen = list(faults)
-    names = [f.replaces[0] for f in chosen]
-    if len(set(names)) < len(names):
+    times = Counter(name for fault in chosen for name in fault.replaces)
+    if any(count > 1 for count in times.values()):
         raise UsageError(
-            f"The faults {', '.join(f.name for f in chosen[:NAMED])} replace the same rule. Use "
-            "one fault for each rule."
+            f"The faults {', '.join(f.name for f in chosen[:NAMED])} replace the same function. "
+            "Use one fault for each function."
         )
-    return functools.reduce(lambda made, fault: made.with_rule(*fault.replaces), chosen, REFERENCE)
+    return {name: wrong for fault in chosen for name, wrong in fault.replaces.items()}
+
+
+@contextlib.contextmanager
+def planted(*faults: Fault) -> Iterator[None]:
+    """Have these faults in the model until the block ends. Raises UsageError if two replace the
+    same function."""
+    with planting.planted(replaced_by(faults)):
+        yield

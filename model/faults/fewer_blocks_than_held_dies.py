@@ -2,26 +2,36 @@
 asserted that this never happens (vllm#39562, vllm#43382)."""
 
 from kvproof.model import config
+from kvproof.model.arithmetic import counts
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import Rules
-from kvproof.model.state import Engine
+from kvproof.model.reference.blocks.allocation import grow
+from kvproof.model.state import Engine, Request
 
 
 def dies_of_blocks_left(
-    engine: Engine, group: config.Group, held: int, needed: int, count: int, rules: Rules
-) -> tuple[Engine, tuple[int, ...]]:
+    cfg: config.Engine,
+    engine: Engine,
+    request: Request,
+    end: int,
+    *,
+    fresh: bool = False,
+    loads: bool = False,
+) -> tuple[Engine, Request]:
     """In align mode, stop the engine if a table has more entries than it needs."""
-    if group.aligned and held > needed:
-        engine = engine._replace(dead=f"the request holds {held} blocks and needs {needed}")
-    return pool.allocate(engine, group, held, needed, count, rules)
+    grown, longer = grow(cfg, engine, request, end, fresh=fresh, loads=loads)
+    for group, table in zip(cfg.groups, request.tables, strict=True):
+        needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
+        if group.aligned and len(table) > needed:
+            dead = f"the request holds {len(table)} blocks and needs {needed}"
+            grown = grown._replace(dead=dead)
+    return grown, longer
 
 
 FAULT = Fault(
     name="fewer_blocks_than_held_dies",
     origin="vllm#43382",
     mistake="the engine dies if a request holds more blocks than its next step needs",
-    replaces=("allocate", dies_of_blocks_left),
+    replaces={"reference.blocks.allocation:grow": dies_of_blocks_left},
     breaks=("engine_survives",),
     cluster="hybrid-drafts-cut",
     trace_events=9,

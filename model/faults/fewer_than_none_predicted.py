@@ -3,6 +3,7 @@ the prediction is negative (compare vllm#46892 and vllm#43382). The request take
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, min_
+from kvproof.model.arithmetic.counts import state_blocks_predicted
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault
 
@@ -13,7 +14,7 @@ def below_none(
     """With a drafter: the needed blocks minus the held blocks."""
     new_blocks = counts.blocks_for_tokens(end, block_size) + scratch - held_blocks
     if not scratch:
-        return counts.state_blocks_predicted(end, block_size, held_blocks)
+        return state_blocks_predicted(end, block_size, held_blocks)
     return min_(new_blocks, 1 + fresh)
 
 
@@ -26,7 +27,7 @@ FAULT = Fault(
     name="fewer_than_none_predicted",
     origin="kvproof, vLLM 0.32.0",
     mistake="if a request needs fewer state blocks than it holds, the prediction is negative",
-    replaces=("state_blocks_predicted", below_none),
+    replaces={"arithmetic.counts:state_blocks_predicted": below_none},
     breaks=("predicted_is_taken",),
     cluster="hybrid-drafts-cut",
     trace_events=9,

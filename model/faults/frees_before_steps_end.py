@@ -8,7 +8,11 @@ FAULT = Fault(
     name="frees_before_steps_end",
     origin="vllm#45357",
     mistake="the blocks of an ended request are freed while a step in flight still writes them",
-    replaces=("free_behind_steps", pool.release_all),
+    replaces={
+        "reference.features.in_flight:free_behind_steps": lambda engine, request: pool.release_all(
+            engine, request
+        )
+    },
     breaks=("settled_frees",),
     cluster="pd-async",
     trace_events=3,

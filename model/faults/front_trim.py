@@ -22,7 +22,7 @@ FAULT = Fault(
     name="front_trim",
     origin="vllm#48633",
     mistake="the lists are paired from the front, so a partial hit shifts every block",
-    replaces=("trim", from_the_front),
+    replaces={"arithmetic.counts:trim": from_the_front},
     breaks=(
         "paired_offsets_are_equal",
         "request_reads_its_own_prefix",

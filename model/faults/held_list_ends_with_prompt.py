@@ -10,7 +10,12 @@ FAULT = Fault(
     name="held_list_ends_with_prompt",
     origin="kvproof, vLLM 0.32.0",
     mistake="D's blocks are paired with P's blocks from the end of D's list, where D's answer is",
-    replaces=("cut_held_list", lambda _first, held, end: (end - len(held), held)),
+    replaces={
+        "reference.transfers.block_pairs:cut_held_list": lambda _first, held, end: (
+            end - len(held),
+            held,
+        )
+    },
     breaks=("paired_offsets_are_equal",),
     cluster="turns-shorter",
     trace_events=16,

@@ -4,21 +4,21 @@ of these tokens. If D's state is of more tokens, it is the wrong state. If it is
 computes its last token once more on top of it. D may already have freed the blocks that P's window
 needs."""
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.arithmetic.counts import held_tokens_loaded
 from kvproof.model.faults.fault import Fault
 
 
 def as_if_whole(held: Num, prompt: Num, _whole: bool) -> Num:
     """As many tokens as P's prompt has, as if every group were full attention."""
-    return counts.held_tokens_loaded(held, prompt, True)
+    return held_tokens_loaded(held, prompt, True)
 
 
 FAULT = Fault(
     name="held_state_is_of_the_prompt",
     origin="kvproof, vLLM 0.32.0",
     mistake="P uses the state and the window of all of D's tokens as those of its own prompt",
-    replaces=("held_tokens_loaded", as_if_whole),
+    replaces={"arithmetic.counts:held_tokens_loaded": as_if_whole},
     breaks=(
         "prefill_and_decode_agree",
         "state_read_is_state_at_computed",

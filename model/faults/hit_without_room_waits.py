@@ -3,13 +3,23 @@ is held until the copy is made. The request then needs one block more than it wo
 hit. If the pool is only as large as the longest request needs, this hit never fits. vLLM does not
 try a shorter hit, and the request waits for ever."""
 
+from kvproof.model import config
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.blocks import prefix_hits
+from kvproof.model.state import Engine
+
+
+def without_a_look_at_the_pool(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+    """The longest hit that holds in every group, whether or not it fits in the pool."""
+    found = (n for n in prefix_hits.lengths(cfg, tokens) if n > 0)
+    return next((n for n in found if prefix_hits.holds(cfg, engine, tokens, n)), 0)
+
 
 FAULT = Fault(
     name="hit_without_room_waits",
     origin="kvproof, vLLM 0.32.0",
     mistake="a request waits for ever with a hit whose copy does not fit into the pool",
-    replaces=("hit_fits_pool", lambda _needed, _total: True),
+    replaces={"reference.blocks.prefix_hits:longest_together": without_a_look_at_the_pool},
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="partial-tight",
     trace_events=9,

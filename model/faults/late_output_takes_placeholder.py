@@ -9,7 +9,7 @@ FAULT = Fault(
     mistake=(
         "output from before a preemption removes a placeholder that the preemption already removed"
     ),
-    replaces=("placeholders_due", lambda reserved, _late: reserved),
+    replaces={"reference.features.in_flight:placeholders_due": lambda reserved, _late: reserved},
     breaks=("placeholders_are_samples_in_flight",),
     cluster="async-preempting",
     trace_events=7,

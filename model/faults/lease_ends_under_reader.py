@@ -8,7 +8,10 @@ FAULT = Fault(
     name="lease_ends_under_reader",
     origin="vllm#41383",
     mistake="P frees its blocks when the lease expires, although D still reads them",
-    replaces=("renews_lease", lambda _reads: False),
+    replaces={
+        "reference.transfers.pull:renewed": lambda _transfer: False,
+        "counting_abstraction.transfer:renewed": lambda _t: False,
+    },
     breaks=("nothing_reused_under_transfer",),
     cluster="pd",
     trace_events=8,

@@ -5,17 +5,16 @@ from collections.abc import Sequence
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Table
 
 
 def group_by_group(
-    engine: Engine, hits: Sequence[Table], missing: Sequence[int], rules: Rules
+    engine: Engine, hits: Sequence[Table], missing: Sequence[int]
 ) -> tuple[Engine, list[Table]]:
     """Take the missing blocks of a group before the hits of the next groups are referenced."""
     tables = []
     for table, count in zip(hits, missing, strict=True):
-        engine, taken = pool.take(rules.touch_hits(engine, table), count, rules)
+        engine, taken = pool.take(pool.touch(engine, table), count)
         tables.append((*table, *taken))
     return engine, tables
 
@@ -24,7 +23,7 @@ FAULT = Fault(
     name="load_evicts_hits",
     origin="vllm#44409",
     mistake="one group takes blocks for a load before the hits of the next group are referenced",
-    replaces=("touch_and_take", group_by_group),
+    replaces={"reference.blocks.allocation:touch_and_take": group_by_group},
     breaks=("predicted_is_taken", "cached_block_holds_its_key"),
     cluster="pd-window-wide",
     trace_events=14,

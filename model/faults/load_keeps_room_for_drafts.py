@@ -2,12 +2,31 @@
 a whole step with drafts are free in addition. The blocks of the load already have room for some of
 these tokens. A prompt that fits waits for ever, and so do all requests behind it."""
 
+from kvproof.model.arithmetic import counts
+from kvproof.model.errors import NoRoom
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.scheduling.greedy import Greedy
+from kvproof.model.state import Engine
+
+leaves_room = Greedy.leaves_room
 
 
-def step_and_lookahead(drafts: int, ahead: int) -> int:
-    """A sampled token, its drafts and the lookahead slots of the drafter."""
-    return 1 + drafts + ahead if drafts else 0
+def beside_a_step_with_drafts(work: Greedy, before: Engine, name: str) -> bool:
+    """Count the blocks of a whole step with drafts as well: a sampled token, its drafts and the
+    lookahead slots of the drafter."""
+    if not work.cfg.drafts or work.engine.dead:
+        return leaves_room(work, before, name)
+    slots = 1 + work.cfg.drafts + work.cfg.lookahead
+    promised = sum(work.still_needed(r, slots) for r in before.requests if work.has_begun(r))
+    rest = work.still_needed(work.engine.request(name), work.cfg.lookahead)
+    sizes = (group.block_size for group in work.cfg.groups if group.attention)
+    kept = sum(int(counts.blocks_for_tokens(slots, size)) for size in sizes)
+    needed, free = promised + max(rest, kept), len(work.engine.free)
+    if needed > free:
+        taken = len(before.free) - free
+        text = f"{name} would take blocks that other requests need to finish"
+        raise NoRoom(text, needed + taken, free + taken)
+    return True
 
 
 FAULT = Fault(
@@ -16,7 +35,7 @@ FAULT = Fault(
     mistake=(
         "a load waits for the blocks of a whole step with drafts, although its own blocks have room"
     ),
-    replaces=("slots_kept_beside_load", step_and_lookahead),
+    replaces={"reference.scheduling.greedy:Greedy.leaves_room": beside_a_step_with_drafts},
     breaks=("every_request_can_finish",),
     cluster="pd-drafts-tight",
     trace_events=5,

@@ -3,15 +3,29 @@ that its list is not longer than P's list. If a block of D is wider than a block
 of D's last block makes D's list longer, and the engine dies. For a wider block of P, see
 `end_trim_across_ratios`."""
 
-from kvproof.model.arithmetic.algebra import if_, min_
+from kvproof.model import config
 from kvproof.model.faults.fault import Fault
+from kvproof.model.phases import Phase
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.transfers.loads import start_load
+from kvproof.model.state import State
 
 
-def no_longer_than_remote(
-    local_slots: int, remote_slots: int, local_ratio: int, remote_ratio: int
-) -> int:
-    """A limit only for unequal ratios; with equal ratios D's list is never longer."""
-    return int(if_(local_ratio == remote_ratio, local_slots, min_(local_slots, remote_slots)))
+def no_longer_than_remote(cluster: config.Cluster, state: State, name: str) -> State:
+    """Stop D's engine if a list of attention blocks is longer than P's. This needs unequal ratios;
+    with equal ratios D's list is never longer."""
+    state = start_load(cluster, state, name)
+    source, _, sink, _ = follow_up_turns.parties(cluster, name)
+    transfer, engine = state.transfer(name), state.engine(sink.name)
+    ratios = (sink.physical_per_logical, source.physical_per_logical)
+    if transfer is None or transfer.phase != Phase.READING or ratios[0] == ratios[1]:
+        return state
+    for index, group in enumerate(sink.groups):
+        ours = len(transfer.local[index]) * ratios[0]
+        theirs = len(transfer.remote[index]) * ratios[1]
+        if group.attention and ours > theirs:
+            engine = engine._replace(dead=f"lists of {ours} and {theirs} blocks do not pair")
+    return state.with_engine(engine)
 
 
 FAULT = Fault(
@@ -20,7 +34,7 @@ FAULT = Fault(
     mistake=(
         "with unequal kernel blocks per block, D asserts that its list is not longer than P's list"
     ),
-    replaces=("longest_local_list", no_longer_than_remote),
+    replaces={"reference.transfers.loads:start_load": no_longer_than_remote},
     breaks=("engine_survives",),
     cluster="pd-ratio-decode",
     trace_events=5,

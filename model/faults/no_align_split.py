@@ -26,7 +26,7 @@ FAULT = Fault(
         "a chunk ends where the token budget ends, and its state is cached as the state of the "
         "block"
     ),
-    replaces=("align_chunk", uncut),
+    replaces={"arithmetic.counts:align_chunk": uncut},
     breaks=(
         "cached_block_holds_its_key",
         "repeated_prompt_hits",

@@ -7,17 +7,15 @@ from full attention alone and loads the state through the connector."""
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.blocks.pool import cache_block
 from kvproof.model.state import NULL, Engine, Key
 
 
-def null_block_too(
-    cfg: config.Engine, engine: Engine, group: config.Group, key: Key, block: int, rules: Rules
-) -> Engine:
+def null_block_too(cfg: config.Engine, engine: Engine, key: Key, block: int) -> Engine:
     """In a Mamba group, cache the null block too, under the last key that it received."""
-    if block != NULL or not group.aligned:
-        return pool.cache_block(cfg, engine, group, key, block, rules)
-    engine = pool.promote(engine, key, NULL, rules)
+    if block != NULL or not cfg.groups[key[0]].aligned:
+        return cache_block(cfg, engine, key, block)
+    engine = pool.promote(engine, key, NULL)
     return pool.with_blocks(engine, {NULL: engine.blocks[NULL]._replace(key=key, also=())})
 
 
@@ -25,7 +23,7 @@ FAULT = Fault(
     name="null_blocks_registered",
     origin="vllm#42547",
     mistake="the null block is registered under the hashes of skipped Mamba positions",
-    replaces=("cache_block", null_block_too),
+    replaces={"reference.blocks.pool:cache_block": null_block_too},
     breaks=(
         "null_block_is_nobody",
         "cached_block_holds_its_key",

@@ -8,7 +8,7 @@ FAULT = Fault(
     name="poisoned_step_counts",
     origin="vllm#45138",
     mistake="a step dispatched after a step with a failed load keeps its token and its placeholder",
-    replaces=("void_steps", lambda engine, _name: engine),
+    replaces={"reference.transfers.failed_load:void_steps": lambda engine, _name: engine},
     breaks=(
         "no_token_of_a_failed_load",
         "placeholders_are_samples_in_flight",

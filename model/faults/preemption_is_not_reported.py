@@ -8,7 +8,11 @@ FAULT = Fault(
     name="preemption_is_not_reported",
     origin="vllm#46974",
     mistake="the worker keeps the place of a preempted request",
-    replaces=("keeps_its_place", lambda request: request.status in (RUNNING, PREEMPTED)),
+    replaces={
+        "reference.scheduling.reported_to_worker:keeps_its_place": lambda request: (
+            request.status in (RUNNING, PREEMPTED)
+        )
+    },
     breaks=("worker_forgets_who_left",),
     cluster="window",
     trace_events=5,

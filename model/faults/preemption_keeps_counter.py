@@ -2,21 +2,33 @@
 counter of its statistics). Here the second counter is `num_cached_blocks`: the preempted request
 has no blocks, and its next blocks are never cached."""
 
-from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.counting_abstraction.table import Sizes, Table
+from kvproof.model.counting_abstraction.table_system import preempted as preempted_in_counts
 from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.scheduling.preemption import preempted
+from kvproof.model.state import Request
 
 
-def as_it_was(num_cached_blocks: Num) -> Num:
-    """The number of cached blocks before the preemption."""
-    return num_cached_blocks
+def with_its_counter(request: Request) -> Request:
+    """The counters of all groups stay as they were before the preemption."""
+    counted = request.num_cached_blocks
+    return preempted(request)._replace(num_cached_blocks=counted if any(counted) else ())
+
+
+def with_its_counter_in_counts(sizes: Sizes, t: Table) -> Table:
+    """The counter stays as it was before the preemption."""
+    return preempted_in_counts(sizes, t)._replace(num_cached_blocks=t.num_cached_blocks)
 
 
 FAULT = Fault(
     name="preemption_keeps_counter",
     origin="vllm#36752",
     mistake="a preempted request keeps its number of cached blocks",
-    replaces=("counted_after_preemption", as_it_was),
+    replaces={
+        "reference.scheduling.preemption:preempted": with_its_counter,
+        "counting_abstraction.table_system:preempted": with_its_counter_in_counts,
+    },
     breaks=("counter_counts_only_cached",),
     cluster="pd-preempting",
     trace_events=9,

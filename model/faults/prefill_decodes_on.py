@@ -2,12 +2,12 @@
 tokens as the user asked for, it decodes the whole answer. P then sends the KV and states of more
 tokens than D counts."""
 
-from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.arithmetic.algebra import Num, Truth
 from kvproof.model.faults.claims import TABLES, TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
 
 
-def as_the_user_asked(max_tokens: Num) -> Num:
+def as_the_user_asked(max_tokens: Num, prefill: Truth) -> Num:  # noqa: ARG001
     """The number of tokens of the whole answer."""
     return max_tokens
 
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="prefill_decodes_on",
     origin="vllm#18248",
     mistake="P decodes the answer before it offers the prompt to D",
-    replaces=("tokens_sampled_by_prefill", as_the_user_asked),
+    replaces={"arithmetic.counts:output_tokens": as_the_user_asked},
     breaks=("prefill_and_decode_agree",),
     cluster="pd",
     trace_events=9,

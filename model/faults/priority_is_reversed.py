@@ -7,7 +7,9 @@ FAULT = Fault(
     name="priority_is_reversed",
     origin="vllm#19057",
     mistake="the job with the highest priority number is admitted first and preempted last",
-    replaces=("rank", lambda priority, arrival: (-priority, arrival)),
+    replaces={
+        "reference.scheduling.service_order:rank": lambda priority, arrival: (-priority, arrival)
+    },
     breaks=("priority_is_kept",),
     cluster="priority",
     trace_events=3,

@@ -1,14 +1,34 @@
 """vllm#36958: D reported the end of its read with its own request id, which P did not know. P kept
 the blocks of a completed transfer."""
 
+from kvproof.model import config
+from kvproof.model.counting_abstraction.transfer import Sizes, Transfer, done
 from kvproof.model.faults.claims import TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
+from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.transfers.transfer_ends import transfer_done
+from kvproof.model.state import State
+
+
+def unknown_to_prefill(cluster: config.Cluster, state: State, name: str) -> State:
+    """The end of a read; the sender does not learn of it."""
+    source = follow_up_turns.parties(cluster, name).source
+    return transfer_done(cluster, state, name).with_engine(state.engine(source.name))
+
+
+def still_pinned(sizes: Sizes, t: Transfer) -> Transfer:
+    """P keeps the blocks that it kept."""
+    return done(sizes, t)._replace(pinned=t.pinned)
+
 
 FAULT = Fault(
     name="read_is_not_reported",
     origin="vllm#36958",
     mistake="P does not recognise the report that D has read the blocks, and keeps them",
-    replaces=("reported_id", lambda name: f"{name} of D"),
+    replaces={
+        "reference.transfers.transfer_ends:transfer_done": unknown_to_prefill,
+        "counting_abstraction.transfer:done": still_pinned,
+    },
     breaks=("every_request_can_finish",),
     cluster="pd",
     trace_events=12,

@@ -2,8 +2,8 @@
 dropped the state at a shared prefix boundary (vllm#37898). Later prompts with the same prefix hit
 nothing, however many came."""
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth
+from kvproof.model.arithmetic.counts import is_retained
 from kvproof.model.faults.fault import Fault
 
 
@@ -18,14 +18,14 @@ def without_boundary(
     *drafted: int,
 ) -> Truth:
     """The mask as if no prompt had a shared prefix."""
-    return counts.is_retained(block, window, block_size, hit_unit, interval, prompt, 0, *drafted)
+    return is_retained(block, window, block_size, hit_unit, interval, prompt, 0, *drafted)
 
 
 FAULT = Fault(
     name="retention_drops_shared_prefix_boundary",
     origin="vllm#47782",
     mistake="sparse retention does not keep the blocks at a shared prefix boundary",
-    replaces=("is_retained", without_boundary),
+    replaces={"arithmetic.counts:is_retained": without_boundary},
     breaks=("repeated_prompt_hits",),
     cluster="sparse-window",
     trace_events=8,

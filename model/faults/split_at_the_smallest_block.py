@@ -9,7 +9,11 @@ FAULT = Fault(
     name="split_at_the_smallest_block",
     origin="vllm#54076",
     mistake="the align split uses the smallest block size of all groups",
-    replaces=("split_block", lambda _state_block, smallest: smallest),
+    replaces={
+        "reference.scheduling.chunks:split_unit": lambda cfg: (
+            min(cfg.block_sizes) if cfg.aligned_group else 0
+        )
+    },
     breaks=(
         "cached_block_holds_its_key",
         "state_read_is_state_at_computed",

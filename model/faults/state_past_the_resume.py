@@ -1,8 +1,8 @@
 """With a drafter, a repeated prompt resumes one block earlier, and no state was kept there
 (vllm#53945). The hit rate of hybrid models with EAGLE was 0 %."""
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num
+from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.faults.fault import Fault
 
 
@@ -17,7 +17,7 @@ def at_the_last_boundary(
     eagle_drop_tokens: int = 0,  # noqa: ARG001
 ) -> Num:
     """The align split as if there were no drafter."""
-    return counts.align_chunk(
+    return align_chunk(
         start, tokens, prefill_end, known, block_size, chunk_limit, shared_prefix_boundary
     )
 
@@ -29,7 +29,7 @@ FAULT = Fault(
         "the last state of a prompt is kept after the boundary at which a drafter lets the "
         "prompt resume"
     ),
-    replaces=("align_chunk", at_the_last_boundary),
+    replaces={"arithmetic.counts:align_chunk": at_the_last_boundary},
     breaks=("repeated_prompt_hits",),
     cluster="hybrid-drafts",
     trace_events=7,

@@ -3,23 +3,26 @@ connector's worker. A report that arrives twice, or for a request that is gone, 
 and the engine dies."""
 
 from kvproof.model.faults.fault import Fault
-from kvproof.model.state import FAILED, LOADED, Engine
+from kvproof.model.reference.transfers.transfer_ends import stray_report
+from kvproof.model.state import FAILED, LOADED, State
 
 
-def asserts_that_it_waits(engine: Engine, name: str) -> Engine:
+def asserts_that_it_waits(state: State, engine_name: str, name: str) -> State:
     """Stop the engine, except if the next step has not yet processed the first report of this
     load."""
+    state = stray_report(state, engine_name, name)
+    engine = state.engine(engine_name)
     request = engine.find(name)
     if request is not None and request.status in (LOADED, FAILED):
-        return engine
-    return engine._replace(dead=f"no request waits for a report on {name}")
+        return state
+    return state.with_engine(engine._replace(dead=f"no request waits for a report on {name}"))
 
 
 FAULT = Fault(
     name="stray_report_dies",
     origin="vllm#46240",
     mistake="a report that no request waits for fails an assertion",
-    replaces=("take_repeated_report", asserts_that_it_waits),
+    replaces={"reference.transfers.transfer_ends:stray_report": asserts_that_it_waits},
     breaks=("engine_survives",),
     cluster="pd-stray",
     trace_events=3,

@@ -15,7 +15,7 @@ FAULT = Fault(
     name="truncation_without_guard",
     origin="vllm#37310",
     mistake="P truncates the prompt again each time it schedules a preempted request",
-    replaces=("prompt_after_truncation", always_shorter),
+    replaces={"arithmetic.counts:prompt_after_truncation": always_shorter},
     breaks=(
         "truncated_at_most_once",
         "prefill_and_decode_agree",

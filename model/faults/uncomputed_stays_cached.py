@@ -11,7 +11,7 @@ FAULT = Fault(
         "blocks of a request that is removed from a step stay cached, although they were never "
         "filled"
     ),
-    replaces=("forget_uncomputed", lambda _begun, engine, *_: engine),
+    replaces={"reference.blocks.pool:forget_uncomputed": lambda _begun, engine, _request: engine},
     breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="priority-hybrid",
     trace_events=7,

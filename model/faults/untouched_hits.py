@@ -7,7 +7,7 @@ FAULT = Fault(
     name="untouched_hits",
     origin="vllm#44409",
     mistake="hit blocks are put into the block table without a reference",
-    replaces=("touch_hits", lambda engine, _blocks: engine),
+    replaces={"reference.blocks.pool:touch": lambda engine, _blocks: engine},
     breaks=(
         "references_are_exact",
         "no_block_free_and_held",

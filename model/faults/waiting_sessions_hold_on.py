@@ -31,7 +31,7 @@ def lacks(work: Greedy, request: Request) -> int:
     if not request.tables:
         return 0
     tokens = len(request.tokens)
-    return allocation.predicted(work.cfg, work.engine, request, None, tokens, work.rules)
+    return allocation.predicted(work.cfg, work.engine, request, None, tokens)
 
 
 def _priority(work: Greedy, request: Request) -> int:
@@ -42,7 +42,7 @@ FAULT = Fault(
     name="waiting_sessions_hold_on",
     origin="vllm#49439",
     mistake="a waiting session never gives up its blocks, although no request runs",
-    replaces=("serve_waiting", holding_on),
+    replaces={"reference.scheduling.greedy:serve_waiting": holding_on},
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",
     trace_events=9,

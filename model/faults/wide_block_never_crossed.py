@@ -2,8 +2,8 @@
 block is wider than the budget of a whole step, no step has such a budget, and the request waits for
 ever."""
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, max_
+from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.faults.fault import Fault
 
 
@@ -19,7 +19,7 @@ def waiting_for_a_boundary(
 ) -> Num:
     """The align split as if every block fitted into one step."""
     limit = max_(chunk_limit, block_size)
-    return counts.align_chunk(
+    return align_chunk(
         start,
         tokens,
         prefill_end,
@@ -35,7 +35,7 @@ FAULT = Fault(
     name="wide_block_never_crossed",
     origin="vllm#36734",
     mistake="the align split waits for a budget as wide as the block, which no step has",
-    replaces=("align_chunk", waiting_for_a_boundary),
+    replaces={"arithmetic.counts:align_chunk": waiting_for_a_boundary},
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-narrow",
     trace_events=2,

@@ -20,7 +20,7 @@ FAULT = Fault(
         "the needed window is computed from the loaded tokens, not from the token that is "
         "computed again"
     ),
-    replaces=("needed_from_load", by_loaded_tokens),
+    replaces={"arithmetic.counts:needed_from_load": by_loaded_tokens},
     breaks=("null_block_is_nobody",),
     cluster="pd-window",
     trace_events=7,

@@ -31,7 +31,7 @@ def _needed_blocks(engine: Engine, job: Job) -> int:
     computed = len(job.prompt) + (job.max_tokens - 1 if engine.role == "decode" else 0)
     last_step = sum(
         int(counts.blocks_for_tokens(computed, group.block_size))
-        - groups.skipped_blocks(group, computed - 1, counts)
+        - groups.skipped_blocks(group, computed - 1)
         for group in engine.groups
     )
     return max(reserved_blocks(engine, len(job.prompt)), last_step)

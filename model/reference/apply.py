@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.model import config, ghost
+from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -26,9 +27,7 @@ from kvproof.model.events import (
 from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import capacity, pool
 from kvproof.model.reference.blocks.kv_event_queue import reported
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.reference.features import drafting, follow_up_turns, in_flight
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions, step_output
 from kvproof.model.reference.scheduling.greedy import Greedy
 from kvproof.model.reference.transfers import failed_load, pull, push, transfer_ends
@@ -68,21 +67,19 @@ def initial(cluster: config.Cluster) -> State:
     return State(engines)
 
 
-def arrival(cluster: config.Cluster, name: str, engine: str, rules: Rules = REFERENCE) -> Request:
+def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
     """The request of a job when it arrives at an engine. P samples only one token; D computes the
     answer."""
     job = cluster.job(name)
     role = cluster.engine(engine).role
     route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
-    limit = job.max_tokens
-    if role == "prefill":
-        limit = int(rules.tokens_sampled_by_prefill(limit))
+    limit = int(counts.output_tokens(job.max_tokens, role == "prefill"))
     # Embeddings and token ids have different cache keys: embedded tokens are capitals.
     prompt = job.prompt.upper() if job.embeds else job.prompt
     return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
 
 
-def stimuli(cluster: config.Cluster, state: State, rules: Rules = REFERENCE) -> Iterator[Event]:
+def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
     """The events that the environment may send next. The machine makes the scheduler's choices.
 
     Where steps do not overlap, a step's output arrives before any other event. Events of the other
@@ -108,7 +105,7 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules = REFERENCE) -> 
         room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
         if room and any(r.status not in IDLE for r in engine.requests):
             yield Schedule(engine.name)
-    yield from _moves(cluster).stimuli(cluster, state, rules)
+    yield from _moves(cluster).stimuli(cluster, state)
     yield from _disturbances(cluster, state)
 
 
@@ -149,7 +146,7 @@ def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
             yield ResetPrefixCache(engine.name)
 
 
-def _submit(cluster: config.Cluster, state: State, event: Submit, rules: Rules) -> State:
+def _submit(cluster: config.Cluster, state: State, event: Submit) -> State:
     """A job arrives at its engine. A single engine rejects a job that its pool can never hold; P
     and D reject nothing in this model."""
     cfg = cluster.engine(event.engine)
@@ -162,45 +159,43 @@ def _submit(cluster: config.Cluster, state: State, event: Submit, rules: Rules) 
         state = push.arrived(cluster, state, event.request)
     elif cfg.role == "decode" and state.phase(event.request) != Phase.OFFERED:
         raise NotAllowed(f"{event.request} reaches D and P offers nothing of it")
-    request = arrival(cluster, event.request, event.engine, rules)
-    if not cfg.connected and not rules.request_fits_pool(
-        capacity.blocks_to_the_end(cfg, request), cfg.num_blocks
-    ):
+    request = arrival(cluster, event.request, event.engine)
+    if not cfg.connected and not capacity.can_hold(cfg, request):
         return state.ending(event.engine, event.request)
-    return state.with_engine(engine.with_request(truncated(cfg, request, rules)))
+    return state.with_engine(engine.with_request(truncated(cfg, request)))
 
 
-def _abort(cluster: config.Cluster, state: State, event: Abort, rules: Rules) -> State:
+def _abort(cluster: config.Cluster, state: State, event: Abort) -> State:
     request = state.engine(event.engine).request(event.request)
     if request.status in (SENDING, ABORTED):
         raise NotAllowed(f"{event.request} is {request.status} and is aborted")
-    return leave(cluster, cluster.engine(event.engine), state, request, rules)
+    return leave(cluster, cluster.engine(event.engine), state, request)
 
 
-def _evict(_cluster: config.Cluster, state: State, event: Evict, rules: Rules) -> State:
+def _evict(_cluster: config.Cluster, state: State, event: Evict) -> State:
     engine = state.engine(event.engine)
     if event.block not in engine.free:
         raise NotAllowed(f"block {event.block} is evicted and is not free")
-    return state.with_engine(pool.unregister(engine, event.block, rules))
+    return state.with_engine(pool.unregister(engine, event.block))
 
 
-def _complete(cluster: config.Cluster, state: State, event: Complete, rules: Rules) -> State:
+def _complete(cluster: config.Cluster, state: State, event: Complete) -> State:
     if event.failed:
-        state = failed_load.taken_back(cluster, state, event.engine, event.failed, rules)
+        state = failed_load.taken_back(cluster, state, event.engine, event.failed)
     if cluster.engine(event.engine).overlaps:
-        state = overlap.complete(cluster, state, event.engine, rules, accepted=event.accepted)
+        state = overlap.complete(cluster, state, event.engine, accepted=event.accepted)
     else:
-        state = step_output.complete(cluster, state, event.engine, rules, accepted=event.accepted)
+        state = step_output.complete(cluster, state, event.engine, accepted=event.accepted)
     if event.failed:
-        state = failed_load.ended(cluster, state, event.engine, event.failed, rules)
+        state = failed_load.ended(cluster, state, event.engine, event.failed)
     return state
 
 
 def _schedule(
-    cluster: config.Cluster, state: State, event: Schedule, rules: Rules
+    cluster: config.Cluster, state: State, event: Schedule
 ) -> tuple[Event, State, Effects]:
     in_flight.check_room(cluster.engine(event.engine), state.engine(event.engine))
-    work = Greedy(cluster, state, event.engine, rules)
+    work = Greedy(cluster, state, event.engine)
     if event.chose is None:
         work.choose()
     else:
@@ -210,7 +205,7 @@ def _schedule(
     for admission in work.admissions:
         if not admission.external:
             name = follow_up_turns.incoming(cluster, event.engine, admission.request)
-            after = declined(cluster, after, name, rules)
+            after = declined(cluster, after, name)
     return replace(event, chose=tuple(work.chose)), after, effects
 
 
@@ -219,33 +214,33 @@ def _moves(cluster: config.Cluster) -> Any:
     return push if cluster.pushes else pull
 
 
-SIMPLE: dict[type, Callable[[config.Cluster, State, Any, Rules], State]] = {
+SIMPLE: dict[type, Callable[[config.Cluster, State, Any], State]] = {
     Submit: _submit,
     Abort: _abort,
     Evict: _evict,
     ResetPrefixCache: resets.of_idle_pool,
     ResetRunning: resets.with_preemption,
     Complete: _complete,
-    TransferDone: lambda c, s, e, r: transfer_ends.transfer_done(c, s, e.request, r),
-    TransferFail: lambda c, s, e, r: _moves(c).transfer_failed(c, s, e.request, r),
-    TransferLost: lambda _c, s, e, _r: pull.transfer_lost(s, e.request),
-    Continue: lambda c, s, e, r: sessions.go_on(c, s, e.engine, e.request, r),
-    LeaseExpire: lambda c, s, e, r: _moves(c).lease_expired(c, s, e.request, r),
-    StrayReport: lambda _c, s, e, r: transfer_ends.stray_report(s, e.engine, e.request, r),
+    TransferDone: lambda c, s, e: transfer_ends.transfer_done(c, s, e.request),
+    TransferFail: lambda c, s, e: _moves(c).transfer_failed(c, s, e.request),
+    TransferLost: lambda _c, s, e: pull.transfer_lost(s, e.request),
+    Continue: lambda c, s, e: sessions.go_on(c, s, e.engine, e.request),
+    LeaseExpire: lambda c, s, e: _moves(c).lease_expired(c, s, e.request),
+    StrayReport: lambda _c, s, e: transfer_ends.stray_report(s, e.engine, e.request),
 }
 
 
-def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = REFERENCE) -> Step:
+def apply(cluster: config.Cluster, state: State, event: Event) -> Step:
     """Apply one event. A `Schedule` without choices chooses greedily; with choices, each choice
     must be allowed.
 
     Raises NotAllowed where the spec forbids the event in this state.
     """
     if isinstance(event, Schedule):
-        resolved, after, effects = _schedule(cluster, state, event, rules)
+        resolved, after, effects = _schedule(cluster, state, event)
     else:
         resolved, effects = event, Effects()
-        after = SIMPLE[type(event)](cluster, state, event, rules)
+        after = SIMPLE[type(event)](cluster, state, event)
     if isinstance(event, ResetPrefixCache | ResetRunning) and after is not state:
         effects = Effects(resets=(event.engine,))
     if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
@@ -253,7 +248,7 @@ def apply(cluster: config.Cluster, state: State, event: Event, rules: Rules = RE
         ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)
         after, effects = after.with_engine(ran), Effects(reads)
     if cluster.pushes:
-        after = push.settled(cluster, after, rules)
+        after = push.settled(cluster, after)
     engines = []
     for old, new in zip(state.engines, after.engines, strict=True):
         if new is not old:

@@ -32,12 +32,13 @@ class Invariants(Output, frozen=True, kw_only=True, tag="invariants"):
 
 
 class FaultRow(Part, frozen=True, kw_only=True):
-    """A fault: the rule that it replaces, the invariants that it breaks, and its preset."""
+    """A fault: the functions that it replaces (`module:function` below `kvproof.model`), the
+    invariants that it breaks, and its preset."""
 
     name: str
     origin: str
     mistake: str
-    rule: str
+    replaces: tuple[str, ...]
     breaks: tuple[str, ...]
     config: str
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kvproof.model.errors import NotAllowed
-from kvproof.model.faults.fault import rules_with
+from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
@@ -40,9 +40,9 @@ def hang_of(trace: Trace) -> Hang | None:
     states = list(trace.states())
     begins = repeats(states)
     loop = () if begins is None else trace.events[begins:]
-    rules = rules_with(FAULTS[name] for name in trace.faults if name in FAULTS)
-    with suppress(NotAllowed):
-        asked = Asked(loop, live=trace.machine == "live", rules=rules)
+    faults = [FAULTS[name] for name in trace.faults if name in FAULTS]
+    with planted(*faults), suppress(NotAllowed):
+        asked = Asked(loop, live=trace.machine == "live")
         found = waits(trace.cluster, restored(states[-1]), asked)
         printed = trace.finding.invariant == STUCK[0] and bool(trace.finding.about.request)
         return Hang(None if begins is None else begins + 1, found, printed)

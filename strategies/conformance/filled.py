@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import Rules
 
 
-def filled(cluster: Cluster, events: Iterable[Event], rules: Rules) -> tuple[Event, ...]:
+def filled(cluster: Cluster, events: Iterable[Event]) -> tuple[Event, ...]:
     """The events of a run of the model, from its initial state, each with its blocks."""
     state, resolved = model.initial(cluster), []
     for event in events:
-        step = model.apply(cluster, state, bare(event), rules)
+        step = model.apply(cluster, state, bare(event))
         state = step.after
         resolved.append(step.event)
     return tuple(resolved)

@@ -24,7 +24,6 @@ from kvproof.model.events import (
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.reference.apply import initial
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
@@ -194,7 +193,7 @@ class _Following:
             for finding in broken(self.machine.cluster, step, CHECKS.values()):
                 self.differs = self.differs or Difference(*at, "finding", "none", finding.sentence)
             return
-        asked = _asked(self.machine, wanted.invariant)
+        asked = _asked(wanted.invariant)
         if (self.differs is None and not last) or asked[0].kind == "eventually":
             return
         findings = list(broken(self.machine.cluster, step, asked))
@@ -208,7 +207,7 @@ class _Following:
         """The result of the replay. To judge an `eventually` invariant, the machine is driven to
         its end."""
         wanted, end = self.trace.finding, (len(self.trace.events), "the end")
-        asked = _asked(self.machine, wanted.invariant) if wanted and not self.shown else ()
+        asked = _asked(wanted.invariant) if wanted and not self.shown else ()
         if wanted and asked and asked[0].kind == "eventually":
             if _stuck(self.machine, wanted.invariant):
                 self.shown = wanted
@@ -232,7 +231,7 @@ class _Following:
     def _go_on(self, invariant: str) -> None:
         """Drive a machine that could not take all events to the end of its run: what those events
         do in the trace may have happened earlier here, or may still happen."""
-        run = Run(self.machine, _asked(self.machine, invariant))
+        run = Run(self.machine, _asked(invariant))
         try:
             drain(run, None)
         except Violated as violated:
@@ -293,9 +292,8 @@ def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Differen
     return None
 
 
-def _asked(machine: Machine, name: str) -> tuple[Invariant, ...]:
-    rules = getattr(machine, "rules", REFERENCE)
-    return conformance_checks(rules) if name == CONFORMANCE else (check_named(name),)
+def _asked(name: str) -> tuple[Invariant, ...]:
+    return conformance_checks() if name == CONFORMANCE else (check_named(name),)
 
 
 def _stuck(machine: Machine, invariant: str) -> bool:

@@ -5,7 +5,6 @@ of the fault: a machine shows the fault if the same check fails after the same k
 same kind of cache group and the same engine.
 """
 
-import functools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +13,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Event, Preempt, Schedule, bare, stimulus
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.severity import Severity
@@ -30,19 +29,21 @@ def on_the_model(
     cluster: Cluster, events: Iterable[Event], fault: Fault, known: Iterable[Deviation] = ()
 ) -> Judgement:
     """What breaks on the model with a fault that takes these stimuli: the signs of the fault."""
-    make = functools.partial(ModelMachine, rules=rules_with([fault]))
-    return followed(cluster, make, events, known=known)
+    with planted(fault):
+        return followed(cluster, ModelMachine, events, known=known)
 
 
 def trap(cluster: Cluster, events: Sequence[Event], fault: Fault) -> tuple[Event, ...]:
     """What a machine without a fault takes up to the place where the fault acts: the events before
     the first step that the model with the fault takes in another way, and this step as the
     reference takes it. `events` are stimuli that lead there."""
-    wrong, right = ModelMachine(cluster, rules_with([fault])), ModelMachine(cluster)
+    wrong, right = ModelMachine(cluster), ModelMachine(cluster)
     led: list[Event] = []
     for event in map(stimulus, events):
         try:
-            one, other = wrong.take(event), right.take(event)
+            with planted(fault):
+                one = wrong.take(event)
+            other = right.take(event)
         except NotAllowed:
             break
         led.append(bare(other.event))

@@ -26,8 +26,7 @@ from kvproof.model.config import Cluster, config_json
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import MIB, opened, shown
 from kvproof.model.files.writing import replace, write_new
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
+from kvproof.model.planting import planted_now
 from kvproof.strategies.explorer.saved_graph import Broken, SavedGraph
 
 MAGIC = b"kvproof-checkpoint\n\0"
@@ -48,11 +47,12 @@ PICKLE = b"\x80"
 
 
 class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The inputs of a search. A search accepts only a checkpoint with the same scope."""
+    """The inputs of a search. A search accepts only a checkpoint with the same scope. `replaced`
+    names each function that a fault replaced, and the module of the fault."""
 
     kvproof: str
     config: str
-    rules: tuple[str, ...]
+    replaced: tuple[str, ...] = msgspec.field(name="rules")
     invariants: tuple[str, ...]
     symmetric: bool
 
@@ -64,15 +64,13 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     graph: SavedGraph
 
 
-def scope(
-    cluster: Cluster, invariants: Iterable[str], rules: Rules, *, symmetric: bool = False
-) -> Scope:
+def scope(cluster: Cluster, invariants: Iterable[str], *, symmetric: bool = False) -> Scope:
     """The scope of a search."""
     config = msgspec.json.encode(config_json.to_json(cluster)).decode()
     return Scope(
         kvproof.__version__,
         config,
-        tuple(rules.differing_from(REFERENCE)),
+        tuple(sorted(f"{name} by {wrong.__module__}" for name, wrong in planted_now().items())),
         tuple(invariants),
         symmetric,
     )

@@ -18,7 +18,6 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare, describe
 from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Step
 
@@ -102,7 +101,6 @@ def search(
     cluster: Cluster,
     invariants: Sequence[Invariant],
     states_max: int,
-    rules: Rules,
     *,
     progress: Progress | None = None,
     on_step: Callable[[Step], None] | None = None,
@@ -115,8 +113,8 @@ def search(
     while queue:
         index = queue.popleft()
         state = reached.states[index]
-        for stimulus in model.stimuli(cluster, state, rules):
-            step = model.apply(cluster, state, stimulus, rules)
+        for stimulus in model.stimuli(cluster, state):
+            step = model.apply(cluster, state, stimulus)
             reached.generated += 1
             if on_step:
                 on_step(step)

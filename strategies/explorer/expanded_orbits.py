@@ -14,7 +14,6 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.orbits import Orbits
 from kvproof.strategies.explorer.packed import PackedSearch
@@ -41,7 +40,6 @@ class ExpandedOrbits:
         if search.orbits is None:
             raise ValueError("Only a search with symmetry has orbits. Use symmetric=True.")
         self.cluster: Cluster = search.cluster
-        self.rules: Rules = search.rules
         self.orbits: Orbits = search.orbits
         self.base = search.reached
         self.cut = self.base.cut
@@ -141,8 +139,8 @@ class ExpandedOrbits:
         state, events = model.initial(self.cluster), []
         for target in reversed(path):
             wanted = self.orbits.image(self.base.parts(target), self._first[target])
-            for stimulus in model.stimuli(self.cluster, state, self.rules):
-                step = model.apply(self.cluster, state, stimulus, self.rules)
+            for stimulus in model.stimuli(self.cluster, state):
+                step = model.apply(self.cluster, state, stimulus)
                 if self.orbits.image(self.base.collapse.parts(step.after), 0) == wanted:
                     break
             else:
@@ -154,8 +152,8 @@ class ExpandedOrbits:
     def violation(self, search: PackedSearch) -> tuple[Finding, tuple[Event, ...]]:
         """The finding that ended the search, at the end of a run."""
         state, events = self.run(self.base.expanded - 1)
-        for stimulus in model.stimuli(self.cluster, state, self.rules):
-            step = model.apply(self.cluster, state, stimulus, self.rules)
+        for stimulus in model.stimuli(self.cluster, state):
+            step = model.apply(self.cluster, state, stimulus)
             findings = gravest(broken(self.cluster, step, search.invariants))
             if findings:
                 return findings[0], (*events, bare(step.event))

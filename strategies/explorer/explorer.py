@@ -22,8 +22,6 @@ from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.conformance.filled import filled
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
@@ -83,7 +81,6 @@ def explore(
     invariants: Sequence[Invariant] | None = None,
     states_max: int = Limits().states,
     progress: Progress | None = None,
-    rules: Rules = REFERENCE,
     *,
     memory_mib: int | None = None,
     kept: Checkpoint | None = None,
@@ -93,7 +90,7 @@ def explore(
     a limit or the user cut it. `symmetric` merges states that are equal up to renaming blocks or
     exchanging equal jobs. Raises UsageError if a search cannot be resumed from its checkpoint."""
     limits = Limits(states_max, memory_mib)
-    return explored(cluster, invariants, limits, progress, kept, symmetric, rules)[0]
+    return explored(cluster, invariants, limits, progress, kept, symmetric)[0]
 
 
 def explored(
@@ -103,11 +100,10 @@ def explored(
     progress: Progress | None = None,
     kept: Checkpoint | None = None,
     symmetric: bool = False,
-    rules: Rules = REFERENCE,
 ) -> tuple[Outcome, SearchGraph]:
     """As `explore`, but also returns the search graph."""
     with checkpoint.believed(kept.path) if kept and kept.resume else nullcontext():
-        return _explored(cluster, invariants, limits, progress, kept, symmetric, rules)
+        return _explored(cluster, invariants, limits, progress, kept, symmetric)
 
 
 def _explored(
@@ -117,14 +113,11 @@ def _explored(
     progress: Progress | None,
     kept: Checkpoint | None,
     symmetric: bool,
-    rules: Rules,
 ) -> tuple[Outcome, SearchGraph]:
-    chosen = (
-        [*CHECKS.values(), *conformance_checks(rules)] if invariants is None else list(invariants)
-    )
+    chosen = [*CHECKS.values(), *conformance_checks()] if invariants is None else list(invariants)
     start = time.perf_counter()
-    about = checkpoint.scope(cluster, [i.id for i in chosen], rules, symmetric=symmetric)
-    search = PackedSearch(cluster, chosen, rules, symmetric=symmetric)
+    about = checkpoint.scope(cluster, [i.id for i in chosen], symmetric=symmetric)
+    search = PackedSearch(cluster, chosen, symmetric=symmetric)
     if kept is not None and kept.resume:
         search = resumed(search, checkpoint.load(kept.path, about))
         kept.states = len(search.reached.packed)
@@ -138,7 +131,7 @@ def _explored(
             finding, events = whole.violation(search)
         elif finding is None and not reason:
             interruption.check()
-            blocked = no_progress(cluster, whole or reached, chosen, rules)
+            blocked = no_progress(cluster, whole or reached, chosen)
             if blocked is not None:
                 finding, lasso = blocked
                 reached.finding, reached.events = finding, lasso.prefix
@@ -153,7 +146,7 @@ def _explored(
     if whole is not None:
         coverage["renamings"] = whole.size
     if finding is not None:
-        events = filled(cluster, events, rules)
+        events = filled(cluster, events)
         return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds), reached
     if reason:
         return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds), reached

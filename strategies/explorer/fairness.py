@@ -33,8 +33,6 @@ from kvproof.model.events import (
     describe,
 )
 from kvproof.model.finding import Finding
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.exhaustive import StateGraph
 from kvproof.strategies.waits import Asked, stuck
@@ -176,10 +174,7 @@ def lasso(cluster: Cluster, reached: StateGraph) -> Lasso | None:
 
 
 def no_progress(
-    cluster: Cluster,
-    reached: StateGraph,
-    invariants: Iterable[Invariant],
-    rules: Rules = REFERENCE,
+    cluster: Cluster, reached: StateGraph, invariants: Iterable[Invariant]
 ) -> tuple[Finding, Lasso] | None:
     """The finding of the `eventually` invariant on a graph, if this invariant is among
     `invariants`."""
@@ -189,5 +184,5 @@ def no_progress(
         return None
     events = "; ".join(map(describe, found.cycle))
     end = f"{found.kind}: {events}" if events else found.kind
-    why, about = stuck(cluster, found.state, Asked(found.cycle, rules=rules))
+    why, about = stuck(cluster, found.state, Asked(found.cycle))
     return Finding(eventually.id, (*why, end), about), found

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.config import Cluster
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits, UnsoundSymmetry
 from kvproof.strategies.explorer.fairness import lasso
@@ -15,12 +14,12 @@ ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "event
 
 
 def packed_differs(
-    cluster: Cluster, invariants: Sequence[Invariant], rules: Rules, *, states_max: int = 20_000
+    cluster: Cluster, invariants: Sequence[Invariant], *, states_max: int = 20_000
 ) -> str | None:
     """The first difference between the packed search of a scope and the plain search; None if all
     states, edges and findings are equal. For scopes that the plain search can finish."""
-    plain = search(cluster, invariants, states_max, rules)
-    packed = PackedSearch(cluster, invariants, rules)
+    plain = search(cluster, invariants, states_max)
+    packed = PackedSearch(cluster, invariants)
     while not packed.over and len(packed.reached.packed) <= states_max:
         packed.expand()
     for name in ALIKE:
@@ -39,14 +38,14 @@ def packed_differs(
 
 
 def symmetry_differs(
-    cluster: Cluster, invariants: Sequence[Invariant], rules: Rules, *, states_max: int = 20_000
+    cluster: Cluster, invariants: Sequence[Invariant], *, states_max: int = 20_000
 ) -> str | None:
     """The first difference between the search with symmetry and the plain search; None if the
     reduction is sound on this scope: merged states have the same steps up to renaming, the search
     reaches exactly one state of each orbit, and verdict, length of the shortest trace and progress
     are equal."""
-    plain = search(cluster, invariants, states_max, rules)
-    reduced = PackedSearch(cluster, invariants, rules, symmetric=True)
+    plain = search(cluster, invariants, states_max)
+    reduced = PackedSearch(cluster, invariants, symmetric=True)
     while not reduced.over and len(reduced.reached.packed) <= states_max:
         reduced.expand()
     try:

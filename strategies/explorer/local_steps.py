@@ -14,7 +14,6 @@ from kvproof.invariants.invariant import Invariant, broken
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.model.step import Effects, Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
@@ -72,14 +71,9 @@ class LocalSteps:
     against, and `goals` are the coverage goals that are not yet reached."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        of_step: Sequence[Invariant],
-        collapse: Collapse,
-        goals: OpenGoals,
-        rules: Rules,
+        self, cluster: Cluster, of_step: Sequence[Invariant], collapse: Collapse, goals: OpenGoals
     ) -> None:
-        self.cluster, self.rules, self.of_step = cluster, rules, of_step
+        self.cluster, self.of_step = cluster, of_step
         self.collapse = collapse
         self.goals = goals
         self.places = {engine.name: place for place, engine in enumerate(cluster.engines)}
@@ -91,7 +85,7 @@ class LocalSteps:
         place = self.places.get(getattr(event, "engine", ""))
         local = None if place is None else self._local(parts, event, place)
         if local is None or place is None:
-            step = model.apply(self.cluster, self.collapse.state(parts), event, self.rules)
+            step = model.apply(self.cluster, self.collapse.state(parts), event)
             breaks = next(broken(self.cluster, step, self.of_step), None) is not None
             goals = tuple(self.goals.met(step))
             return Taken(bare(step.event), self.collapse.parts(step.after), breaks, goals)
@@ -123,7 +117,7 @@ class LocalSteps:
         engines: list[Any] = list(self.absent)
         engines[place] = whole.engines[place]
         alone = State(tuple(engines), *whole[1:])
-        step = model.apply(self.cluster, alone, event, self.rules)
+        step = model.apply(self.cluster, alone, event)
         breaks, unsure = False, []
         for invariant in self.of_step:
             try:

@@ -19,7 +19,6 @@ from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Parts
 from kvproof.strategies.explorer.local_steps import LocalSteps, Taken
@@ -65,17 +64,16 @@ class PackedSearch:
         self,
         cluster: Cluster,
         invariants: Sequence[Invariant],
-        rules: Rules,
         *,
         reached: SearchGraph | None = None,
         symmetric: bool = False,
     ) -> None:
-        self.cluster, self.rules, self.invariants = cluster, rules, tuple(invariants)
+        self.cluster, self.invariants = cluster, tuple(invariants)
         self.reached = SearchGraph(cluster) if reached is None else reached
         self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         goals = OpenGoals(cluster, self.reached.goals)
-        self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals, rules)
+        self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals)
         self.judge = Judge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
         if reached is None:
@@ -126,7 +124,7 @@ class PackedSearch:
         """Every step from a state, in the order in which a search takes them."""
         reached = self.reached
         parts = reached.parts(origin)
-        for event in model.stimuli(self.cluster, reached.collapse.state(parts), self.rules):
+        for event in model.stimuli(self.cluster, reached.collapse.state(parts)):
             taken = self.steps.take(parts, event)
             after, turn = self._named(taken.parts)
             breaks = taken.breaks or self._new_and_broken(after)
@@ -156,6 +154,6 @@ class PackedSearch:
     def fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""
         state = self.reached.states[origin]
-        step = model.apply(self.cluster, state, event, self.rules)
+        step = model.apply(self.cluster, state, event)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))

@@ -20,7 +20,6 @@ from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.reference import apply as model
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import State
 from kvproof.strategies.waits import repeats
 
@@ -78,15 +77,14 @@ class Cut(Exception):
 
 
 class Scope(NamedTuple):
-    """The scope of a search: the cluster with its jobs, the invariants, and the rules."""
+    """The scope of a search: the cluster with its jobs, and the invariants."""
 
     cluster: Cluster
     invariants: Sequence[Invariant]
-    rules: Rules
 
     def step(self, state: State, event: Event) -> tuple[State, tuple[str, ...]]:
         """The state after an event, and the ids of the invariants it breaks."""
-        step = model.apply(self.cluster, state, event, self.rules)
+        step = model.apply(self.cluster, state, event)
         return step.after, tuple(f.invariant for f in broken(self.cluster, step, self.invariants))
 
 
@@ -137,7 +135,7 @@ class Ahead:
 
     def _next(self, state: State) -> Iterable[State]:
         """The successors of a state, without those that a violation leads to."""
-        for event in model.stimuli(self.scope.cluster, state, self.scope.rules):
+        for event in model.stimuli(self.scope.cluster, state):
             after, breaks = self.scope.step(state, event)
             if not breaks:
                 yield after
@@ -156,7 +154,6 @@ def point_of_no_return(
     invariants: Sequence[Invariant],
     events: Sequence[Event],
     states_max: int,
-    rules: Rules,
     *,
     progress: Progress | None = None,
 ) -> PointOfNoReturn:
@@ -165,7 +162,7 @@ def point_of_no_return(
 
     Raises NotAllowed where the model does not take the events.
     """
-    scope = Scope(cluster, invariants, rules)
+    scope = Scope(cluster, invariants)
     walk = _walk(scope, events, lambda _state, _event: True)
     lead = None if walk.breaks else repeats(walk.states)
     if lead is not None:  # the last events repeat, and the state before them is as hopeless
@@ -227,7 +224,7 @@ def _again(scope: Scope, events: Iterable[Event]) -> Walk:
     return _walk(
         scope,
         map(stimulus, events),
-        lambda s, e: e in model.stimuli(scope.cluster, s, scope.rules),
+        lambda s, e: e in model.stimuli(scope.cluster, s),
     )
 
 

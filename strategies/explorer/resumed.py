@@ -69,11 +69,7 @@ def _checker(search: PackedSearch, reached: SearchGraph) -> PackedSearch:
 
 def _on(fresh: PackedSearch, reached: SearchGraph) -> PackedSearch:
     return PackedSearch(
-        fresh.cluster,
-        fresh.invariants,
-        fresh.rules,
-        reached=reached,
-        symmetric=fresh.orbits is not None,
+        fresh.cluster, fresh.invariants, reached=reached, symmetric=fresh.orbits is not None
     )
 
 

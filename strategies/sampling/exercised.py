@@ -12,7 +12,6 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.machine import Machine
-from kvproof.model.reference.default_rules import REFERENCE
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.run import Run
@@ -44,7 +43,7 @@ def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Kno
             seen[name] += 1
             first.setdefault(name, step)
 
-    reached = search(cluster, (), states_max, REFERENCE, on_step=note)
+    reached = search(cluster, (), states_max, on_step=note)
     number = {state: index for index, state in enumerate(reached.states)}
     return {
         name: Known(seen[name], (*reached.trace(number[step.before]), step.event))

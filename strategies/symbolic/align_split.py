@@ -19,7 +19,6 @@ from kvproof.model.arithmetic.algebra import (
     round_down,
 )
 from kvproof.model.arithmetic.ranges import at_least
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 CHUNK = {
@@ -37,8 +36,8 @@ SOURCE = "Scheduler._mamba_block_aligned_split"
 class Chunk:
     """A chunk before and after the split."""
 
-    def __init__(self, v: dict[str, Num], rules: Rules) -> None:
-        self.rules, self.v = rules, v
+    def __init__(self, v: dict[str, Num]) -> None:
+        self.v = v
         self.shared_prefix_boundary = v["boundary_blocks"] * v["block_size"]
         self.asked_end = v["start"] + v["tokens"]
         self.tokens = self.split(v["tokens"])
@@ -53,7 +52,7 @@ class Chunk:
     def split(self, tokens: Num) -> Num:
         """The number of tokens that the rule leaves of a chunk of `tokens` tokens."""
         v = self.v
-        return self.rules.align_chunk(
+        return counts.align_chunk(
             v["start"],
             tokens,
             v["prefill_end"],
@@ -95,9 +94,9 @@ class Chunk:
     origin=SOURCE,
     killed_by="chunk_rounds_up",
 )
-def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
+def chunk_within_asked(**v: Num) -> Claim:
     """The number of tokens left is also never negative."""
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     return Claim(both(chunk.tokens >= 0, chunk.tokens <= v["tokens"]))
 
 
@@ -107,11 +106,11 @@ def chunk_within_asked(rules: Rules, **v: Num) -> Claim:
     origin=SOURCE,
     killed_by="wide_block_never_crossed",
 )
-def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
+def whole_budget_makes_progress(**v: Num) -> Claim:
     """The claim holds for every block size, also for blocks wider than the budget: the first
     request of a step is never stuck. The only precondition is a budget of at least one token."""
     v = {**v, "tokens": min_(v["known"] - v["start"], v["chunk_limit"])}
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     return Claim(chunk.tokens >= 1, given=chunk.in_prefill)
 
 
@@ -121,10 +120,10 @@ def whole_budget_makes_progress(rules: Rules, **v: Num) -> Claim:
     origin=SOURCE,
     killed_by="no_align_split",
 )
-def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
+def chunk_waits_only_for_a_boundary(**v: Num) -> Claim:
     """The exact precondition of progress: the tokens reach a block boundary or the end of the
     prefill, or a block is wider than the budget of a whole step, so that waiting cannot help."""
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     goes_on = any_of(
         chunk.asked_end >= v["prefill_end"],
         round_down(chunk.asked_end, v["block_size"]) > v["start"],
@@ -139,9 +138,9 @@ def chunk_waits_only_for_a_boundary(rules: Rules, **v: Num) -> Claim:
     origin="vllm#37898",
     killed_by="no_align_split",
 )
-def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
+def chunk_ends_on_boundary(**v: Num) -> Claim:
     """In align mode a state survives only where a chunk ends, and is cached only on a boundary."""
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     ends = either(chunk.tokens == 0, chunk.ends_well(chunk.end))
     return Claim(ends, given=chunk.in_prefill)
 
@@ -152,9 +151,9 @@ def chunk_ends_on_boundary(rules: Rules, **v: Num) -> Claim:
     origin="vllm#37898",
     killed_by="no_align_split",
 )
-def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
+def chunk_stops_where_others_resume(**v: Num) -> Claim:
     """A boundary strictly inside the chunk would get no state."""
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     return Claim(not_(chunk.passes_a_stop(chunk.end)), given=chunk.in_prefill)
 
 
@@ -164,9 +163,9 @@ def chunk_stops_where_others_resume(rules: Rules, **v: Num) -> Claim:
     origin=SOURCE,
     killed_by="no_align_split",
 )
-def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
+def chunk_closes_its_block_first(**v: Num) -> Claim:
     """The state at the block's end must be written before the next block begins."""
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     return Claim(chunk.stays_in_its_block(chunk.end), given=chunk.in_prefill)
 
 
@@ -176,11 +175,11 @@ def chunk_closes_its_block_first(rules: Rules, **v: Num) -> Claim:
     origin=SOURCE,
     killed_by="shared_prefix_boundary_inside_a_block",
 )
-def legal_chunk_is_left_alone(rules: Rules, **v: Num) -> Claim:
+def legal_chunk_is_left_alone(**v: Num) -> Claim:
     """The conditions are those of the three obligations above, so the split requires nothing else.
     Its result meets them, so a second split does not change it: a recorded chunk is legal if and
     only if the split does not change it."""
-    chunk = Chunk(v, rules)
+    chunk = Chunk(v)
     legal = all_of(
         chunk.ends_well(chunk.asked_end),
         not_(chunk.passes_a_stop(chunk.asked_end)),

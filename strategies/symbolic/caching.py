@@ -4,7 +4,6 @@
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
 from kvproof.model.arithmetic.ranges import at_least
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
@@ -29,14 +28,12 @@ def _skipped_blocks(total: Num, window: Num, block_size: Num) -> tuple[Num, ...]
     origin="vllm#42547",
     killed_by="null_blocks_counted_as_cached",
 )
-def counter_is_the_local_hit(
-    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
-) -> Claim:
+def counter_is_the_local_hit(hit_blocks: Num, external: Num, block_size: Num, window: Num) -> Claim:
     """So the counter never exceeds the full blocks of all tokens."""
     total = hit_blocks * block_size + external
     parts = []
     for skipped in _skipped_blocks(total, window, block_size):
-        num_cached_blocks = rules.counted_after_hit(hit_blocks, skipped)
+        num_cached_blocks = counts.blocks_counted_after_hit(hit_blocks, skipped)
         parts += [
             num_cached_blocks <= hit_blocks,
             num_cached_blocks <= counts.full_blocks(total, block_size),
@@ -57,14 +54,14 @@ def counter_is_the_local_hit(
     killed_by="null_blocks_counted_as_cached",
 )
 def every_full_block_cached_once(
-    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num, position: Num
+    hit_blocks: Num, external: Num, block_size: Num, window: Num, position: Num
 ) -> Claim:
     """A block position is either in the hit, or at or after the counter."""
     total = hit_blocks * block_size + external
     in_hit = position < hit_blocks
     parts = []
     for skipped in _skipped_blocks(total, window, block_size):
-        cached_now = position >= rules.counted_after_hit(hit_blocks, skipped)
+        cached_now = position >= counts.blocks_counted_after_hit(hit_blocks, skipped)
         parts.append(cached_now != in_hit)
     return Claim(all_of(*parts), given=position < counts.full_blocks(total, block_size))
 
@@ -75,9 +72,9 @@ def every_full_block_cached_once(
     origin="KVCacheManager.get_computed_blocks",
     killed_by="hit_covers_whole_prompt",
 )
-def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim:
+def longest_hit_leaves_a_token(known: Num, hit_unit: Num) -> Claim:
     """A hit may not cover the whole prompt: the last token's logits must be computed."""
-    hit = rules.longest_hit_tokens(known, hit_unit)
+    hit = counts.longest_hit_tokens(known, hit_unit)
     whole = counts.full_blocks(hit, hit_unit) * hit_unit == hit
     return Claim(all_of(whole, hit >= 0, hit < known, known <= hit + hit_unit))
 
@@ -95,16 +92,11 @@ def longest_hit_leaves_a_token(rules: Rules, known: Num, hit_unit: Num) -> Claim
     killed_by="mask_hides_needed_blocks",
 )
 def hashed_blocks_serve_hits(
-    rules: Rules,
-    block: Num,
-    units: Num,
-    window: Num,
-    block_size: Num,
-    blocks_per_unit: Num,
+    block: Num, units: Num, window: Num, block_size: Num, blocks_per_unit: Num
 ) -> Claim:
     """A hit of any number of `units` needs the blocks before its end that its window reaches. If
     any hit needs a block, the first hit that ends after the block needs it."""
-    served = rules.serves_a_hit(block, window, block_size, blocks_per_unit * block_size)
+    served = counts.serves_a_hit(block, window, block_size, blocks_per_unit * block_size)
     need = counts.window_blocks_for_hit(window, block_size)
 
     def needed_at(hit_units: Num) -> Num:

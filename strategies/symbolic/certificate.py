@@ -7,7 +7,7 @@ context, as in `solve`, so a text does not depend on earlier questions.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import kvproof
 from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import check_empty, write_folder
-from kvproof.model.reference.rules import Rules
+from kvproof.model.planting import planted_now
 from kvproof.strategies.symbolic.induction import Claimed, Step, steps
 from kvproof.strategies.symbolic.obligation import Obligation
 from kvproof.strategies.symbolic.prove import everything, everything_named
@@ -46,12 +46,12 @@ def questions(names: Iterable[str] | None = None) -> Iterator[Question]:
             yield Question(about)
 
 
-def certificate(question: Question, rules: Rules) -> str:
+def certificate(question: Question) -> str:
     """The question as SMT-LIB 2 text; the text is deterministic. Raises UsageError if a rule does
     not run on Z3 terms."""
     about, step = question
     try:
-        variables, given, denied = _asked(question, rules)
+        variables, given, denied = _asked(question)
     except (z3.Z3Exception, TypeError) as error:
         raise UsageError(
             f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
@@ -75,23 +75,27 @@ def certificate(question: Question, rules: Rules) -> str:
     )
 
 
-def _asked(question: Question, rules: Rules) -> tuple[Iterable[str], str, str]:
+def _asked(question: Question) -> tuple[Iterable[str], str, str]:
     """The variables, the assumptions, and the negated claim."""
     about, step = question
     context = z3.Context()
     if isinstance(about, Obligation):
-        claim = about.on(_variables(about.for_all, context), rules)
+        claim = about.on(_variables(about.for_all, context))
         return about.for_all, _text(claim.given, context), _denied(claim.holds, context)
     assert step is not None
-    holds = step.holds(about.claim, _variables(step.variables, context), rules)
-    return step.variables, _given_before(step, rules), _denied(holds, context)
+    holds = step.holds(about.claim, _variables(step.variables, context))
+    return step.variables, _given_before(step), _denied(holds, context)
+
+
+def _given_before(step: Step) -> str:
+    return _assumed(step, frozenset(planted_now().items()))
 
 
 @functools.lru_cache(maxsize=32)
-def _given_before(step: Step, rules: Rules) -> str:
+def _assumed(step: Step, _mistakes: Hashable) -> str:
     """The assumptions before a step, which are the same for all claims."""
     context = z3.Context()
-    return _text(step.given(_variables(step.variables, context), rules), context)
+    return _text(step.given(_variables(step.variables, context)), context)
 
 
 def _variables(names: Iterable[str], context: z3.Context) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def _denied(truth: Truth, context: z3.Context) -> str:
     return _text(not truth if isinstance(truth, bool) else z3.Not(truth), context)
 
 
-def write_certificates(folder: Path, rules: Rules, *, names: Sequence[str] | None = None) -> int:
+def write_certificates(folder: Path, *, names: Sequence[str] | None = None) -> int:
     """Write one file for each question into a new or empty folder. Returns the number of files.
 
     A new folder appears with all its files. Raises UsageError for an unknown id, and, before any
@@ -115,6 +119,6 @@ def write_certificates(folder: Path, rules: Rules, *, names: Sequence[str] | Non
     """
     asked = list(questions(names))
     check_empty(folder)
-    texts = {f"{question.name}.smt2": certificate(question, rules) for question in asked}
+    texts = {f"{question.name}.smt2": certificate(question) for question in asked}
     write_folder(folder, texts)
     return len(asked)

@@ -13,7 +13,6 @@ from kvproof.model.arithmetic.ranges import Range, between
 from kvproof.model.arithmetic.system import Action, System, flat
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import shown
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
 
@@ -95,14 +94,12 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
     return steps if reached.broken else (), reached.states
 
 
-def counterexample(
-    step: Step, claim: str, numbers: Mapping[str, int], rules: Rules
-) -> Counterexample:
+def counterexample(step: Step, claim: str, numbers: Mapping[str, int]) -> Counterexample:
     """The numbers that refute a claim after a step, in words."""
-    sizes, state, chosen = step.before(numbers, rules)
-    system = systems(rules)[step.system]
+    sizes, state, chosen = step.before(numbers)
+    system = systems()[step.system]
     run, looked_at = _run(system, claim, sizes, max([*state, *chosen], default=1))
-    after = shown(step.after(numbers, rules))
+    after = shown(step.after(numbers))
     does = f"{step.action}{chosen or ''}"
     return Counterexample(shown(sizes), shown(state), does, after, run, looked_at)
 

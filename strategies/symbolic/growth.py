@@ -3,7 +3,6 @@
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, either, max_
 from kvproof.model.arithmetic.ranges import at_least
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
@@ -13,11 +12,11 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
     origin="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
     killed_by="growth_rounds_down",
 )
-def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
+def growth_is_exact(start: Num, tokens: Num, block_size: Num) -> Claim:
     """Then its blocks hold all its tokens, and its last block is not empty."""
     held = counts.blocks_for_tokens(start, block_size)
     end = start + tokens
-    taken = rules.attention_blocks_predicted(end, block_size, held, 0)
+    taken = counts.attention_blocks_predicted(end, block_size, held, 0)
     blocks = held + taken
     return Claim(
         all_of(
@@ -35,10 +34,10 @@ def growth_is_exact(rules: Rules, start: Num, tokens: Num, block_size: Num) -> C
     origin="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
     killed_by="growth_rounds_down",
 )
-def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -> Claim:
+def room_is_used_first(start: Num, tokens: Num, block_size: Num) -> Claim:
     """Room is what the held blocks have beyond the computed tokens."""
     held = counts.blocks_for_tokens(start, block_size)
-    taken = rules.attention_blocks_predicted(start + tokens, block_size, held, 0)
+    taken = counts.attention_blocks_predicted(start + tokens, block_size, held, 0)
     return Claim((taken == 0) == (tokens <= held * block_size - start))
 
 
@@ -48,9 +47,9 @@ def room_is_used_first(rules: Rules, start: Num, tokens: Num, block_size: Num) -
     origin="MambaManager.get_num_blocks_to_allocate",
     killed_by="placeholders_predicted",
 )
-def state_growth_is_one(rules: Rules, end: Num, held_blocks: Num, block_size: Num) -> Claim:
+def state_growth_is_one(end: Num, held_blocks: Num, block_size: Num) -> Claim:
     """Null placeholders fill the table up to the running state, whose block is the last."""
-    taken = rules.state_blocks_predicted(end, block_size, held_blocks)
+    taken = counts.state_blocks_predicted(end, block_size, held_blocks)
     blocks = counts.blocks_for_tokens(end, block_size)
     fits = either(held_blocks >= blocks, max_(held_blocks, blocks - 1) + taken == blocks)
     return Claim(all_of(taken >= 0, taken <= 1, (taken == 1) == (held_blocks < blocks), fits))

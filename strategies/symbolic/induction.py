@@ -12,8 +12,6 @@ from kvproof.model.arithmetic.algebra import Num, Truth, all_of
 from kvproof.model.arithmetic.ranges import Range, at_least
 from kvproof.model.arithmetic.system import Action, System
 from kvproof.model.counting_abstraction.registry import TABLES, systems
-from kvproof.model.reference.default_rules import REFERENCE
-from kvproof.model.reference.rules import Rules
 
 START = "start"
 """The name of the base case: the claims hold initially."""
@@ -48,14 +46,14 @@ class Step(NamedTuple):
     system: str
     action: str
 
-    def _of(self, rules: Rules) -> tuple[System, Action | None]:
-        system = systems(rules)[self.system]
+    def _of(self) -> tuple[System, Action | None]:
+        system = systems()[self.system]
         return system, next((a for a in system.actions if a.name == self.action), None)
 
     @property
     def variables(self) -> dict[str, Range]:
         """The variables, and the values each may have."""
-        system, action = self._of(REFERENCE)
+        system, action = self._of()
         ranges = dict.fromkeys(system.parameters._fields, at_least(0))
         if action is None:
             return ranges
@@ -63,9 +61,9 @@ class Step(NamedTuple):
         ranges |= dict.fromkeys(type(system.initial(sizes))._fields, at_least(0))
         return ranges | {CHOSEN + n: r for n, r in action.choices(sizes).items()}
 
-    def before(self, values: Values, rules: Rules) -> Before:
+    def before(self, values: Values) -> Before:
         """The sizes, the counts before the step, and what is chosen."""
-        system, action = self._of(rules)
+        system, action = self._of()
         sizes = system.parameters(*(values[n] for n in system.parameters._fields))
         start = system.initial(sizes)
         if action is None:
@@ -73,12 +71,10 @@ class Step(NamedTuple):
         state = type(start)(*(values[n] for n in start._fields))
         return Before(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
 
-    def given(
-        self, values: Values, rules: Rules, *, without: frozenset[str] = frozenset()
-    ) -> Truth:
+    def given(self, values: Values, *, without: frozenset[str] = frozenset()) -> Truth:
         """Whether the step is possible and all claims but those `without` hold before it."""
-        system, action = self._of(rules)
-        sizes, state, chosen = self.before(values, rules)
+        system, action = self._of()
+        sizes, state, chosen = self.before(values)
         ranges = (r.has(values[name]) for name, r in self.variables.items())
         if action is None:
             return all_of(*ranges, system.given(sizes))
@@ -90,44 +86,37 @@ class Step(NamedTuple):
             action.allowed(sizes, state, *chosen),
         )
 
-    def alone(self, values: Values, rules: Rules) -> dict[str, Truth]:
+    def alone(self, values: Values) -> dict[str, Truth]:
         """Each claim before the step, by name."""
-        system, action = self._of(rules)
-        sizes, state, _ = self.before(values, rules)
+        system, action = self._of()
+        sizes, state, _ = self.before(values)
         if action is None:
             return dict.fromkeys(system.invariants, True)
         return {name: holds(sizes, state) for name, holds in system.invariants.items()}
 
-    def after(self, values: Values, rules: Rules) -> Any:
+    def after(self, values: Values) -> Any:
         """The counts after the step."""
-        _, action = self._of(rules)
-        sizes, state, chosen = self.before(values, rules)
+        _, action = self._of()
+        sizes, state, chosen = self.before(values)
         return state if action is None else action.then(sizes, state, *chosen)
 
-    def holds(self, claim: str, values: Values, rules: Rules) -> Truth:
+    def holds(self, claim: str, values: Values) -> Truth:
         """Whether a claim holds after the step."""
-        system, _ = self._of(rules)
-        sizes = self.before(values, rules).sizes
-        return system.invariants[claim](sizes, self.after(values, rules))
+        system, _ = self._of()
+        sizes = self.before(values).sizes
+        return system.invariants[claim](sizes, self.after(values))
 
     def broken_by(
-        self,
-        claim: str,
-        numbers: Mapping[str, int],
-        rules: Rules,
-        *,
-        without: frozenset[str] = frozenset(),
+        self, claim: str, numbers: Mapping[str, int], *, without: frozenset[str] = frozenset()
     ) -> bool:
         """Whether these ints allow the step and break the claim."""
-        given = bool(self.given(numbers, rules, without=without))
-        return given and not self.holds(claim, numbers, rules)
+        given = bool(self.given(numbers, without=without))
+        return given and not self.holds(claim, numbers)
 
 
 def steps(system: str) -> tuple[Step, ...]:
     """The start and the actions of a system."""
-    return tuple(
-        Step(system, n) for n in (START, *(a.name for a in systems(REFERENCE)[system].actions))
-    )
+    return tuple(Step(system, n) for n in (START, *(a.name for a in systems()[system].actions)))
 
 
 def sentence(system: System, claim: str) -> str:
@@ -142,7 +131,7 @@ def sentence(system: System, claim: str) -> str:
 def claimed() -> dict[str, Claimed]:
     """All claims about all count-level systems, by id."""
     found = {}
-    for system in systems(REFERENCE).values():
+    for system in systems().values():
         for claim in system.invariants:
             name = f"{system.name.replace(' ', '_')}.{claim}"
             found[name] = Claimed(name, sentence(system, claim), system.name, claim)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import z3
 
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.symbolic.query import checked
 from kvproof.strategies.symbolic.solve import SMALL, Answer
@@ -34,13 +33,13 @@ class Settled(NamedTuple):
 class _Question:
     """The assumptions before a step, and the claims to check after it."""
 
-    def __init__(self, step: Step, without: frozenset[str], rules: Rules) -> None:
-        self.step, self.rules = step, rules
+    def __init__(self, step: Step, without: frozenset[str]) -> None:
+        self.step = step
         self.context = z3.Context()
         self.variables = {name: z3.Int(name, self.context) for name in step.variables}
         self.true = z3.BoolVal(True, self.context)
-        before = step.alone(self.variables, rules)
-        self.possible = self.true == step.given(self.variables, rules, without=frozenset(before))
+        before = step.alone(self.variables)
+        self.possible = self.true == step.given(self.variables, without=frozenset(before))
         self.before = {n: self.true == b for n, b in before.items() if n not in without}
 
     def _solver(self, claim: str, assumed: Iterable[str]) -> z3.Solver:
@@ -50,7 +49,7 @@ class _Question:
         # Without Groebner bases all steps together take two thirds of the time.
         solver.set("smt.arith.nl.grobner", False)
         solver.add(self.possible, *(self.before[name] for name in assumed))
-        solver.add(self.true != self.step.holds(claim, self.variables, self.rules))
+        solver.add(self.true != self.step.holds(claim, self.variables))
         return solver
 
     def answer(self, claim: str, timeout_s: float) -> Answer:
@@ -90,17 +89,12 @@ class _Question:
 
 
 def settle(
-    step: Step,
-    claims: Sequence[str],
-    timeout_s: float,
-    rules: Rules,
-    *,
-    without: frozenset[str] = frozenset(),
+    step: Step, claims: Sequence[str], timeout_s: float, *, without: frozenset[str] = frozenset()
 ) -> list[Settled]:
     """The results of these claims after a step, in at most `timeout_s` seconds each. All claims but
     those `without` are assumed before it."""
     try:
-        question = _Question(step, without, rules)
+        question = _Question(step, without)
     except (z3.Z3Exception, TypeError) as error:
         answer = Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
         return [Settled(step, claim, answer, 0.0) for claim in claims]

@@ -1,4 +1,4 @@
-"""Proof obligations: one claim about the rules, for all numbers in given ranges."""
+"""Proof obligations: one claim about the arithmetic, for all numbers in given ranges."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of
 from kvproof.model.arithmetic.ranges import Range
-from kvproof.model.reference.rules import Rules
 
 
 class Claim(NamedTuple):
@@ -38,22 +37,22 @@ class Obligation:
         """The ranges of all variables as one line."""
         return ", ".join(r.text(name) for name, r in self.for_all.items())
 
-    def on(self, values: Mapping[str, Num], rules: Rules) -> Claim:
+    def on(self, values: Mapping[str, Num]) -> Claim:
         """The claim about these values; `given` includes the ranges."""
-        claim = self.claim(rules, **values)
+        claim = self.claim(**values)
         ranges = [r.has(values[name]) for name, r in self.for_all.items()]
         return Claim(claim.holds, all_of(*ranges, claim.given))
 
-    def broken_by(self, numbers: Mapping[str, int], rules: Rules) -> bool:
+    def broken_by(self, numbers: Mapping[str, int]) -> bool:
         """Whether these ints are allowed and break the claim."""
-        claim = self.on(numbers, rules)
+        claim = self.on(numbers)
         return bool(claim.given) and not claim.holds
 
 
 def obligation(
     name: str, *, for_all: Mapping[str, Range], origin: str, killed_by: str = ""
 ) -> Callable[[Callable[..., Claim]], Obligation]:
-    """Make an obligation of a function `(rules, one argument for each variable) -> Claim`."""
+    """Make an obligation of a function `(one argument for each variable) -> Claim`."""
 
     def make(claim: Callable[..., Claim]) -> Obligation:
         return Obligation(claim.__name__, name, for_all, origin, killed_by, claim)

@@ -4,9 +4,8 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from kvproof.model.counting_abstraction.registry import relevant
+from kvproof.model.counting_abstraction.registry import mistakes_in
 from kvproof.model.errors import UsageError, unknown
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.by_induction import prove_system
 from kvproof.strategies.symbolic.induction import Claimed, claimed
 from kvproof.strategies.symbolic.obligation import Obligation
@@ -34,13 +33,13 @@ def sampled(obligation: Obligation) -> Iterable[dict[str, int]]:
         }
 
 
-def _doubt(obligation: Obligation, rules: Rules) -> str:
+def _doubt(obligation: Obligation) -> str:
     """Why a proof is doubtful: no sampled numbers meet the assumptions, or the claim breaks on
     plain ints, so that Z3 got a different formula from the one that the explorer runs. Empty if the
     proof is not doubtful."""
     allowed = 0
     for numbers in sampled(obligation):
-        claim = obligation.on(numbers, rules)
+        claim = obligation.on(numbers)
         if not claim.given:
             continue
         allowed += 1
@@ -49,29 +48,27 @@ def _doubt(obligation: Obligation, rules: Rules) -> str:
     return "" if allowed else "none of the sampled numbers meets the assumptions"
 
 
-def _settle(
-    obligation: Obligation, timeout_s: float, rules: Rules
-) -> tuple[Verdict, dict[str, int], str]:
-    answer = solve(obligation, timeout_s, rules)
+def _settle(obligation: Obligation, timeout_s: float) -> tuple[Verdict, dict[str, int], str]:
+    answer = solve(obligation, timeout_s)
     if answer.result == "unknown":
         return Verdict.UNKNOWN, {}, answer.reason
     if answer.result == "sat":
-        if obligation.broken_by(answer.numbers, rules):
+        if obligation.broken_by(answer.numbers):
             return Verdict.VIOLATED, answer.numbers, ""
         reason = f"Z3 refutes the claim, but it holds on plain ints: {answer.numbers}"
         return Verdict.UNKNOWN, {}, reason
-    doubt = _doubt(obligation, rules)
+    doubt = _doubt(obligation)
     return (Verdict.UNKNOWN, {}, doubt) if doubt else (Verdict.PROVED, {}, "")
 
 
-def prove_one(obligation: Obligation, rules: Rules, *, timeout_s: float = TIMEOUT_S) -> Proof:
-    """Settle one obligation under these rules, in at most about `timeout_s` seconds.
+def prove_one(obligation: Obligation, *, timeout_s: float = TIMEOUT_S) -> Proof:
+    """Settle one obligation in at most about `timeout_s` seconds.
 
     PROVED holds for all numbers in the ranges and was also evaluated on plain ints. VIOLATED comes
     with numbers that break the claim on plain ints too. Everything else is UNKNOWN.
     """
     began = time.process_time()
-    verdict, numbers, reason = _settle(obligation, timeout_s, rules)
+    verdict, numbers, reason = _settle(obligation, timeout_s)
     seconds = time.process_time() - began
     return Proof(
         obligation.id, obligation.name, verdict, numbers, seconds, reason, slowest_s=seconds
@@ -79,7 +76,6 @@ def prove_one(obligation: Obligation, rules: Rules, *, timeout_s: float = TIMEOU
 
 
 def prove(
-    rules: Rules,
     *,
     names: Sequence[str] | None = None,
     timeout_s: float = TIMEOUT_S,
@@ -99,7 +95,7 @@ def prove(
     for name in chosen:
         everything_named(name)
     proofs = []
-    for proof in _proofs(chosen, timeout_s, rules):
+    for proof in _proofs(chosen, timeout_s):
         proofs.append(proof)
         if progress is not None:
             progress(proof)
@@ -120,15 +116,15 @@ def everything_named(name: str) -> Obligation | Claimed:
     raise unknown("proof obligation", name, everything())
 
 
-def _proofs(names: Sequence[str], timeout_s: float, rules: Rules) -> Iterator[Proof]:
+def _proofs(names: Sequence[str], timeout_s: float) -> Iterator[Proof]:
     for name in names:
         if name in OBLIGATIONS:
-            yield prove_one(OBLIGATIONS[name], rules, timeout_s=timeout_s)
+            yield prove_one(OBLIGATIONS[name], timeout_s=timeout_s)
     # A claim is proved together with all others about its system, also those that are not in
     # `names`.
     for system in dict.fromkeys(claimed()[n].system for n in names if n in claimed()):
         claims = tuple(c for c in claimed().values() if c.system == system)
-        proofs = prove_system(system, claims, relevant(system, rules), timeout_s=timeout_s)
+        proofs = prove_system(system, claims, mistakes_in(system), timeout_s=timeout_s)
         yield from (proof for proof in proofs if proof.id in names)
 
 

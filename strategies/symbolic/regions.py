@@ -8,7 +8,6 @@ from kvproof.model.arithmetic.algebra import Num, all_of, both, if_, implies, ma
 from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.faults.end_trim_across_ratios import by_count
 from kvproof.model.faults.null_blocks_counted_as_cached import counts_placeholders
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
@@ -24,7 +23,7 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
     killed_by="front_trim",
 )
 def end_trim_is_right_where(
-    rules: Rules, tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
+    tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
 ) -> Claim:
     """`tokens` and both ratios count kernel blocks. D hits `hit_blocks` blocks and loads the rest;
     P lists all its blocks. With equal ratios both tables end at the same token; with unequal ratios
@@ -35,7 +34,7 @@ def end_trim_is_right_where(
     )
     first = hit_blocks * local_ratio
     local = ends[0] - first
-    ours = rules.trim(first, local, 0, ends[1], local_ratio == remote_ratio)
+    ours = counts.trim(first, local, 0, ends[1], local_ratio == remote_ratio)
     released = by_count(first, local, 0, ends[1], local_ratio == remote_ratio)
     same = all_of(*(a == b for a, b in zip(ours, released, strict=True)))
     return Claim(same == (ends[0] == ends[1]), given=both(local > 0, local <= ends[1]))
@@ -54,15 +53,17 @@ def end_trim_is_right_where(
     killed_by="null_blocks_counted_as_cached",
 )
 def counting_before_slicing_is_no_change_where(
-    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, window: Num
+    hit_blocks: Num, external: Num, block_size: Num, window: Num
 ) -> Claim:
     """The pull request states that it changes nothing for full attention and for sliding windows.
     This is true for full attention, and false for a window once a load is longer than the limit of
     this claim."""
     total = hit_blocks * block_size + external
-    skipped = counts.full_blocks(rules.tokens_skipped_by_window(total, window), block_size)
-    full = rules.counted_after_hit(hit_blocks, 0) == counts_placeholders(hit_blocks, 0)
-    slid = rules.counted_after_hit(hit_blocks, skipped) == counts_placeholders(hit_blocks, skipped)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(total, window), block_size)
+    full = counts.blocks_counted_after_hit(hit_blocks, 0) == counts_placeholders(hit_blocks, 0)
+    slid = counts.blocks_counted_after_hit(hit_blocks, skipped) == counts_placeholders(
+        hit_blocks, skipped
+    )
     return Claim(both(full, slid == (external <= block_size + window - 2)))
 
 
@@ -72,15 +73,10 @@ def counting_before_slicing_is_no_change_where(
     origin="vllm#42547",
     killed_by="window_hit_one_block_short",
 )
-def null_in_a_hit_is_what_is_skipped(
-    rules: Rules,
-    hit_blocks: Num,
-    block_size: Num,
-    window: Num,
-) -> Claim:
+def null_in_a_hit_is_what_is_skipped(hit_blocks: Num, block_size: Num, window: Num) -> Claim:
     """The pull request also states this, and it is true."""
-    need = rules.window_blocks_for_hit(window, block_size)
-    skipped = rules.tokens_skipped_by_window(hit_blocks * block_size, window)
+    need = counts.window_blocks_for_hit(window, block_size)
+    skipped = counts.tokens_skipped_by_window(hit_blocks * block_size, window)
     return Claim(max_(hit_blocks - need, 0) == counts.full_blocks(skipped, block_size))
 
 
@@ -97,7 +93,7 @@ def null_in_a_hit_is_what_is_skipped(
     killed_by="prediction_forgets_hits",
 )
 def attention_takes_what_is_predicted(
-    rules: Rules, hit_blocks: Num, external: Num, block_size: Num, left_behind: Num, idle: Num
+    hit_blocks: Num, external: Num, block_size: Num, left_behind: Num, idle: Num
 ) -> Claim:
     """The first `left_behind` blocks are null, up to the end of the tokens; of the kept hit blocks,
     `idle` are free now and leave the queue too."""
@@ -105,9 +101,9 @@ def attention_takes_what_is_predicted(
     kept = max_(hit_blocks - left_behind, 0)
     table = max_(hit_blocks, left_behind)
     taken = counts.blocks_for_tokens(total, block_size) - table + idle
-    predicted = rules.attention_blocks_predicted(total, block_size, hit_blocks, left_behind)
+    predicted = counts.attention_blocks_predicted(total, block_size, hit_blocks, left_behind)
     sound = both(left_behind * block_size < total, idle <= kept)
-    return Claim(predicted + rules.evictable_hit_blocks(idle) == taken, given=sound)
+    return Claim(counts.blocks_from_queue(predicted, idle) == taken, given=sound)
 
 
 @obligation(
@@ -122,19 +118,19 @@ def attention_takes_what_is_predicted(
     killed_by="superseded_state_reserved",
 )
 def state_takes_what_is_predicted(
-    rules: Rules, own_blocks: Num, beyond: Num, block_size: Num, idle: Num
+    own_blocks: Num, beyond: Num, block_size: Num, idle: Num
 ) -> Claim:
     """The last of the `own_blocks` that the group hit itself has a state; the request ends `beyond`
     tokens after them. If a loaded state supersedes this state, its block is not taken. The released
     rule counts this block, which is one too many if and only if the block is free now."""
     total = own_blocks * block_size + beyond
-    left = counts.full_blocks(rules.tokens_skipped_by_state(total), block_size)
+    left = counts.full_blocks(counts.tokens_skipped_by_state(total), block_size)
     has_state = own_blocks > 0
     kept = both(has_state, own_blocks - 1 >= left)
     table = max_(own_blocks, left)
     new = counts.blocks_for_tokens(total, block_size) - table
     taken = new + if_(kept, idle, 0)
-    reserved = both(has_state, own_blocks - 1 >= rules.states_superseded(left))
-    predicted = rules.state_blocks_predicted(total, block_size, own_blocks)
-    predicted = predicted + if_(reserved, rules.evictable_hit_blocks(idle), 0)
+    reserved = both(has_state, counts.state_is_used(own_blocks, left))
+    predicted = counts.state_blocks_predicted(total, block_size, own_blocks)
+    predicted = counts.blocks_from_queue(predicted, if_(reserved, idle, 0))
     return Claim(predicted == taken, given=implies(not_(has_state), idle == 0))

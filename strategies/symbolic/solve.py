@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import z3
 
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Obligation
 from kvproof.strategies.symbolic.query import checked
 
@@ -59,10 +58,10 @@ class Answer(NamedTuple):
 class Question:
     """The claim of an obligation as a search for numbers that break it."""
 
-    def __init__(self, obligation: Obligation, rules: Rules) -> None:
+    def __init__(self, obligation: Obligation) -> None:
         context = z3.Context()
         self.variables = {name: z3.Int(name, context) for name in obligation.for_all}
-        claim = obligation.on(self.variables, rules)
+        claim = obligation.on(self.variables)
         self.solvers = (_plain(context), _conditions_moved_out(context))
         self.solver = self.solvers[0]
         for solver in self.solvers:
@@ -100,13 +99,13 @@ class Question:
         return {}
 
 
-def solve(obligation: Obligation, timeout_s: float, rules: Rules) -> Answer:
+def solve(obligation: Obligation, timeout_s: float) -> Answer:
     """Search for numbers that break the obligation, for `timeout_s` seconds: half of the time among
     all numbers, the rest among small ones. The limits of `SMALL` make a counterexample readable, or
     find one where Z3 gives up; the answer `unsat` is always about all numbers."""
     began = time.monotonic()
     try:
-        question = Question(obligation, rules)
+        question = Question(obligation)
     except (z3.Z3Exception, TypeError) as error:
         return Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
     result = question.ask(began + timeout_s / 2)

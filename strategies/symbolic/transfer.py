@@ -2,9 +2,10 @@
 
 import itertools
 
+from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
 from kvproof.model.arithmetic.ranges import at_least, between
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.transfers import offers
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 
@@ -14,11 +15,11 @@ from kvproof.strategies.symbolic.obligation import Claim, obligation
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
-def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
+def truncated_once(asked: Num, backoff: Num) -> Claim:
     """The first result is a fixed point: applying the rule again, any number of times, gives the
     same result. P recognizes a shortened prompt because it is shorter than the submitted prompt."""
-    once = rules.prompt_after_truncation(asked, backoff, False)
-    again = rules.prompt_after_truncation(once, backoff, once < asked)
+    once = counts.prompt_after_truncation(asked, backoff, False)
+    again = counts.prompt_after_truncation(once, backoff, once < asked)
     return Claim(again == once)
 
 
@@ -28,10 +29,10 @@ def truncated_once(rules: Rules, asked: Num, backoff: Num) -> Claim:
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
-def truncation_is_bounded(rules: Rules, asked: Num, prompt: Num, backoff: Num) -> Claim:
+def truncation_is_bounded(asked: Num, prompt: Num, backoff: Num) -> Claim:
     """Induction step: the bound holds before the first application of the rule, and one more
     application preserves it."""
-    later = rules.prompt_after_truncation(prompt, backoff, prompt < asked)
+    later = counts.prompt_after_truncation(prompt, backoff, prompt < asked)
     return Claim(
         all_of(asked - backoff <= later, later <= asked, later >= 1),
         given=both(asked - backoff <= prompt, prompt <= asked),
@@ -44,15 +45,15 @@ def truncation_is_bounded(rules: Rules, asked: Num, prompt: Num, backoff: Num) -
     origin="vllm#37310",
     killed_by="truncates_for_any_non_full_group",
 )
-def same_backoff(rules: Rules, full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
+def same_backoff(full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
     """Each variable is 1 where the engines have a group of that kind, or the prompt is given as
-    embeddings. The rules take kinds and not numbers, so every combination is one case."""
+    embeddings. The functions take kinds and not numbers, so every combination is one case."""
     cases = []
     for values in itertools.product((0, 1), repeat=4):
         switches = zip(("full", "window", "mamba"), values[:3], strict=True)
         kinds = tuple(kind for kind, on in switches if on)
-        on_prefill = rules.backoff_on_prefill(kinds, values[3] == 1)
-        same = on_prefill == rules.backoff_on_decode(kinds)
+        on_prefill = offers.backoff_on_prefill(kinds, values[3] == 1)
+        same = on_prefill == offers.backoff_on_decode(kinds)
         chosen = zip((full, window, mamba, embeds), values, strict=True)
         cases.append(implies(all_of(*(variable == value for variable, value in chosen)), same))
     return Claim(all_of(*cases), given=full + window + mamba >= 1)
@@ -64,11 +65,11 @@ def same_backoff(rules: Rules, full: Num, window: Num, mamba: Num, embeds: Num) 
     origin="vllm#37310",
     killed_by="decode_loads_whole_prompt",
 )
-def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
+def delivered_is_counted(asked: Num, backoff: Num) -> Claim:
     """P ends its prefill at the shortened prompt, and so delivers the state there; applying the
     rule again does not change the length (`truncated_once`)."""
-    delivered = rules.prompt_after_truncation(asked, backoff, False)
-    return Claim(delivered == rules.tokens_loaded_by_decode(asked, backoff))
+    delivered = counts.prompt_after_truncation(asked, backoff, False)
+    return Claim(delivered == counts.tokens_loaded_by_decode(asked, backoff))
 
 
 @obligation(
@@ -77,6 +78,6 @@ def delivered_is_counted(rules: Rules, asked: Num, backoff: Num) -> Claim:
     origin="vllm#37310",
     killed_by="decode_loads_whole_prompt",
 )
-def decode_owns_the_last_token(rules: Rules, prompt: Num) -> Claim:
+def decode_owns_the_last_token(prompt: Num) -> Claim:
     """D applies the last prompt token to the state of the tokens before it, exactly once."""
-    return Claim(rules.tokens_loaded_by_decode(prompt, 1) == prompt - 1)
+    return Claim(counts.tokens_loaded_by_decode(prompt, 1) == prompt - 1)

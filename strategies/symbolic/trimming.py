@@ -3,9 +3,9 @@
 Positions count kernel blocks, which hold the same number of tokens on both sides.
 """
 
+from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, either, max_
 from kvproof.model.arithmetic.ranges import at_least
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 LISTS = {
@@ -23,10 +23,10 @@ LISTS = {
     killed_by="last_zero_blocks_yield_all",
 )
 def trim_equal_counts(
-    rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
 ) -> Claim:
     """The worker copies slot by slot, so lists of unequal length are an error or worse."""
-    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots)
     return Claim(max_(b - a, 0) == max_(d - c, 0))
 
 
@@ -37,10 +37,10 @@ def trim_equal_counts(
     killed_by="front_trim",
 )
 def trim_equal_positions(
-    rules: Rules, local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
 ) -> Claim:
     """The claim is about lists with at least one pair."""
-    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots)
     inside = all_of(a >= 0, b <= local_slots, c >= 0, d <= remote_slots)
     aligned = local_first + a == remote_first + c
     return Claim(either(b <= a, both(inside, aligned)))
@@ -53,19 +53,14 @@ def trim_equal_positions(
     killed_by="front_trim",
 )
 def trim_covers_both(
-    rules: Rules,
-    local_first: Num,
-    local_slots: Num,
-    remote_first: Num,
-    remote_slots: Num,
-    position: Num,
+    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num, position: Num
 ) -> Claim:
     """So D receives every block that it can."""
 
     def between(first: Num, end: Num) -> Num:
         return both(first <= position, position < end)
 
-    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots)
+    a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots)
     held = both(
         between(local_first, local_first + local_slots),
         between(remote_first, remote_first + remote_slots),
@@ -90,7 +85,6 @@ def trim_covers_both(
     killed_by="end_trim_across_ratios",
 )
 def trim_equal_tokens(
-    rules: Rules,
     local_blocks_before: Num,
     local_slots: Num,
     local_ratio: Num,
@@ -104,7 +98,7 @@ def trim_equal_tokens(
     local_first = local_blocks_before * local_ratio
     remote_first = remote_blocks_before * remote_ratio
     equal = local_ratio == remote_ratio
-    a, b, c, d = rules.trim(local_first, local_slots, remote_first, remote_slots, equal)
+    a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots, equal)
     first = (local_first + a) * kernel_tokens == (remote_first + c) * kernel_tokens
     end = (local_first + b) * kernel_tokens == (remote_first + d) * kernel_tokens
     return Claim(either(both(b <= a, d <= c), both(first, end)))
@@ -116,8 +110,8 @@ def trim_equal_tokens(
     origin="vllm#42554",
     killed_by="ssm_placeholders_not_trimmed",
 )
-def one_state_is_paired(rules: Rules, local_slots: Num, remote_slots: Num) -> Claim:
+def one_state_is_paired(local_slots: Num, remote_slots: Num) -> Claim:
     """D has a list only if it loads; P's list may have placeholders before the state."""
-    ours = rules.state_slots_moved(local_slots)
-    theirs = rules.state_slots_moved(remote_slots)
+    ours = counts.state_slots_moved(local_slots)
+    theirs = counts.state_slots_moved(remote_slots)
     return Claim(all_of(ours == 1, theirs <= ours, (theirs == 0) == (remote_slots == 0)))

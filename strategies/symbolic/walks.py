@@ -9,7 +9,6 @@ from typing import Any
 
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction.registry import systems
-from kvproof.model.reference.rules import Rules
 
 WALKS = 40
 STEPS = 20
@@ -43,9 +42,9 @@ def _step(system: System, sizes: Any, state: Any, source: random.Random) -> Any:
     return None
 
 
-def visited(name: str, rules: Rules) -> Iterator[tuple[Any, Any]]:
+def visited(name: str) -> Iterator[tuple[Any, Any]]:
     """Sizes and counts of states on random walks; the walks are deterministic."""
-    system = systems(rules)[name]
+    system = systems()[name]
     source = random.Random(name)
     for _ in range(WALKS):
         sizes = _sizes(system, source)
@@ -57,11 +56,11 @@ def visited(name: str, rules: Rules) -> Iterator[tuple[Any, Any]]:
                 break
 
 
-def broken_claims(name: str, rules: Rules) -> dict[str, tuple[Any, Any]]:
+def broken_claims(name: str) -> dict[str, tuple[Any, Any]]:
     """The claims about a system that some walk breaks, each with the sizes and the counts."""
     found: dict[str, tuple[Any, Any]] = {}
-    for sizes, state in visited(name, rules):
-        for claim, holds in systems(rules)[name].invariants.items():
+    for sizes, state in visited(name):
+        for claim, holds in systems()[name].invariants.items():
             if claim not in found and not holds(sizes, state):
                 found[claim] = sizes, state
     return found

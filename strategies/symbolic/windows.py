@@ -3,7 +3,6 @@
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, any_of, both, max_
 from kvproof.model.arithmetic.ranges import at_least, between
-from kvproof.model.reference.rules import Rules
 from kvproof.strategies.symbolic.obligation import Claim, obligation
 
 SIZES = {"window": at_least(1), "block_size": at_least(1)}
@@ -15,15 +14,10 @@ SIZES = {"window": at_least(1), "block_size": at_least(1)}
     origin="SlidingWindowManager.get_num_skipped_tokens",
     killed_by="window_freed_too_soon",
 )
-def skipped_is_unattended(
-    rules: Rules,
-    position: Num,
-    computed: Num,
-    window: Num,
-) -> Claim:
+def skipped_is_unattended(position: Num, computed: Num, window: Num) -> Claim:
     """The next token stands at `computed` and attends to the `window` positions that end there."""
     attended = position > computed - window
-    skipped = position < rules.tokens_skipped_by_window(computed, window)
+    skipped = position < counts.tokens_skipped_by_window(computed, window)
     return Claim(skipped != attended, given=position <= computed)
 
 
@@ -34,14 +28,10 @@ def skipped_is_unattended(
     killed_by="window_freed_too_soon",
 )
 def skipped_block_is_unattended(
-    rules: Rules,
-    position: Num,
-    computed: Num,
-    window: Num,
-    block_size: Num,
+    position: Num, computed: Num, window: Num, block_size: Num
 ) -> Claim:
     """Only whole blocks are freed."""
-    skipped = counts.full_blocks(rules.tokens_skipped_by_window(computed, window), block_size)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(computed, window), block_size)
     attended = both(computed - window < position, position <= computed)
     return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
 
@@ -52,14 +42,9 @@ def skipped_block_is_unattended(
     origin="SlidingWindowManager.find_longest_cache_hit",
     killed_by="window_hit_one_block_short",
 )
-def window_hit_is_enough(
-    rules: Rules,
-    boundary: Num,
-    window: Num,
-    block_size: Num,
-) -> Claim:
+def window_hit_is_enough(boundary: Num, window: Num, block_size: Num) -> Claim:
     """`boundary` is the hit in blocks."""
-    need = rules.window_blocks_for_hit(window, block_size)
+    need = counts.window_blocks_for_hit(window, block_size)
     first_token = counts.tokens_skipped_by_window(boundary * block_size, window)
     enough = max_(boundary - need, 0) * block_size <= first_token
     fewer = (boundary - need + 1) * block_size > first_token
@@ -72,15 +57,10 @@ def window_hit_is_enough(
     origin="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
     killed_by="window_offer_one_block_short",
 )
-def window_offer_is_enough(
-    rules: Rules,
-    computed: Num,
-    window: Num,
-    block_size: Num,
-) -> Claim:
+def window_offer_is_enough(computed: Num, window: Num, block_size: Num) -> Claim:
     """This also holds if the computed tokens end inside a block."""
     blocks = counts.blocks_for_tokens(computed, block_size)
-    first_block = max_(blocks - rules.window_blocks_offered(window, block_size), 0)
+    first_block = max_(blocks - counts.window_blocks_offered(window, block_size), 0)
     needed = counts.tokens_skipped_by_window(computed, window)
     return Claim(first_block * block_size <= needed)
 
@@ -97,13 +77,13 @@ def window_offer_is_enough(
     killed_by="window_of_loaded_tokens",
 )
 def window_of_a_load_is_enough(
-    rules: Rules, position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
+    position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
 ) -> Claim:
     """D always computes the last prompt token, to sample from it; if D has loaded that token too,
     its window begins one token earlier than the loaded tokens suggest."""
-    loaded = rules.tokens_loaded_by_decode(prompt, backoff)
-    needed = rules.needed_from_load(loaded, prompt)
-    skipped = counts.full_blocks(rules.tokens_skipped_by_window(needed, window), block_size)
+    loaded = counts.tokens_loaded_by_decode(prompt, backoff)
+    needed = counts.needed_from_load(loaded, prompt)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
     resumed = counts.resumed_at(loaded, prompt)
     attended = both(resumed - window < position, position <= resumed)
     return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
@@ -115,8 +95,8 @@ def window_of_a_load_is_enough(
     origin="MambaManager.get_num_skipped_tokens",
     killed_by="running_state_freed",
 )
-def running_state_is_kept(rules: Rules, computed: Num, block_size: Num) -> Claim:
+def running_state_is_kept(computed: Num, block_size: Num) -> Claim:
     """All blocks before it are freed: one state is enough."""
-    skipped = counts.full_blocks(rules.tokens_skipped_by_state(computed), block_size)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
     blocks = counts.blocks_for_tokens(computed, block_size)
     return Claim(all_of(skipped < blocks, skipped == blocks - 1))

@@ -1,15 +1,15 @@
 """Numbers that refute a claim, turned into a run of the model.
 
 The numbers define a cluster template. The explorer searches the clusters that fit it, under the
-refuted rules, for a run that breaks an invariant. If no valid cluster fits, or if no run breaks an
-invariant, the clusters of the nearest templates are searched. For a claim about counts, the search
-prefers a run whose states break that claim too.
+refuted arithmetic, for a run that breaks an invariant. If no valid cluster fits, or if no run
+breaks an invariant, the clusters of the nearest templates are searched. For a claim about counts,
+the search prefers a run whose states break that claim too.
 """
 
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
-from kvproof.model.counting_abstraction.registry import relevant, systems
+from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import PROJECTIONS
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
-from kvproof.model.faults.fault import Fault, rules_with
+from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
-from kvproof.model.reference.rules import Rules
+from kvproof.model.planting import planted_now
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.symbolic.cluster_template import ClusterTemplate, clusters, near
 from kvproof.strategies.symbolic.from_numbers import template_of
@@ -114,7 +114,7 @@ def witnesses(
     cluster, in the order of distance from the numbers that refute a claim. The model has the faults
     `beside` too, because live vLLM has faults of its own. With `visible`, a state of the run must
     break a claim about counts; a claim that breaks only inside a step does not qualify."""
-    rules = _with(faults, beside)
+    together = _with(faults, beside)
     about = claimed().get(proof.id)
     breaks = matching(proof, faults)
     first = _template(proof, faults)
@@ -125,7 +125,8 @@ def witnesses(
             if cluster in searched:
                 continue
             searched.add(cluster)
-            found = _run(cluster, breaks, about if visible else None, rules)
+            with planted(*together):
+                found = _run(cluster, breaks, about if visible else None)
             if found is not None:
                 run = (cluster, found.events, found.finding, template.changes(first))
                 yield Witness(*run, impossible, searched=len(searched))
@@ -133,7 +134,9 @@ def witnesses(
 
 def _template(proof: Proof, faults: Sequence[Fault]) -> ClusterTemplate:
     about = claimed().get(proof.id)
-    return template_of(_numbers(proof, about, rules_with(faults)), about.system if about else "")
+    with planted(*faults):
+        numbers = _numbers(proof, about)
+    return template_of(numbers, about.system if about else "")
 
 
 def _possible(template: ClusterTemplate, name: str) -> Iterator[Cluster]:
@@ -151,11 +154,10 @@ def _impossible(template: ClusterTemplate, name: str) -> str:
     return ""
 
 
-def _with(faults: Sequence[Fault], beside: Sequence[Fault]) -> Rules:
-    """The rules with both sets of faults; `faults` take precedence where both replace the same
-    rule."""
-    replaced = {fault.replaces[0] for fault in faults}
-    return rules_with([*faults, *(f for f in beside if f.replaces[0] not in replaced)])
+def _with(faults: Sequence[Fault], beside: Sequence[Fault]) -> list[Fault]:
+    """Both sets of faults; `faults` take precedence where both replace the same function."""
+    replaced = {name for fault in faults for name in fault.replaces}
+    return [*faults, *(f for f in beside if replaced.isdisjoint(f.replaces))]
 
 
 def matching(proof: Proof, faults: Sequence[Fault]) -> list[Invariant]:
@@ -167,11 +169,11 @@ def matching(proof: Proof, faults: Sequence[Fault]) -> list[Invariant]:
     return [INVARIANTS[i] for i in dict.fromkeys(names)]
 
 
-def _numbers(proof: Proof, about: Claimed | None, rules: Rules) -> dict[str, int]:
+def _numbers(proof: Proof, about: Claimed | None) -> dict[str, int]:
     """The numbers that refute the claim; if a walk broke it, the sizes and counts on the walk."""
     if proof.numbers or about is None:
         return proof.numbers
-    walked = broken_claims(about.system, relevant(about.system, rules))
+    walked = broken_claims(about.system)
     sizes, counts = walked[about.claim]
     return {**sizes._asdict(), **counts._asdict()}
 
@@ -188,36 +190,39 @@ def _around(first: ClusterTemplate, most: int) -> Iterator[ClusterTemplate]:
                 waiting.append(other)
 
 
-def _run(
-    cluster: Cluster, breaks: Sequence[Invariant], about: Claimed | None, rules: Rules
-) -> Outcome | None:
+def _run(cluster: Cluster, breaks: Sequence[Invariant], about: Claimed | None) -> Outcome | None:
     """A run that breaks one of the invariants and, before that, the claim."""
     left = tuple(breaks)
     while left:
-        found = _search(replace(cluster, name="scope"), left, rules)
+        mistakes = frozenset(planted_now().items())
+        found = _search(replace(cluster, name="scope"), left, mistakes)
         if found.finding is None:
             return None
-        if about is None or breaks_claim(cluster, found.events, about, rules):
+        if about is None or breaks_claim(cluster, found.events, about):
             return found
         left = tuple(i for i in left if i.id != found.finding.invariant)
     return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _search(cluster: Cluster, breaks: tuple[Invariant, ...], rules: Rules) -> Outcome:
+def _search(
+    cluster: Cluster,
+    breaks: tuple[Invariant, ...],
+    mistakes: Hashable,  # noqa: ARG001 (cached outcomes depend on it)
+) -> Outcome:
     """The outcome of the explorer. It is cached, because numbers that refute different claims lead
     to the same clusters."""
-    return explore(cluster, breaks, STATES_MAX, rules=rules)
+    return explore(cluster, breaks, STATES_MAX)
 
 
-def breaks_claim(cluster: Cluster, events: Sequence[Event], about: Claimed, rules: Rules) -> bool:
+def breaks_claim(cluster: Cluster, events: Sequence[Event], about: Claimed) -> bool:
     """Whether the counts of some state of a run break a claim about them."""
-    machine = ModelMachine(cluster, rules)
-    holds = systems(rules)[about.system].invariants[about.claim]
+    machine = ModelMachine(cluster)
+    holds = systems()[about.system].invariants[about.claim]
     for event in events:
         step = machine.take(event)
         for project in PROJECTIONS:
-            for seen in project(cluster, step, rules):
+            for seen in project(cluster, step):
                 if seen.system == about.system and not holds(seen.sizes, seen.after):
                     return True
     return False

@@ -11,92 +11,81 @@ from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import groups, partial_block_hits, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine, Request, Table
 
 
-def _left_behind(request: Request, group: config.Group, hit: Hit, rules: Rules) -> int:
+def _left_behind(request: Request, group: config.Group, hit: Hit) -> int:
     """The number of leading blocks that a group does not need after a hit and a load. For a state
     this depends on the loaded tokens, for a window on the token at which the request resumes."""
     total = hit.tokens + request.external
     if request.external and group.kind == "window":
-        total = int(rules.needed_from_load(total, len(request.tokens)))
-    return groups.skipped_blocks(group, total, rules)
+        total = int(counts.needed_from_load(total, len(request.tokens)))
+    return groups.skipped_blocks(group, total)
 
 
-def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int, rules: Rules) -> int:
+def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int) -> int:
     """The number of slots after `end` that a drafter may write to. During a load nothing is
     computed, so D takes no such slots and its blocks match P's."""
     loads = hit is not None and request.external and end == hit.tokens + request.external
-    return 0 if loads else _reserved(cfg, hit is not None, rules)
-
-
-def _reserved(cfg: config.Engine, fresh: bool, rules: Rules) -> int:
-    """The number of slots that a drafter may write to, in an admission (`fresh`) or later."""
-    ahead = rules.lookahead(cfg.lookahead)
-    return rules.lookahead_at_admission(ahead) if fresh else ahead
+    return 0 if loads else cfg.lookahead
 
 
 def predicted(
-    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int
 ) -> int:
     """The number of blocks that leave the free queue when the request grows to `end` tokens."""
     total = 0
-    ahead = _ahead(cfg, request, hit, end, rules)
+    ahead = _ahead(cfg, request, hit, end)
     for index, group in enumerate(cfg.groups):
         hitting = request if hit is None else request._replace(hit=hit.tokens)
-        copied = partial_block_hits.copies(cfg, engine, hitting, index, hit is not None, rules)
-        total += rules.copies_predicted(copied)
+        copied = partial_block_hits.copies(cfg, engine, hitting, index, hit is not None)
+        total += copied
         if hit is None:
-            total += groups.grown(cfg, group, request.tables[index], end, ahead, rules)
+            total += groups.grown(cfg, group, request.tables[index], end, ahead)
             continue
-        blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
-        skipped = _left_behind(request, group, hit, rules)
-        held = blocks[rules.states_superseded(skipped) if group.aligned else skipped :]
-        evictable = sum(1 for b in held if b != NULL and engine.blocks[b].refs == 0)
+        blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index])
+        skipped = _left_behind(request, group, hit)
+        used = blocks[skipped:]
         if group.aligned:
+            # Of a hit, the table of a Mamba group has only the last block.
+            used = blocks if counts.state_is_used(len(blocks), skipped) else ()
             loaded = hit.tokens + request.external
-            total += _states(cfg, group, len(blocks), loaded, end, rules)
+            new = _states(cfg, group, len(blocks), loaded, end)
         else:
-            slots = end + ahead + groups.slots_for_states(cfg, group)
-            total += int(
-                rules.attention_blocks_predicted(slots, group.block_size, len(blocks), skipped)
-            )
-        total += rules.evictable_hit_blocks(evictable)
+            held = (NULL,) * max(len(blocks), skipped)
+            new = groups.grown(cfg, group, held, end, ahead, fresh=True)
+        idle = sum(1 for b in used if b != NULL and engine.blocks[b].refs == 0)
+        total += int(counts.blocks_from_queue(new, idle))
     return total
 
 
-def _states(
-    cfg: config.Engine, group: config.Group, held: int, loaded: int, end: int, rules: Rules
-) -> int:
+def _states(cfg: config.Engine, group: config.Group, held: int, loaded: int, end: int) -> int:
     """The number of state blocks for an admission to `end` tokens, where the table begins with
     `held` entries: one for the state of a load, and one for the chunk computed after it."""
     size, brought = group.block_size, 0
-    loaded = rules.tokens_loaded_before_chunk(loaded, end)
+    loaded = tokens_loaded_before_chunk(loaded, end)
     if loaded:
-        brought = int(rules.state_blocks_predicted(loaded, size, held))
+        brought = int(counts.state_blocks_predicted(loaded, size, held))
         held = max(held, int(counts.blocks_for_tokens(loaded, size)))
-    return brought + groups.grown(cfg, group, (NULL,) * held, end, 0, rules, fresh=True)
+    return brought + groups.grown(cfg, group, (NULL,) * held, end, 0, fresh=True)
 
 
-def admit(
-    cfg: config.Engine, engine: Engine, request: Request, hit: Hit, rules: Rules
-) -> tuple[Engine, Request]:
+def admit(cfg: config.Engine, engine: Engine, request: Request, hit: Hit) -> tuple[Engine, Request]:
     """Give a request the blocks of its hit, then blocks for the connector's tokens."""
     total = hit.tokens + request.external
     tables: list[Table] = []
     missing = []
     num_cached_blocks = []
     for index, group in enumerate(cfg.groups):
-        blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index], rules)
-        skipped = _left_behind(request, group, hit, rules)
+        blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index])
+        skipped = _left_behind(request, group, hit)
         tables.append((*([NULL] * skipped), *blocks[skipped:]))
         still = request.num_cached_blocks[index] if request.num_cached_blocks else 0
         whole = int(counts.full_blocks(hit.own[index], group.block_size))
-        num_cached_blocks.append(max(int(rules.counted_after_hit(whole, skipped)), still))
+        num_cached_blocks.append(max(int(counts.blocks_counted_after_hit(whole, skipped)), still))
         end = int(counts.blocks_for_tokens(total, group.block_size)) if request.external else 0
         missing.append(max(end - len(tables[-1]), 0))
-    engine, tables = rules.touch_and_take(engine, tables, missing, rules)
+    engine, tables = touch_and_take(engine, tables, missing)
     request = request._replace(
         computed=total,
         tables=tuple(tables),
@@ -108,15 +97,15 @@ def admit(
 
 
 def touch_and_take(
-    engine: Engine, hits: Sequence[Table], missing: Sequence[int], rules: Rules
+    engine: Engine, hits: Sequence[Table], missing: Sequence[int]
 ) -> tuple[Engine, list[Table]]:
     """The tables of an admitted request: its hits, and the missing blocks of each group. The hits
     of all groups are referenced before any block is taken (vllm#44409)."""
     for table in hits:
-        engine = rules.touch_hits(engine, table)
+        engine = pool.touch(engine, table)
     tables = []
     for table, count in zip(hits, missing, strict=True):
-        engine, taken = pool.take(engine, count, rules)
+        engine, taken = pool.take(engine, count)
         tables.append((*table, *taken))
     return engine, tables
 
@@ -126,7 +115,6 @@ def grow(
     engine: Engine,
     request: Request,
     end: int,
-    rules: Rules,
     *,
     fresh: bool = False,
     loads: bool = False,
@@ -135,37 +123,31 @@ def grow(
     only the blocks of its hit and of the connector's tokens. A request that `loads` computes
     nothing yet."""
     tables = []
-    ahead = 0 if loads else _reserved(cfg, fresh, rules)
+    ahead = 0 if loads else cfg.lookahead
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
-        count = max(groups.grown(cfg, group, table, end, ahead, rules, fresh=fresh), 0)
-        if partial_block_hits.copies(cfg, engine, request, index, fresh, rules):
-            engine, table = partial_block_hits.copy_block(cfg, engine, request, index, fresh, rules)
+        count = max(groups.grown(cfg, group, table, end, ahead, fresh=fresh), 0)
+        if partial_block_hits.copies(cfg, engine, request, index, fresh):
+            engine, table = partial_block_hits.copy_block(cfg, engine, request, index, fresh)
         padded = table
-        needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
         if count:
             padded = groups.padded(cfg, group, table, end, fresh)
-        engine, taken = rules.allocate(engine, group, len(table), needed, count, rules)
+        engine, taken = pool.take(engine, count)
         tables.append((*padded, *taken))
     request = request._replace(tables=tuple(tables))
     return engine.with_request(request), request
 
 
 def release_skipped(
-    cfg: config.Engine,
-    engine: Engine,
-    request: Request,
-    rules: Rules,
-    *,
-    computed: int | None = None,
+    cfg: config.Engine, engine: Engine, request: Request, *, computed: int | None = None
 ) -> tuple[Engine, Request]:
     """Free the blocks that `computed` tokens (by default the request's) no longer need."""
     computed = request.computed if computed is None else computed
     tables = list(request.tables)
     for index, group in enumerate(cfg.groups[: len(tables)]):
         table = tables[index]
-        behind = min(groups.skipped_blocks(group, computed, rules), len(table))
-        engine = pool.release(engine, reversed(table[:behind]), rules)
+        behind = min(groups.skipped_blocks(group, computed), len(table))
+        engine = pool.release(engine, reversed(table[:behind]))
         tables[index] = (*([NULL] * behind), *table[behind:])
     request = request._replace(tables=tuple(tables))
     return engine.with_request(request), request

@@ -10,12 +10,11 @@ from kvproof.model.reference.blocks.kv_event_queue import (
     reporting_stored,
     reporting_stored_inside,
 )
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import DRAFT, Engine, Request
 
 
 def cache(
-    cfg: config.Engine, engine: Engine, request: Request, upto: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, upto: int
 ) -> tuple[Engine, Request]:
     """Cache the full blocks of the first `upto` tokens that have a hash and that
     `num_cached_blocks` does not count yet."""
@@ -30,49 +29,49 @@ def cache(
         if not cfg.partial_block_hits:
             cacheable = int(counts.cacheable_tokens(upto, cfg.hit_unit, eagle_drop_tokens))
         if ahead:
-            cacheable = int(rules.hashed_tokens(cacheable, len(request.tokens), ahead))
+            cacheable = int(counts.hashed_tokens(cacheable, len(request.tokens), ahead))
         full = counts.full_blocks(cacheable, group.block_size)
         new = []
         for position in range(num_cached_blocks[index], full):
             block = request.tables[index][position]
-            key = (index, rules.hashed_prefix(tokens, (position + 1) * group.block_size, ahead))
-            if not groups.worth_caching(cfg, request, group, position, rules):
+            key = (index, groups.hashed_prefix(tokens, (position + 1) * group.block_size, ahead))
+            if not groups.worth_caching(cfg, request, group, position):
                 continue
             before = engine
-            engine = rules.cache_block(cfg, engine, group, key, block, rules)
+            engine = pool.cache_block(cfg, engine, key, block)
             if engine.dead:
                 return engine, request
             if engine is not before:
                 new.append(position)
         looked_at = range(num_cached_blocks[index], full)
         engine = reporting_stored(
-            engine, index, group.block_size, ahead, request.tokens, looked_at, new, rules
+            engine, index, group.block_size, ahead, request.tokens, looked_at, new
         )
         if full == num_cached_blocks[index]:
-            engine = kept_state.cached_after_all(cfg, engine, request, index, full, rules)
-        if rules.caches_prompt_end(cfg, group):
-            engine = _cache_end(cfg, engine, request, index, cacheable, rules)
+            engine = kept_state.cached_after_all(cfg, engine, request, index, full)
+        if caches_prompt_end(cfg, group):
+            engine = _cache_end(cfg, engine, request, index, cacheable)
         num_cached_blocks[index] = max(num_cached_blocks[index], full)
     request = request._replace(num_cached_blocks=tuple(num_cached_blocks))
     return engine.with_request(request), request
 
 
 def _cache_end(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int
 ) -> Engine:
     """Cache the block in which the prompt ends under a further key: the last prefix inside the
     block at which a hit can end. Attention caches it when its tokens are computed, Mamba where a
     chunk ends exactly there."""
     size = cfg.groups[index].block_size
-    end = int(rules.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
-    key = (index, rules.hashed_prefix(request.tokens, end, cfg.hash_lookahead_tokens))
+    end = int(counts.longest_hit_tokens(len(request.prompt), cfg.hash_unit))
+    key = (index, groups.hashed_prefix(request.tokens, end, cfg.hash_lookahead_tokens))
     missed = end < cacheable and cfg.groups[index].aligned
     if end % size == 0 or end > cacheable or missed:
         return engine
     block = request.tables[index][int(counts.full_blocks(end, size))]
     if key in engine.blocks[block].keys:
         return engine
-    engine = pool.promote(engine, key, block, rules)
+    engine = pool.promote(engine, key, block)
     return reporting_stored_inside(engine, *key, cfg.hash_unit)
 
 

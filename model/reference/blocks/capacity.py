@@ -1,7 +1,5 @@
 """The capacity of an engine: the number of blocks that a request needs when it is alone on the
 engine.
-
-Capacity is a property of the cluster and does not depend on faults: it uses `counts` and no rules.
 """
 
 import functools
@@ -14,7 +12,7 @@ from kvproof.model.state import NULL, Request, Table
 
 def _grown(engine: config.Engine, group: config.Group, table: Table, end: int) -> int:
     """The number of new blocks that a table with only hit blocks takes to reach `end` tokens."""
-    return groups.grown(engine, group, table, end, engine.lookahead, counts, fresh=True)
+    return groups.grown(engine, group, table, end, engine.lookahead, fresh=True)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -30,7 +28,7 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
         held = 0
         for group in engine.groups:
             before = int(counts.blocks_for_tokens(start, group.block_size))
-            skipped = groups.skipped_blocks(group, max(start - in_flight, 0), counts)
+            skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
             table = (NULL,) * before
             grown = _grown(engine, group, table, end)
             if engine.partial_block_hits and group.aligned and start % engine.hash_unit == 0:
@@ -80,7 +78,7 @@ def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
     held = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
-        held += len(groups.blocks_needed(group, hit, counts)) + int(
+        held += len(groups.blocks_needed(group, hit)) + int(
             counts.copies_of_hit(hit, group.block_size)
         )
         grown = _grown(engine, group, table, tokens)

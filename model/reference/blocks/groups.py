@@ -5,7 +5,6 @@ Each function handles the three kinds: full attention, sliding window, Mamba.
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.rules import BlockArithmetic, Rules
 from kvproof.model.state import NULL, Engine, Request, Table
 
 STATE_WINDOW = 2
@@ -13,28 +12,28 @@ STATE_WINDOW = 2
 group."""
 
 
-def skipped_tokens(group: config.Group, computed: int, rules: BlockArithmetic) -> int:
+def skipped_tokens(group: config.Group, computed: int) -> int:
     """The number of leading tokens whose blocks the group no longer needs after `computed`
     tokens."""
     if group.kind == "window":
-        return int(rules.tokens_skipped_by_window(computed, group.window))
+        return int(counts.tokens_skipped_by_window(computed, group.window))
     if group.kind == "mamba":
-        return int(rules.tokens_skipped_by_state(computed))
+        return int(counts.tokens_skipped_by_state(computed))
     return 0
 
 
-def skipped_blocks(group: config.Group, computed: int, rules: BlockArithmetic) -> int:
+def skipped_blocks(group: config.Group, computed: int) -> int:
     """The number of leading blocks that the group no longer needs after `computed` tokens."""
-    return int(counts.full_blocks(skipped_tokens(group, computed, rules), group.block_size))
+    return int(counts.full_blocks(skipped_tokens(group, computed), group.block_size))
 
 
-def blocks_needed(group: config.Group, length: int, rules: BlockArithmetic) -> range:
+def blocks_needed(group: config.Group, length: int) -> range:
     """Positions of the blocks that must be resident for a hit of `length` tokens."""
     end = int(counts.blocks_for_tokens(length, group.block_size))
     if group.kind == "full":
         return range(end)
     if group.kind == "window":
-        need = rules.window_blocks_for_hit(group.window, group.block_size)
+        need = counts.window_blocks_for_hit(group.window, group.block_size)
         return range(max(end - need, 0), end)
     return range(end - 1, end) if end else range(0)
 
@@ -45,14 +44,14 @@ def matched_and_dropped(length: int, block_size: int) -> tuple[int, ...]:
     return (int(counts.full_blocks(length, block_size)),)
 
 
-def blocks_matched(cfg: config.Engine, index: int, length: int, rules: Rules) -> tuple[int, ...]:
+def blocks_matched(cfg: config.Engine, index: int, length: int) -> tuple[int, ...]:
     """Positions of the blocks that must match for a hit of `length` tokens: the needed blocks, and
     where the group has drafter layers one more, which is dropped."""
     group = cfg.groups[index]
-    needed = tuple(blocks_needed(group, length, rules))
+    needed = tuple(blocks_needed(group, length))
     if not length or not cfg.drops_match(group):
         return needed
-    return (*needed, *rules.matched_and_dropped(length, group.block_size))
+    return (*needed, *matched_and_dropped(length, group.block_size))
 
 
 def hashed_prefix(tokens: str, end: int, ahead: int) -> str:
@@ -62,7 +61,7 @@ def hashed_prefix(tokens: str, end: int, ahead: int) -> str:
 
 
 def prefixes_for(
-    cfg: config.Engine, index: int, tokens: str, length: int, position: int, rules: Rules
+    cfg: config.Engine, index: int, tokens: str, length: int, position: int
 ) -> tuple[str, ...]:
     """The prefixes under which the block at this position may be cached to serve a hit, in the
     order of the look-up. Where the hit ends inside the block, a state serves only the exact prefix
@@ -71,7 +70,7 @@ def prefixes_for(
     group = cfg.groups[index]
     end = (position + 1) * group.block_size
     if length % group.block_size == 0 or length > end:
-        return (rules.hashed_prefix(tokens, end, cfg.hash_lookahead_tokens),)
+        return (hashed_prefix(tokens, end, cfg.hash_lookahead_tokens),)
     if not group.attention:
         return (tokens[:length],)
     longest = min(end, len(tokens) - 1)
@@ -79,25 +78,17 @@ def prefixes_for(
 
 
 def block_at(
-    cfg: config.Engine,
-    engine: Engine,
-    index: int,
-    tokens: str,
-    length: int,
-    position: int,
-    rules: Rules,
+    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, position: int
 ) -> int:
     """The cached block that serves a hit at this position, or the null block."""
-    for prefix in prefixes_for(cfg, index, tokens, length, position, rules):
+    for prefix in prefixes_for(cfg, index, tokens, length, position):
         blocks = engine.blocks_for((index, prefix))
         if blocks:
             return blocks[0]
     return NULL
 
 
-def resident(
-    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, rules: Rules
-) -> bool:
+def resident(cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int) -> bool:
     """Whether this group has all blocks for a hit of `length` tokens."""
     group = cfg.groups[index]
     if length and group.kind == "mamba" and not group.aligned:
@@ -105,15 +96,13 @@ def resident(
     return all(
         any(
             engine.blocks_for((index, prefix))
-            for prefix in prefixes_for(cfg, index, tokens, length, position, rules)
+            for prefix in prefixes_for(cfg, index, tokens, length, position)
         )
-        for position in blocks_matched(cfg, index, length, rules)
+        for position in blocks_matched(cfg, index, length)
     )
 
 
-def worth_caching(
-    cfg: config.Engine, request: Request, group: config.Group, position: int, rules: Rules
-) -> bool:
+def worth_caching(cfg: config.Engine, request: Request, group: config.Group, position: int) -> bool:
     """Whether the block at this position is cached. Full attention caches all blocks, other groups
     the blocks that a hit can need and that the engine retains."""
     size = group.block_size
@@ -121,24 +110,24 @@ def worth_caching(
         return True
     if cfg.retention is None:
         dropped = int(cfg.drops_match(group))
-        return bool(rules.serves_a_hit(position, group.window, size, cfg.hit_unit, dropped))
+        return bool(counts.serves_a_hit(position, group.window, size, cfg.hit_unit, dropped))
     window = group.window if group.kind == "window" else STATE_WINDOW
     boundaries = len(request.prompt), request.shared_prefix_boundary
     drafted = (cfg.eagle_drop_tokens, int(group.eagle)) if cfg.eagle_drop_tokens else ()
     unit = max(cfg.hit_unit, size)  # a state is retained only at the end of a block
     return bool(
-        rules.is_retained(position, window, size, unit, cfg.retention, *boundaries, *drafted)
+        counts.is_retained(position, window, size, unit, cfg.retention, *boundaries, *drafted)
     )
 
 
 def hit_blocks(
-    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, rules: Rules
+    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int
 ) -> tuple[int, ...]:
     """The table entries of a hit of `length` tokens: null where no block is needed."""
     group = cfg.groups[index]
-    needed = blocks_needed(group, length, rules)
+    needed = blocks_needed(group, length)
     return tuple(
-        block_at(cfg, engine, index, tokens, length, p, rules) if p in needed else NULL
+        block_at(cfg, engine, index, tokens, length, p) if p in needed else NULL
         for p in range(int(counts.blocks_for_tokens(length, group.block_size)))
     )
 
@@ -149,7 +138,6 @@ def grown(
     table: Table,
     end: int,
     ahead: int,
-    rules: BlockArithmetic,
     *,
     fresh: bool = False,
 ) -> int:
@@ -158,9 +146,9 @@ def grown(
     size, held = group.block_size, len(table)
     if group.aligned:
         scratch = cfg.drafts
-        return int(rules.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
+        return int(counts.state_blocks_predicted(end, size, held, scratch, scratch * fresh))
     slots = end + ahead + slots_for_states(cfg, group)
-    return int(rules.attention_blocks_predicted(slots, size, held, 0))
+    return int(counts.attention_blocks_predicted(slots, size, held, 0))
 
 
 def slots_for_states(cfg: config.Engine, group: config.Group) -> int:

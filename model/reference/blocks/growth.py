@@ -9,7 +9,6 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
 from kvproof.model.reference.blocks import allocation, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request
 
 
@@ -29,19 +28,12 @@ class Grown(NamedTuple):
         return block_lists.both(self.brought, self.taken)
 
 
-def grow(
-    cfg: config.Engine,
-    engine: Engine,
-    request: Request,
-    hit: Hit | None,
-    end: int,
-    rules: Rules,
-) -> Grown:
+def grow(cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int) -> Grown:
     """Grow a request to `end` tokens. A request with a hit is admitted first."""
     given: Lists = ((),) * len(cfg.groups)
     brought = given
     if hit is not None:
-        engine, request = allocation.admit(cfg, engine, request, hit, rules)
+        engine, request = allocation.admit(cfg, engine, request, hit)
         sizes = (group.block_size for group in cfg.groups)
         lengths = [int(counts.blocks_for_tokens(*g)) for g in zip(hit.own, sizes, strict=True)]
         given, brought = block_lists.split(request.tables, lengths)
@@ -49,24 +41,18 @@ def grow(
     loads = end == request.computed
     if not loads or cfg.drafts:
         engine, request = allocation.grow(
-            cfg, engine, request, end, rules, fresh=hit is not None, loads=loads
+            cfg, engine, request, end, fresh=hit is not None, loads=loads
         )
     taken = block_lists.taken(tables, request.tables, engine.copies[copies:])
     return Grown(engine, request, given, brought, taken)
 
 
 def follow(
-    cfg: config.Engine,
-    engine: Engine,
-    request: Request,
-    hit: Hit | None,
-    end: int,
-    recorded: Lists,
-    rules: Rules,
+    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, recorded: Lists
 ) -> Grown:
     """Grow a request with the blocks of a recorded choice, if it has blocks. Raises NotAllowed
     where their number is wrong, or where they are not free."""
-    own = grow(cfg, engine, request, hit, end, rules)
+    own = grow(cfg, engine, request, hit, end)
     if not recorded or own.engine.dead != engine.dead or own.from_queue == recorded:
         return own
     for index, (ours, theirs) in enumerate(zip(own.from_queue, recorded, strict=True)):
@@ -83,7 +69,7 @@ def follow(
         for ours, theirs in zip(*group, strict=True)
     }
     first = [places[block] for block in engine.free if block in places]
-    grown = grow(cfg, pool.with_first_free(engine, first), request, hit, end, rules)
+    grown = grow(cfg, pool.with_first_free(engine, first), request, hit, end)
     if grown.from_queue != recorded:
         raise NotAllowed(f"{request.id} takes a block twice, or takes a block of its hit")
     return grown

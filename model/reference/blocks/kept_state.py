@@ -10,12 +10,11 @@ Source: `MambaManager._cache_partial_tail_block` of vLLM V1.
 from kvproof.model import config
 from kvproof.model.reference.blocks import groups, pool
 from kvproof.model.reference.blocks.kv_event_queue import reporting_stored
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Engine, Request
 
 
 def cached_after_all(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, full: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, index: int, full: int
 ) -> Engine:
     """The engine after a group cached the state after `full` blocks of a request, if this state is
     worth caching now. An earlier step has processed all these blocks."""
@@ -24,12 +23,12 @@ def cached_after_all(
         return engine
     block = request.tables[index][position]
     held = block != NULL and engine.blocks[block].key is None
-    if not held or not groups.worth_caching(cfg, request, group, position, rules):
+    if not held or not groups.worth_caching(cfg, request, group, position):
         return engine
     ahead = cfg.hash_lookahead_tokens
-    key = (index, rules.hashed_prefix(request.tokens, full * group.block_size, ahead))
-    engine = pool.promote(engine, key, block, rules)
+    key = (index, groups.hashed_prefix(request.tokens, full * group.block_size, ahead))
+    engine = pool.promote(engine, key, block)
     looked_at = range(position, full)
     return reporting_stored(
-        engine, index, group.block_size, ahead, request.tokens, looked_at, (position,), rules
+        engine, index, group.block_size, ahead, request.tokens, looked_at, (position,)
     )

@@ -7,7 +7,7 @@ Sources: `BlockPool.cache_full_blocks`, `_maybe_evict_cached_block`, `reset_pref
 from collections.abc import Sequence
 
 from kvproof.model.kv_events import Report, Stored
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.blocks import groups
 from kvproof.model.state import Engine
 
 
@@ -26,21 +26,20 @@ def reporting_stored(
     tokens: str,
     looked_at: range,
     cached: Sequence[int],
-    rules: Rules,
 ) -> Engine:
     """The engine with the reports of newly cached blocks. `looked_at` has the positions of the
     processed blocks, `cached` those that were cached. `size` is the group's block size in tokens; a
     hash covers `ahead` tokens after its block."""
     if engine.reports is None:
         return engine
-    for span, named in rules.report_spans(looked_at, tuple(cached)):
+    for span, named in report_spans(looked_at, tuple(cached)):
         ends = [(position + 1) * size for position in named]
         start, end = span.start * size, span.stop * size
         report = Stored(
             group,
-            rules.hashed_prefix(tokens, start, ahead) if start else "",
+            groups.hashed_prefix(tokens, start, ahead) if start else "",
             tokens[start:end],
-            tuple(rules.hashed_prefix(tokens, end, ahead) for end in ends),
+            tuple(groups.hashed_prefix(tokens, end, ahead) for end in ends),
             tuple(tokens[end : end + ahead] for end in ends) if ahead else (),
         )
         engine = reporting(engine, report)

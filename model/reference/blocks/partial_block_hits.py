@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine, Request, Table
 from kvproof.model.step import Copy, Read
 
@@ -29,30 +28,26 @@ def last_prefix(cfg: config.Engine, prompt: int) -> int:
     return int(counts.longest_hit_tokens(prompt, cfg.hash_unit))
 
 
-def goes_on_from_cached(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, rules: Rules
-) -> bool:
+def goes_on_from_cached(cfg: config.Engine, engine: Engine, request: Request, index: int) -> bool:
     """Whether the running state of a request is cached inside its block."""
     group = cfg.groups[index]
     position, inside = divmod(request.computed, group.block_size)
     if not (cfg.partial_block_hits and group.aligned and inside):
         return False
     table = request.tables[index]
-    return position < len(table) and rules.is_copied_first(engine.blocks[table[position]])
+    return position < len(table) and engine.blocks[table[position]].key is not None
 
 
-def copies(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
-) -> int:
+def copies(cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool) -> int:
     """The number of blocks that a group copies when the request continues: 1 where the hit of a
     `fresh` request ends inside a block, or where the running state is cached; else 0."""
     if fresh:
         return int(counts.copies_of_hit(request.hit, cfg.groups[index].block_size))
-    return int(goes_on_from_cached(cfg, engine, request, index, rules))
+    return int(goes_on_from_cached(cfg, engine, request, index))
 
 
 def copy_block(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool
 ) -> tuple[Engine, Table]:
     """Take a block for a copy, and hold both blocks until the copy is made. Returns the engine and
     the new table."""
@@ -60,12 +55,12 @@ def copy_block(
     start = request.hit if fresh else request.computed
     position = start // cfg.groups[index].block_size
     source = table[position]
-    engine, (target,) = pool.take(engine, 1, rules)
+    engine, (target,) = pool.take(engine, 1)
     if fresh:
         engine = pool.touch(engine, (target,))
         table = (*table[:position], target, *table[position + 1 :])
     else:
-        engine = pool.touch(pool.move_keys(engine, source, target, rules), (source,))
+        engine = pool.touch(pool.move_keys(engine, source, target), (source,))
     return engine._replace(copies=(*engine.copies, (index, source, target))), table
 
 
@@ -96,16 +91,16 @@ def handed_out(engine: Engine) -> tuple[Copy, ...]:
     return tuple(Copy(engine.name, source, target) for _, source, target in ordered)
 
 
-def carried_out(engine: Engine, rules: Rules) -> Engine:
+def carried_out(engine: Engine) -> Engine:
     """Make the copies of the step, and free their source and target references."""
     pairs = [(source, target) for _, source, target in handed_out(engine)]
     engine = memory.copied(engine, pairs)
     held = [block for pair in pairs for block in pair]
-    return pool.release(engine, held, rules)._replace(copies=())
+    return pool.release(engine, held)._replace(copies=())
 
 
 def run_step(
-    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]], rules: Rules
+    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """Make the copies of a step, then execute the step."""
-    return memory.run(cfg, carried_out(engine, rules), batch)
+    return memory.run(cfg, carried_out(engine), batch)

@@ -12,7 +12,6 @@ from kvproof.model import config
 from kvproof.model.errors import NotAllowed
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks.kv_event_queue import reporting
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import NULL, Block, Engine, Key, Request
 
 
@@ -28,11 +27,6 @@ def fits(needed: int, total: int) -> bool:
 def is_idle(engine: Engine) -> bool:
     """Whether no block is in use."""
     return len(engine.free) == len(engine.blocks) - 1
-
-
-def is_cached(block: Block) -> bool:
-    """Whether a block is cached under any key."""
-    return block.key is not None
 
 
 def with_blocks(engine: Engine, changed: dict[int, Block]) -> Engine:
@@ -57,7 +51,7 @@ def register(engine: Engine, key: Key, block: int) -> Engine:
     return with_blocks(engine, {block: held})
 
 
-def forget_key(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
+def forget_key(engine: Engine, key: Key, block: int) -> Engine:
     """Remove a block from the map under one of its keys. Report the removal where it was the last
     block under that key."""
     entries = dict(engine.cached)
@@ -65,32 +59,28 @@ def forget_key(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
     if not entries[key]:
         del entries[key]
     engine = engine._replace(cached=tuple(sorted(entries.items())))
-    if rules.reports_removal(len(entries.get(key, ()))):
-        engine = reporting(engine, Removed(*key))
-    return engine
+    return engine if key in entries else reporting(engine, Removed(*key))
 
 
-def unregister(engine: Engine, block: int, rules: Rules) -> Engine:
+def unregister(engine: Engine, block: int) -> Engine:
     """Remove the cache entries of a block, if it has any."""
     for key in engine.blocks[block].keys:
-        engine = rules.forget_key(engine, key, block, rules)
+        engine = forget_key(engine, key, block)
     if engine.blocks[block].key is None:
         return engine
     return with_blocks(engine, {block: engine.blocks[block]._replace(key=None, also=())})
 
 
-def promote(engine: Engine, key: Key, block: int, rules: Rules) -> Engine:
+def promote(engine: Engine, key: Key, block: int) -> Engine:
     """Cache a block under a key, and remove its shorter keys."""
     held = engine.blocks[block].key
     if held is not None and len(held[1]) < len(key[1]):
-        engine = unregister(engine, block, rules)
+        engine = unregister(engine, block)
     return register(engine, key, block)
 
 
-def cache_block(
-    cfg: config.Engine, engine: Engine, _group: config.Group, key: Key, block: int, rules: Rules
-) -> Engine:
-    """Cache a full block of a group under its key. The null block is skipped. Where hits do not end
+def cache_block(cfg: config.Engine, engine: Engine, key: Key, block: int) -> Engine:
+    """Cache a full block under its key. The null block is skipped. Where hits do not end
     inside a block, a block that is already cached is left unchanged. The engine dies where the
     block already has this key."""
     if block == NULL:
@@ -98,25 +88,25 @@ def cache_block(
     if key in engine.blocks[block].keys:
         return engine._replace(dead=f"block {block} is to be hashed twice")
     if engine.blocks[block].key is None or cfg.partial_block_hits:
-        return promote(engine, key, block, rules)
+        return promote(engine, key, block)
     return engine
 
 
-def forget_uncomputed(begun: Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
+def forget_uncomputed(begun: Engine, engine: Engine, request: Request) -> Engine:
     """Remove the cache entries that the current step made for a request, because the request was
     removed from the step and will not be computed (vllm#57580). `begun` is the engine at the start
     of the step."""
     for block in {b for table in request.tables for b in table if b != NULL}:
         if engine.blocks[block].key != begun.blocks[block].key:
-            engine = unregister(engine, block, rules)
+            engine = unregister(engine, block)
     return engine
 
 
-def move_keys(engine: Engine, source: int, target: int, rules: Rules) -> Engine:
+def move_keys(engine: Engine, source: int, target: int) -> Engine:
     """Cache the block `target` under the keys of `source`, in its place. Nothing is reported,
     because the same keys stay cached."""
     keys, reports = engine.blocks[source].keys, engine.reports
-    engine = unregister(engine, source, rules)
+    engine = unregister(engine, source)
     for key in keys:
         engine = register(engine, key, target)
     return engine._replace(reports=reports)
@@ -131,7 +121,7 @@ def with_first_free(engine: Engine, blocks: Iterable[int]) -> Engine:
     return engine._replace(free=(*first, *rest))
 
 
-def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, ...]]:
+def take(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
     """Take blocks from the head of the free queue, and evict their cache entries. Raises Exhausted
     where the queue has too few blocks."""
     if count > len(engine.free):
@@ -139,18 +129,9 @@ def take(engine: Engine, count: int, rules: Rules) -> tuple[Engine, tuple[int, .
     taken = engine.free[:count]
     engine = engine._replace(free=engine.free[count:])
     for block in taken:
-        engine = unregister(engine, block, rules)
+        engine = unregister(engine, block)
     referenced = {b: engine.blocks[b]._replace(refs=engine.blocks[b].refs + 1) for b in taken}
     return with_blocks(engine, referenced), taken
-
-
-def allocate(
-    engine: Engine, _group: config.Group, _held: int, _needed: int, count: int, rules: Rules
-) -> tuple[Engine, tuple[int, ...]]:
-    """Take new blocks for a table that has `held` entries and needs `needed` for its tokens. A
-    table may have more entries than it needs, because blocks of rejected drafts stay in it
-    (vllm#43382)."""
-    return take(engine, count, rules)
 
 
 def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
@@ -165,7 +146,7 @@ def touch(engine: Engine, blocks: Iterable[int]) -> Engine:
     return engine
 
 
-def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
+def release(engine: Engine, blocks: Iterable[int]) -> Engine:
     """Remove one reference of each block, in eviction order."""
     first: list[int] = []
     last: list[int] = []
@@ -174,15 +155,14 @@ def release(engine: Engine, blocks: Iterable[int], rules: Rules) -> Engine:
         if number == NULL:
             continue
         block = changed.get(number, engine.blocks[number])
-        changed[number] = block._replace(refs=block.refs - rules.references_dropped(1))
+        changed[number] = block._replace(refs=block.refs - 1)
         if changed[number].refs <= 0:
-            queue = first if block.key is None else last
-            queue.extend([number] * rules.entries_queued(1))
+            (first if block.key is None else last).append(number)
     return with_blocks(engine, changed)._replace(free=(*first, *engine.free, *last))
 
 
-def release_all(engine: Engine, request: Request, rules: Rules) -> Engine:
+def release_all(engine: Engine, request: Request) -> Engine:
     """Free all blocks of a request, group by group, tail first."""
     for table in request.tables:
-        engine = release(engine, reversed(table), rules)
+        engine = release(engine, reversed(table))
     return engine

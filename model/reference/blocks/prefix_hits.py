@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.model import config
+from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import capacity, groups
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Engine
 
 
@@ -22,67 +22,66 @@ class Hit(NamedTuple):
     shared_prefix_boundary: int
 
 
-def _longest(cfg: config.Engine, tokens: str, rules: Rules) -> int:
+def longest_possible(cfg: config.Engine, tokens: str) -> int:
     """The longest possible hit of a prompt, in tokens."""
-    known = len(tokens)
-    if cfg.eagle_drop_tokens:
-        known = rules.matched_tokens(known, len(cfg.groups))
-    return int(rules.longest_hit_tokens(known, cfg.hit_unit, cfg.eagle_drop_tokens))
+    return int(counts.longest_hit_tokens(len(tokens), cfg.hit_unit, cfg.eagle_drop_tokens))
 
 
-def _lengths(cfg: config.Engine, tokens: str, rules: Rules) -> range:
+def lengths(cfg: config.Engine, tokens: str) -> range:
     """Candidate hit lengths in tokens, longest first."""
-    return range(_longest(cfg, tokens, rules), -1, -cfg.hit_unit)
+    return range(longest_possible(cfg, tokens), -1, -cfg.hit_unit)
 
 
-def longest_alone(
-    cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int, rules: Rules
-) -> int:
+def longest_alone(cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int) -> int:
     """The longest hit, up to `limit` tokens, that one group can serve by itself."""
-    for length in _lengths(cfg, tokens, rules):
-        if length <= limit and groups.resident(cfg, engine, index, tokens, length, rules):
+    for length in lengths(cfg, tokens):
+        if length <= limit and groups.resident(cfg, engine, index, tokens, length):
             return length
     return 0
 
 
-def longest_together(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
+def longest_together(cfg: config.Engine, engine: Engine, tokens: str) -> int:
     """The longest hit, in tokens, that holds in every group and fits in the pool."""
-    for length in _lengths(cfg, tokens, rules):
-        if cfg.partial_block_hits and not rules.hit_fits_pool(
-            capacity.blocks_with_hit(cfg, length, len(tokens)), cfg.num_blocks
-        ):
+    for length in lengths(cfg, tokens):
+        if cfg.partial_block_hits and not capacity.has_room_for_hit(cfg, length, len(tokens)):
             continue
-        if length == 0 or rules.hit_holds(
-            groups.resident(cfg, engine, index, tokens, length, rules)
-            for index in range(len(cfg.groups))
-        ):
-            return rules.settled_hit(length, len(cfg.groups))
+        if length == 0 or holds(cfg, engine, tokens, length):
+            return length
     return 0
 
 
-def longest_full(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> int:
+def holds(cfg: config.Engine, engine: Engine, tokens: str, hit: int) -> bool:
+    """Whether a hit of this length holds: it must hold in every group."""
+    return all(groups.resident(cfg, engine, index, tokens, hit) for index in range(len(cfg.groups)))
+
+
+def longest_full(cfg: config.Engine, engine: Engine, tokens: str) -> int:
     """The longest hit, in tokens, of the full-attention groups by themselves; 0 without such
     groups."""
     full = [i for i, g in enumerate(cfg.groups) if g.kind == "full"]
-    return min((longest_alone(cfg, engine, tokens, i, len(tokens), rules) for i in full), default=0)
+    return min((longest_alone(cfg, engine, tokens, i, len(tokens)) for i in full), default=0)
 
 
-def each_alone(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> Iterator[int]:
+def each_alone(cfg: config.Engine, engine: Engine, tokens: str) -> Iterator[int]:
     """The longest hit, in tokens, that each group can serve by itself."""
     for index in range(len(cfg.groups)):
-        yield longest_alone(cfg, engine, tokens, index, len(tokens), rules)
+        yield longest_alone(cfg, engine, tokens, index, len(tokens))
 
 
-def deeper(cfg: config.Engine, engine: Engine, tokens: str, rules: Rules) -> bool:
+def deeper(cfg: config.Engine, engine: Engine, tokens: str) -> bool:
     """Whether some group by itself can serve a longer hit than full attention, because full
     attention lost blocks by eviction."""
-    full = longest_full(cfg, engine, tokens, rules)
-    return any(alone > full for alone in each_alone(cfg, engine, tokens, rules))
+    full = longest_full(cfg, engine, tokens)
+    return any(alone > full for alone in each_alone(cfg, engine, tokens))
 
 
-def look_up(
-    cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int, rules: Rules
-) -> Hit:
+def connector_brings_states(cfg: config.Engine) -> bool:
+    """Whether external tokens come with the states and windows at their end. Then a local hit
+    before them must hold only in full attention. With a store, the hit must hold in all groups."""
+    return not cfg.store
+
+
+def look_up(cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int) -> Hit:
     """The hit of this length. Raises NotAllowed where the cache does not hold it.
 
     A hit must hold in every group. Where P provides the tokens after the hit, it also provides the
@@ -91,34 +90,29 @@ def look_up(
     """
     if not cfg.prefix_caching and hit:
         raise NotAllowed("there is a hit although prefix caching is off")
-    if hit % cfg.hit_unit or hit > _longest(cfg, tokens, rules):
+    if hit % cfg.hit_unit or hit > longest_possible(cfg, tokens):
         raise NotAllowed(f"a hit of {hit} tokens is not a whole number of blocks before the end")
-    brought = external > 0 and rules.connector_brings_states(cfg)
-    whole = hit == 0 or rules.hit_holds(
-        groups.resident(cfg, engine, index, tokens, hit, rules) for index in range(len(cfg.groups))
-    )
-    if not whole and not (brought and hit <= longest_full(cfg, engine, tokens, rules)):
+    brought = external > 0 and connector_brings_states(cfg)
+    whole = hit == 0 or holds(cfg, engine, tokens, hit)
+    if not whole and not (brought and hit <= longest_full(cfg, engine, tokens)):
         raise NotAllowed(f"a hit of {hit} tokens does not hold in every group")
     if cfg.partial_block_hits and hit and not capacity.has_room_for_hit(cfg, hit, len(tokens)):
         raise NotAllowed(f"a hit of {hit} tokens has no room, copies included")
     own = tuple(
-        hit if whole else longest_alone(cfg, engine, tokens, i, hit, rules)
-        for i in range(len(cfg.groups))
+        hit if whole else longest_alone(cfg, engine, tokens, i, hit) for i in range(len(cfg.groups))
     )
-    return Hit(hit, own, _boundary(cfg, engine, tokens, hit, external, rules))
+    return Hit(hit, own, _boundary(cfg, engine, tokens, hit, external))
 
 
-def _boundary(
-    cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int, rules: Rules
-) -> int:
+def _boundary(cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int) -> int:
     """The shared prefix boundary in tokens: where this prompt diverges from a cached one and a
     state should be kept. 0 for none. A request that takes the hit of full attention and gets the
     state from P has none."""
     if not cfg.marks_shared_prefix_boundaries or not cfg.prefix_caching:
         return 0
-    full = longest_full(cfg, engine, tokens, rules)
-    looks = not external or cfg.store or not cfg.has_state or deeper(cfg, engine, tokens, rules)
-    return rules.shared_prefix_boundary(full, hit) if looks else 0
+    full = longest_full(cfg, engine, tokens)
+    looks = not external or cfg.store or not cfg.has_state or deeper(cfg, engine, tokens)
+    return shared_prefix_boundary(full, hit) if looks else 0
 
 
 def shared_prefix_boundary(alone: int, together: int) -> int:

@@ -18,7 +18,6 @@ from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import NONE_ACCEPTED, Accepted
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import DRAFT, NULL, SAMPLED, VOID, Engine, Request
 
 
@@ -65,7 +64,7 @@ def scheduled(request: Request, ahead: int) -> Request:
 
 
 def settled(
-    cfg: config.Engine, engine: Engine, request: Request, accepted: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, accepted: int
 ) -> tuple[Engine, Request]:
     """Apply the number of accepted drafts of a step. The KV of accepted drafts becomes the KV of
     known tokens. The request steps back to the last accepted draft and continues from the state
@@ -97,13 +96,20 @@ def settled(
             source = memory.entry(table, running + boundary - known)
             state = memory.slot(held, source, index, 0) or ""
             memory.write(held, memory.entry(table, own), index, 1, {0: state})
-        kept = rules.states_kept(accepted, max(end - known, 0))
-        last = running if boundary > known and own == running else running + kept
-        states.append(memory.entry(table, last))
-    computed = int(rules.computed_after_drafts(end, known, accepted))
+        states.append(memory.entry(table, continued_from(size, known, end, accepted)))
+    computed = int(counts.computed_after_drafts(end, known, accepted))
     request = request._replace(computed=computed, drafts=0, states=tuple(states))
     engine = engine._replace(memory=tuple(held))
     return engine.with_request(request), request
+
+
+def continued_from(size: int, known: int, end: int, accepted: int) -> int:
+    """The position in the table of a Mamba group, with blocks of `size` tokens, of the state from
+    which a request continues after a step that ended at `end`. After the running state the table
+    has one block for each draft. The state of a full block is in its own place."""
+    running, boundary = (end - 1) // size, int(counts.round_down(known + accepted, size))
+    own = boundary > known and boundary // size - 1 == running
+    return running if own else running + accepted
 
 
 def lengthened(request: Request, tokens: int) -> Request:

@@ -20,17 +20,14 @@ check (vllm#43094).
 from typing import NamedTuple
 
 from kvproof.model import config
+from kvproof.model.arithmetic import counts
 from kvproof.model.config import REVERSE
 from kvproof.model.events import Schedule
 from kvproof.model.phases import Phase, Way, before
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import Request, State, Transfer
 
 OPEN = before(Schedule, Way.REVERSE)
 """Phases of a reverse transfer in which P has not requested it."""
-
-OVER = (Phase.CLOSED, Phase.ABANDONED)
-"""Phases of a reverse transfer after P's request, in which P gets nothing any more."""
 
 
 class Parties(NamedTuple):
@@ -93,22 +90,20 @@ def may_come(cluster: config.Cluster, state: State, job: config.Job) -> bool:
     return not job.follows or answered(cluster, state, job.follows)
 
 
-def loadable(cluster: config.Cluster, state: State, request: Request, rules: Rules) -> int:
+def loadable(cluster: config.Cluster, state: State, request: Request) -> int:
     """The number of tokens that P may load from D's kept blocks. P requests them once; tokens that
     it could not load, or that it lost again, it computes."""
     transfer = state.transfer(incoming(cluster, cluster.prefill.name, request.id))
-    if transfer is None or transfer.phase not in (*OPEN, *OVER):
-        return 0
-    if not rules.asks_for_held(transfer.phase in OVER):
+    if transfer is None or transfer.phase not in OPEN:
         return 0
     whole = all(g.kind == "full" for g in cluster.prefill.groups)
-    return int(rules.held_tokens_loaded(transfer.tokens, len(request.prompt), whole))
+    return int(counts.held_tokens_loaded(transfer.tokens, len(request.prompt), whole))
 
 
-def asks_again(cluster: config.Cluster, request: Request, rules: Rules) -> bool:
+def asks_again(cluster: config.Cluster, request: Request) -> bool:
     """Whether P, when it starts at the first token, requests D's kept blocks a second time."""
     on_p = cluster.follow_up_turns and request.route == "to_decode"
-    return on_p and rules.asks_for_held(bool(request.external))
+    return on_p and not request.external
 
 
 def requested(transfer: Transfer) -> Transfer:

@@ -13,10 +13,10 @@ can be scheduled; in this model an output may arrive at any time.
 from collections.abc import Sequence
 
 from kvproof.model import config, memory
+from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.features import store
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
 
 
@@ -68,11 +68,11 @@ def all_under_way(engine: Engine, request: Request) -> bool:
     return pending > 0 and sampled >= request.max_tokens
 
 
-def settled(engine: Engine, request: Request, rules: Rules) -> int:
+def settled(engine: Engine, request: Request) -> int:
     """The number of computed tokens of a request in ended steps. Only blocks that these tokens no
     longer need may be freed (vllm#47728)."""
     in_flight = sum(flight.tokens for flight in engine.flights(request.id))
-    return int(rules.settled_tokens(request.computed, in_flight))
+    return int(counts.settled_tokens(request.computed, in_flight))
 
 
 def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str, int]]) -> Engine:
@@ -100,14 +100,14 @@ def check_room(cfg: config.Engine, engine: Engine) -> None:
         raise NotAllowed(f"engine {cfg.name} has {len(engine.steps)} steps in flight")
 
 
-def arrived(engine: Engine, rules: Rules) -> tuple[Engine, tuple[Flight, ...]]:
+def arrived(engine: Engine) -> tuple[Engine, tuple[Flight, ...]]:
     """Remove the oldest step from the queue, and free the blocks that waited for it."""
     step, *rest = engine.steps
     waiting = tuple((steps - 1, blocks) for steps, blocks in engine.deferred)
     engine = engine._replace(steps=tuple(rest), deferred=tuple(w for w in waiting if w[0]))
     for steps, blocks in waiting:
         if not steps:
-            engine = pool.release(engine, reversed(blocks), rules)
+            engine = pool.release(engine, reversed(blocks))
     return engine, step
 
 
@@ -150,14 +150,14 @@ def fate_of_preempted(produces: bool) -> str:
     return VOID if produces else LATE
 
 
-def give_back(cfg: config.Engine, engine: Engine, request: Request, rules: Rules) -> Engine:
+def give_back(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
     """Free all blocks of a request, immediately or when the steps in flight have ended."""
     if must_wait(cfg, engine, request.id):
-        return rules.free_behind_steps(engine, request, rules)
-    return pool.release_all(engine, request, rules)
+        return free_behind_steps(engine, request)
+    return pool.release_all(engine, request)
 
 
-def free_behind_steps(engine: Engine, request: Request, _rules: Rules) -> Engine:
+def free_behind_steps(engine: Engine, request: Request) -> Engine:
     """Free all blocks of a request when the steps in flight have ended (vllm#45357), the last group
     first (vllm#48489)."""
     blocks = tuple(b for table in request.tables for b in table if b != NULL)

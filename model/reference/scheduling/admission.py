@@ -11,11 +11,11 @@ from kvproof.model import block_lists
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, FinishLoad, Lists, bare_choice
-from kvproof.model.reference.blocks import caching, groups, pool
+from kvproof.model.reference.blocks import caching, groups, partial_block_hits, pool
 from kvproof.model.reference.blocks.allocation import without_progress
 from kvproof.model.reference.blocks.growth import Grown
 from kvproof.model.reference.blocks.prefix_hits import Hit, look_up
-from kvproof.model.reference.features import follow_up_turns
+from kvproof.model.reference.features import follow_up_turns, in_flight
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.reference.transfers.loads import start_load
 from kvproof.model.reference.transfers.offers import asked_again, check_external
@@ -29,14 +29,12 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
     work.refuse_more_than_run(request)
     if request.status not in (WAITING, PREEMPTED) or request.tables:
         raise NotAllowed(f"{request.id} is {request.status} and cannot be admitted")
-    if work.rules.awaits_output(work.engine.flights(request.id)):
+    if in_flight.awaits_output(work.engine.flights(request.id)):
         raise NotAllowed(f"{request.id} has output pending from before its preemption")
-    request = asked_again(work.cfg, request, work.rules)
+    request = asked_again(work.cfg, request)
     request = request._replace(external=choice.external)
-    check_external(work.cluster, work.state, work.engine, request, choice, work.rules)
-    hit = look_up(
-        work.cfg, work.engine, request.tokens, choice.local_hit, choice.external, work.rules
-    )
+    check_external(work.cluster, work.state.with_engine(work.engine), request, choice)
+    hit = look_up(work.cfg, work.engine, request.tokens, choice.local_hit, choice.external)
     _refuse_states_of_this_step(work, request, hit)
     _refuse_copies_of_this_step(work, request, hit)
     work.admissions.append(
@@ -53,7 +51,7 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
     work.engine = work.engine.with_request(request)
     recorded = replace(choice, hit=(), taken=())
     if choice.external and not work.cfg.store:
-        grown = work.rules.begin_load(work, request, hit, choice.taken)
+        grown = begin_load(work, request, hit, choice.taken)
         if grown is not None:
             recorded = replace(recorded, hit=grown.hit, taken=grown.from_queue)
     else:
@@ -66,7 +64,7 @@ def _refuse_states_of_this_step(work: SchedulerStep, request: Request, hit: Hit)
     that state is written."""
     for index, group in enumerate(work.cfg.groups):
         ahead = work.cfg.hash_lookahead_tokens
-        key = (index, work.rules.hashed_prefix(request.tokens, hit.own[index], ahead))
+        key = (index, groups.hashed_prefix(request.tokens, hit.own[index], ahead))
         held = work.engine.blocks_for(key)
         fresh = held and held[0] not in work.begun.blocks_for(key)
         if group.aligned and hit.own[index] and fresh:
@@ -82,10 +80,8 @@ def _refuse_copies_of_this_step(work: SchedulerStep, request: Request, hit: Hit)
         slots = hit.tokens % group.block_size
         if not slots or not group.attention:
             continue
-        blocks = groups.hit_blocks(
-            work.cfg, work.engine, index, request.tokens, hit.tokens, work.rules
-        )
-        if work.rules.filled_by_step(
+        blocks = groups.hit_blocks(work.cfg, work.engine, index, request.tokens, hit.tokens)
+        if partial_block_hits.filled_by_step(
             work.cfg, work.engine, work.scheduled, index, blocks[-1], slots
         ):
             raise NotAllowed(f"{request.id} has a hit inside a block that this step will fill")
@@ -100,7 +96,7 @@ def begin_load(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists)
     grown = work.take_blocks(request, hit, end, recorded)
     died = work.engine.dead != doomed
     name = follow_up_turns.incoming(work.cluster, work.cfg.name, request.id)
-    work.state = start_load(work.cluster, work.state.with_engine(work.engine), name, work.rules)
+    work.state = start_load(work.cluster, work.state.with_engine(work.engine), name)
     work.engine = work.state.engine(work.engine.name)
     return None if died else grown
 
@@ -110,16 +106,14 @@ def finish_load(work: SchedulerStep, choice: FinishLoad) -> None:
     request = work.engine.request(choice.request)
     tables = request.tables
     if request.status == FAILED:
-        engine = pool.release_all(work.engine, request, work.rules)
+        engine = pool.release_all(work.engine, request)
         request = without_progress(request)._replace(status=WAITING)
         work.engine = engine.with_request(request)
     elif request.status == LOADED:
-        work.engine, request = caching.cache(
-            work.cfg, work.engine, request, request.computed, work.rules
-        )
+        work.engine, request = caching.cache(work.cfg, work.engine, request, request.computed)
         computed = int(counts.resumed_at(request.computed, len(request.tokens)))
         status = PREEMPTED if request.preemptions else WAITING
-        if not computed and follow_up_turns.asks_again(work.cluster, request, work.rules):
+        if not computed and follow_up_turns.asks_again(work.cluster, request):
             status, computed = LOADING, request.computed
             work.allocations.append(Allocation(work.engine.name, request.id, 0, 0))
         request = request._replace(status=status, computed=computed)

@@ -3,6 +3,7 @@
 Source: `Scheduler._mamba_block_aligned_split` of vLLM V1.
 """
 
+from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -18,7 +19,7 @@ def computable_tokens(work: SchedulerStep, request: Request, start: int, admitte
         return 0
     known = in_flight.counted_on(work.engine, request)
     drafts = drafting.computable(work.cfg, request, start, admitted)
-    most = work.rules.most_beside_others(work.cfg.long_prefill_tokens, work.budget)
+    most = most_beside_others(work.cfg.long_prefill_tokens, work.budget)
     return min(known + drafts - start, most if work.shared else work.budget)
 
 
@@ -28,16 +29,22 @@ def most_beside_others(limit: int, budget: int) -> int:
     return min(limit, budget) if limit else budget
 
 
+def split_unit(cfg: config.Engine) -> int:
+    """The align split ends chunks at multiples of this many tokens: the block size of the Mamba
+    group in align mode. 0 without such a group."""
+    group = cfg.aligned_group
+    return group.block_size if group else 0
+
+
 def aligned_chunk(
     work: SchedulerStep, request: Request, start: int, tokens: int, hit: Hit | None
 ) -> int:
     """The tokens of a chunk after the align split."""
-    group = work.cfg.aligned_group
-    if group is None:
+    size = split_unit(work.cfg)
+    if not size:
         return tokens
     known = len(request.tokens)
     shared_prefix_boundary = hit.shared_prefix_boundary if hit else request.shared_prefix_boundary
-    size = work.rules.split_block(group.block_size, min(g.block_size for g in work.cfg.groups))
     prefill_end = max(len(request.prompt), known - 1)
     boundary, tail = counts.longest_hit_tokens(known, size), 0
     if work.cfg.partial_block_hits:
@@ -46,7 +53,7 @@ def aligned_chunk(
         if boundary < tail == start + tokens:
             tokens = prefill_end - start  # a chunk may end there, inside a block
     tokens = int(
-        work.rules.align_chunk(
+        counts.align_chunk(
             start,
             tokens,
             prefill_end,
@@ -57,4 +64,4 @@ def aligned_chunk(
             work.cfg.eagle_drop_tokens,
         )
     )
-    return int(work.rules.tail_chunk(start, tokens, boundary, tail))
+    return int(counts.tail_chunk(start, tokens, boundary, tail))

@@ -6,6 +6,7 @@ Sources: `Scheduler.schedule` and `KVCacheManager.allocate_slots` of vLLM V1.
 from msgspec.structs import replace
 
 from kvproof.model import block_lists
+from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed, NoTokens
 from kvproof.model.events import Admit, Compute, bare_choice
 from kvproof.model.reference.blocks import caching
@@ -58,8 +59,8 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
         return
     if hit and request.external:
         work.brought.append(request.id)
-    known = int(work.rules.tokens_to_cache(end, len(request.tokens)))
-    work.engine, request = caching.cache(work.cfg, work.engine, request, known, work.rules)
+    known = int(counts.tokens_to_cache(end, len(request.tokens)))
+    work.engine, request = caching.cache(work.cfg, work.engine, request, known)
     if work.engine.dead:
         work.die(work.engine.dead)
         return

@@ -4,7 +4,6 @@ differently."""
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NoRoom, NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
 from kvproof.model.reference.blocks import capacity, groups
@@ -40,19 +39,7 @@ class Greedy(SchedulerStep):
         tokens as possible. Waiting requests with blocks come first, then preempted requests, then
         the others, in the order of arrival. With the policy `priority`, preempted requests do not
         come before others."""
-        preempted, visited = False, list[str]()
-        turn = self.rules.runners_in_turn(self.engine.running)
-        while turn:
-            name, turn = turn[0], turn[1:]
-            if name not in self.engine.running or not self.budget or self.engine.dead:
-                continue
-            idle = set(visited) & set(self.engine.running) - set(dict(self.scheduled))
-            preempted |= not self._run_on(name)
-            if name not in self.engine.running:
-                break  # it was preempted itself, so later requests do not fit either
-            visited.append(name)
-            turn = self.rules.turns_left(turn, len(idle - set(self.engine.running)))
-        if not preempted:
+        if serve_running(self, self.engine.running):
             self._admit_waiting()
 
     def _wanted(self, name: str, start: int, hit: Hit | None) -> int:
@@ -61,7 +48,7 @@ class Greedy(SchedulerStep):
             self, request, start, computable_tokens(self, request, start, False), hit
         )
 
-    def _run_on(self, name: str) -> bool:
+    def run_on(self, name: str) -> bool:
         """Schedule a running request, and preempt the last requests where needed. Returns False if
         any request was preempted."""
         undisturbed = True
@@ -98,7 +85,7 @@ class Greedy(SchedulerStep):
             held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))
         else:
             held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
-        self.rules.serve_waiting(self, held)
+        serve_waiting(self, held)
 
     def serve(self, request: Request) -> bool:
         """Try to schedule a waiting request in this step. Returns whether it is scheduled."""
@@ -126,44 +113,33 @@ class Greedy(SchedulerStep):
             if self._try(needy):
                 return
 
-    def _leaves_room(self, before: Engine, name: str) -> bool:
+    def leaves_room(self, before: Engine, name: str) -> bool:
         """Check that a load leaves the blocks that earlier started requests still need; raises
         NotAllowed where it does not. A waiting request with blocks cannot be preempted, so several
         of them could wait for each other."""
         if self.engine.dead:
             return True
-        ahead = max(self._lookahead(), self._kept_slots())
-        promised = sum(self._still_needed(r, ahead) for r in before.requests if self._begun(r))
-        rest = self._still_needed(self.engine.request(name), self._lookahead())
-        needed, free = promised + max(rest, self._kept()), len(self.engine.free)
-        if not self.rules.leaves_room(needed, free):
+        ahead = self.cfg.lookahead
+        promised = sum(self.still_needed(r, ahead) for r in before.requests if self.has_begun(r))
+        needed = promised + self.still_needed(self.engine.request(name), ahead)
+        free = len(self.engine.free)
+        if needed > free:
             taken = len(before.free) - free
             text = f"{name} would take blocks that other requests need to finish"
             raise NoRoom(text, needed + taken, free + taken)
         return True
 
-    def _kept_slots(self) -> int:
-        return self.rules.slots_kept_beside_load(self.cfg.drafts, self.cfg.lookahead)
-
-    def _kept(self) -> int:
-        """The number of blocks that a load must leave free for a later step with drafts."""
-        sizes = (g.block_size for g in self.cfg.groups if g.attention)
-        return sum(int(counts.blocks_for_tokens(self._kept_slots(), size)) for size in sizes)
-
-    def _begun(self, request: Request) -> bool:
+    def has_begun(self, request: Request) -> bool:
         """Whether a request holds blocks and has not sampled its first token."""
         loads = request.status in (LOADING, LOADED, FAILED)
         return bool(request.tables) and (request.computed < len(request.tokens) or loads)
 
-    def _lookahead(self) -> int:
-        return self.rules.lookahead(self.cfg.lookahead)
-
-    def _still_needed(self, request: Request, ahead: int) -> int:
+    def still_needed(self, request: Request, ahead: int) -> int:
         """The number of further blocks that a request needs for its tokens and `ahead` slots after
         them."""
         needed = 0
         for group, table in zip(self.cfg.groups, request.tables, strict=True):
-            blocks = groups.grown(self.cfg, group, table, len(request.tokens), ahead, self.rules)
+            blocks = groups.grown(self.cfg, group, table, len(request.tokens), ahead)
             held = len(table) - table.count(NULL)
             needed += capacity.at_most(self.cfg, group, blocks, held)
         return needed
@@ -176,18 +152,16 @@ class Greedy(SchedulerStep):
             *(self.admissions, self.allocations),
         )
         lengths = [len(log) for log in logs]
-        self.kept_free = self.rules.kept_at_admission(
-            self.cfg.watermark_blocks, bool(self.engine.running)
-        )
+        self.kept_free = kept_at_admission(self.cfg.watermark_blocks, bool(self.engine.running))
         try:
             request = self.engine.request(name)
             if not request.tables:
                 hit, external = best_admission(
-                    self.cluster, self.cfg, self.state, self.engine, request, self.rules
+                    self.cluster, self.cfg, self.state.with_engine(self.engine), request
                 )
                 admit(self, Admit(name, hit, external))
                 if external and not self.cfg.store:
-                    return self._leaves_room(saved[0], name)
+                    return self.leaves_room(saved[0], name)
             pending = self.pending[1] if self.pending else None
             request = self.engine.request(name)
             start = pending.tokens + request.external if pending else request.computed
@@ -210,7 +184,7 @@ class Greedy(SchedulerStep):
         chunk and the rest of its tokens does not fit."""
         if not self.cfg.reserve_whole_prompt or self.engine.dead:
             return
-        needed = self._still_needed(self.engine.request(name), 0)
+        needed = self.still_needed(self.engine.request(name), 0)
         free = len(self.engine.free) - self.kept_free
         if needed > free:
             text = f"{name} needs {needed} more blocks for its whole prompt"
@@ -221,6 +195,19 @@ class Greedy(SchedulerStep):
 def kept_at_admission(watermark: int, others_run: bool) -> int:
     """The blocks that an admission leaves free: the watermark, where another request runs."""
     return watermark if others_run else 0
+
+
+def serve_running(work: Greedy, running: Sequence[str]) -> bool:
+    """Schedule the running requests, in this order, and preempt others where needed. Returns False
+    if any request was preempted."""
+    undisturbed = True
+    for name in running:
+        if name not in work.engine.running or not work.budget or work.engine.dead:
+            continue
+        undisturbed &= work.run_on(name)
+        if name not in work.engine.running:
+            break  # it was preempted itself, so later requests do not fit either
+    return undisturbed
 
 
 def serve_waiting(work: Greedy, waiting: Sequence[Request]) -> None:

@@ -10,7 +10,6 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import NONE_ACCEPTED
 from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.features import drafting, in_flight
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.scheduling import sessions
 from kvproof.model.reference.transfers.request_ends import finish
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, Flight, Request, State
@@ -18,12 +17,7 @@ from kvproof.model.step import Read
 
 
 def complete(
-    cluster: config.Cluster,
-    state: State,
-    name: str,
-    rules: Rules,
-    *,
-    accepted: Mapping[str, int] = NONE_ACCEPTED,
+    cluster: config.Cluster, state: State, name: str, *, accepted: Mapping[str, int] = NONE_ACCEPTED
 ) -> State:
     """Process the output of the oldest step in flight. Each sampled token replaces its placeholder;
     full blocks of known tokens are cached; a request may end. The output of an ended request is
@@ -33,11 +27,11 @@ def complete(
     if not engine.steps:
         raise NotAllowed(f"engine {name} has no step in flight")
     drafting.check(engine, accepted)
-    engine, step = in_flight.arrived(engine, rules)
+    engine, step = in_flight.arrived(engine)
     state = state.with_engine(engine)
     for flight in step:
         if flight.fate != VOID:
-            state = _taken(cluster, state, flight, name, accepted, rules)
+            state = _taken(cluster, state, flight, name, accepted)
     return state
 
 
@@ -57,47 +51,43 @@ def carried_out(
 
 
 def _stepped_back(
-    cfg: config.Engine, engine: Engine, request: Request, drafts: int, rules: Rules
+    cfg: config.Engine, engine: Engine, request: Request, drafts: int
 ) -> tuple[Engine, Request]:
     """The request without the rejected drafts of an ended step. The next step in flight starts
     earlier by that number of tokens; the blocks that it uses are known now."""
     behind = in_flight.under_way(engine, request.id)
     ended = request._replace(computed=request.computed - behind)
-    engine, ended = drafting.settled(cfg, engine, ended, drafts, rules)
+    engine, ended = drafting.settled(cfg, engine, ended, drafts)
     request = request._replace(computed=ended.computed + behind, states=ended.states)
     return in_flight.placed(cfg, engine, request).with_request(request), request
 
 
 def _taken(
-    cluster: config.Cluster,
-    state: State,
-    flight: Flight,
-    name: str,
-    accepted: Mapping[str, int],
-    rules: Rules,
+    cluster: config.Cluster, state: State, flight: Flight, name: str, accepted: Mapping[str, int]
 ) -> State:
     cfg, drafts = cluster.engine(name), accepted.get(flight.request, 0)
-    engine = _without_placeholder(state.engine(cfg.name), flight, rules)
+    engine = without_placeholder(state.engine(cfg.name), flight)
     request = engine.request(flight.request)
     if not flight.samples:
         return state.with_engine(engine)
     if flight.fate == COUNTS and cfg.drafts:
-        engine, request = _stepped_back(cfg, engine, request, drafts, rules)
+        engine, request = _stepped_back(cfg, engine, request, drafts)
     request = drafting.lengthened(request, drafts + 1)
     engine = engine.with_request(request)
     if flight.fate == COUNTS:
         settled = len(request.tokens) - 1
-        engine, request = caching.cache(cfg, engine, request, settled, rules)
+        engine, request = caching.cache(cfg, engine, request, settled)
     state = state.with_engine(engine)
     if len(request.output) < request.max_tokens:
         return state
     if cluster.job(request.id).parts:
-        return sessions.paused(state, request, name, rules)
-    return finish(cfg, state, request, rules, keeps=cluster.follow_up_turns)
+        return sessions.paused(state, request, name)
+    return finish(cfg, state, request, keeps=cluster.follow_up_turns)
 
 
-def _without_placeholder(engine: Engine, flight: Flight, rules: Rules) -> Engine:
-    reserved = int(rules.placeholders_taken(flight.samples)) + flight.ahead
-    taken = rules.placeholders_due(reserved, flight.fate == LATE)
+def without_placeholder(engine: Engine, flight: Flight) -> Engine:
+    """The engine without the placeholders that a part of a step has reserved."""
+    reserved = int(flight.samples) + flight.ahead
+    taken = in_flight.placeholders_due(reserved, flight.fate == LATE)
     left = engine.placeholders(flight.request) - taken
     return in_flight.with_placeholders(engine, flight.request, left)

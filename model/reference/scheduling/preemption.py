@@ -28,7 +28,7 @@ def preempt(work: SchedulerStep, choice: Preempt) -> None:
     skipped = block_lists.freed(tables, needy.tables)
     start = needy.computed
     wanted = aligned_chunk(work, needy, start, computable_tokens(work, needy, start, False), None)
-    needed = allocation.predicted(work.cfg, work.engine, needy, None, start + wanted, work.rules)
+    needed = allocation.predicted(work.cfg, work.engine, needy, None, start + wanted)
     if needed <= len(work.engine.free):
         raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
     victim = work.engine.request(choice.request)
@@ -42,16 +42,18 @@ def preempt(work: SchedulerStep, choice: Preempt) -> None:
     if scheduled:
         _unschedule(work, victim)
     work.engine = in_flight.invalidated(
-        work.engine, victim.id, work.rules.fate_of_preempted(work.cfg.produces)
+        work.engine, victim.id, in_flight.fate_of_preempted(work.cfg.produces)
     )
-    engine = pool.release_all(work.engine, victim, work.rules)
+    engine = pool.release_all(work.engine, victim)
     freed = block_lists.both(skipped, block_lists.freed(victim.tables, ()))
-    kept = tuple(int(work.rules.counted_after_preemption(c)) for c in victim.num_cached_blocks)
-    victim = without_progress(victim)._replace(num_cached_blocks=kept if any(kept) else ())
-    victim = victim._replace(status=PREEMPTED, preemptions=1)
     running = tuple(r for r in engine.running if r != victim.id)
-    work.engine = engine.with_request(victim)._replace(running=running)
+    work.engine = engine.with_request(preempted(victim))._replace(running=running)
     work.chose.append(replace(choice, freed=freed))
+
+
+def preempted(request: Request) -> Request:
+    """A request after its preemption: it starts over."""
+    return without_progress(request)._replace(status=PREEMPTED, preemptions=1)
 
 
 def release(work: SchedulerStep, choice: Release) -> None:
@@ -68,4 +70,4 @@ def _unschedule(work: SchedulerStep, victim: Request) -> None:
     """Remove a request from the step. Its tokens are not computed."""
     work.budget += dict(work.scheduled)[victim.id]
     work.scheduled = [(name, tokens) for name, tokens in work.scheduled if name != victim.id]
-    work.engine = work.rules.forget_uncomputed(work.begun, work.engine, victim, work.rules)
+    work.engine = pool.forget_uncomputed(work.begun, work.engine, victim)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.events import Admit, Choice, Compute, Lists
-from kvproof.model.reference.rules import Rules
 from kvproof.model.state import PAUSED, RUNNING, WAITING, Engine, Request
 
 
@@ -21,14 +20,12 @@ def keeps_its_place(request: Request) -> bool:
     return request.status == RUNNING or (session and bool(request.tables))
 
 
-def places(engine: Engine, rules: Rules) -> tuple[str, ...]:
+def places(engine: Engine) -> tuple[str, ...]:
     """The requests for which the worker keeps a place."""
-    return tuple(r.id for r in engine.requests if rules.keeps_its_place(r))
+    return tuple(r.id for r in engine.requests if keeps_its_place(r))
 
 
-def zeroed(
-    cfg: config.Engine, engine: Engine, chose: Sequence[Choice], rules: Rules
-) -> tuple[int, ...]:
+def zeroed(cfg: config.Engine, engine: Engine, chose: Sequence[Choice]) -> tuple[int, ...]:
     """The new blocks that the worker erases before it computes the step. Only an engine with Mamba
     groups needs this (vllm#35219). Blocks that a load fills beside the steps are left out, because
     the two writes would race (vllm#48481)."""
@@ -39,7 +36,7 @@ def zeroed(
         if isinstance(choice, Admit | Compute) and choice.taken:
             loaded = _loaded(cfg, engine, choice) if isinstance(choice, Admit) else ()
             for group, blocks in zip(cfg.groups, choice.taken, strict=True):
-                found += rules.blocks_to_zero(group, blocks, loaded)
+                found += blocks_to_zero(group, blocks, loaded)
     return tuple(found)
 
 

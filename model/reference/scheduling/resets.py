@@ -15,11 +15,10 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.kv_events import Cleared
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.blocks.allocation import without_progress
 from kvproof.model.reference.blocks.kv_event_queue import reporting
 from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.rules import Rules
-from kvproof.model.state import PREEMPTED, RUNNING, VOID, Engine, State
+from kvproof.model.reference.scheduling.preemption import preempted
+from kvproof.model.state import RUNNING, VOID, Engine, State
 
 
 def possible(cluster: config.Cluster, engine: Engine) -> Iterator[ResetPrefixCache | ResetRunning]:
@@ -37,29 +36,25 @@ def only_runners_hold(cfg: config.Engine, engine: Engine) -> bool:
     return not waits and not engine.deferred and all(status == RUNNING for status in holders)
 
 
-def emptied(engine: Engine, rules: Rules) -> Engine:
+def emptied(engine: Engine) -> Engine:
     """The engine without the cache entries of free blocks."""
     reports = engine.reports
     for block in engine.free:
-        engine = pool.unregister(engine, block, rules)
+        engine = pool.unregister(engine, block)
     return reporting(engine._replace(reports=reports), Cleared())
 
 
-def of_idle_pool(
-    cluster: config.Cluster, state: State, event: ResetPrefixCache, rules: Rules
-) -> State:
+def of_idle_pool(cluster: config.Cluster, state: State, event: ResetPrefixCache) -> State:
     """Reset the cache; where blocks are in use the reset is refused."""
     engine = state.engine(event.engine)
-    if not rules.pool_is_idle(engine):
+    if not pool.is_idle(engine):
         if not cluster.resets_any_time:
             raise NotAllowed(f"the cache of {event.engine} is reset while blocks are in use")
         return state
-    return state.with_engine(emptied(engine, rules))
+    return state.with_engine(emptied(engine))
 
 
-def with_preemption(
-    cluster: config.Cluster, state: State, event: ResetRunning, rules: Rules
-) -> State:
+def with_preemption(cluster: config.Cluster, state: State, event: ResetRunning) -> State:
     """Preempt all running requests, the last one first, and empty the cache."""
     engine = state.engine(event.engine)
     if not only_runners_hold(cluster.engine(event.engine), engine):
@@ -69,7 +64,6 @@ def with_preemption(
     for name in reversed(engine.running):
         request = engine.request(name)
         engine = in_flight.invalidated(engine, name, VOID)
-        engine = pool.release_all(engine, request, rules)
-        request = without_progress(request)._replace(status=PREEMPTED, preemptions=1)
-        engine = engine.with_request(request)
-    return state.with_engine(emptied(engine._replace(running=()), rules))
+        engine = pool.release_all(engine, request)
+        engine = engine.with_request(preempted(request))
+    return state.with_engine(emptied(engine._replace(running=())))

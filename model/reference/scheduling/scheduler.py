@@ -54,7 +54,7 @@ def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
     for name in work.brought:
         engine = memory.load(work.cfg, engine, engine.request(name))
     copies = partial_block_hits.handed_out(engine)
-    engine, reads = work.rules.run_step(work.cfg, engine, batch, work.rules)
+    engine, reads = partial_block_hits.run_step(work.cfg, engine, batch)
     if work.cfg.overlaps:
         engine = in_flight.dispatched(work.cfg, engine, work.scheduled)
     else:
@@ -65,7 +65,7 @@ def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
         admissions,
         allocations,
         copies=copies,
-        places=reported_to_worker.places(engine, work.rules),
-        zeroed=reported_to_worker.zeroed(work.cfg, work.engine, work.chose, work.rules),
+        places=reported_to_worker.places(engine),
+        zeroed=reported_to_worker.zeroed(work.cfg, work.engine, work.chose),
     )
     return work.state.with_engine(engine), effects

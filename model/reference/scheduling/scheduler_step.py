@@ -9,7 +9,7 @@ from kvproof.model.events import Choice, Lists
 from kvproof.model.reference.blocks import allocation, growth, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.rules import Rules
+from kvproof.model.reference.scheduling import service_order
 from kvproof.model.state import ABORTED, RUNNING, SENDING, Engine, Request, State
 from kvproof.model.step import Admission, Allocation
 
@@ -19,10 +19,9 @@ class SchedulerStep:
     choices in it. `shared` says whether the engine had more than one request at its beginning.
     `kept_free` is the number of blocks that the next choice must leave free."""
 
-    def __init__(self, cluster: config.Cluster, state: State, name: str, rules: Rules) -> None:
+    def __init__(self, cluster: config.Cluster, state: State, name: str) -> None:
         self.cluster = cluster
         self.cfg = cluster.engine(name)
-        self.rules = rules
         self.state = state
         self.engine = self.begun = state.engine(name)
         self.budget = self.cfg.chunk_tokens
@@ -39,22 +38,20 @@ class SchedulerStep:
     def rank(self, name: str) -> tuple[int, ...]:
         """The place of a request in the order of priority."""
         arrival = [r.id for r in self.engine.requests].index(name)
-        return self.rules.rank(self.cluster.job(name).priority, arrival)
+        return service_order.rank(self.cluster.job(name).priority, arrival)
 
     def refuse_more_than_run(self, request: Request) -> None:
         """Raise NotAllowed where `max_requests` requests run already. A load also counts at its
         start."""
-        running = sum(map(self.rules.takes_a_place, (r.status for r in self.engine.requests)))
+        running = sum(map(service_order.takes_a_place, (r.status for r in self.engine.requests)))
         if request.status != RUNNING and running >= self.cfg.max_requests:
             limit = self.cfg.max_requests
             raise NoPlace(f"{request.id} cannot start: max_requests ({limit}) reached")
 
     def without_skipped(self, request: Request) -> tuple[Engine, Request]:
         """The engine and a request without the blocks that its settled tokens no longer need."""
-        settled = in_flight.settled(self.engine, request, self.rules)
-        return allocation.release_skipped(
-            self.cfg, self.engine, request, self.rules, computed=settled
-        )
+        settled = in_flight.settled(self.engine, request)
+        return allocation.release_skipped(self.cfg, self.engine, request, computed=settled)
 
     def take_blocks(
         self, request: Request, hit: Hit | None, end: int, recorded: Lists
@@ -62,12 +59,12 @@ class SchedulerStep:
         """Take blocks for `end` tokens, all or nothing; the recorded blocks, if there are any. The
         engine dies where the pool has fewer blocks than the request takes."""
         free = len(self.engine.free)
-        needed = allocation.predicted(self.cfg, self.engine, request, hit, end, self.rules)
+        needed = allocation.predicted(self.cfg, self.engine, request, hit, end)
         if needed > free - self.kept_free:
             text = f"{request.id} needs {needed} blocks but {free} are free"
             raise NoRoom(text, needed, free - self.kept_free)
         try:
-            grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded, self.rules)
+            grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded)
         except pool.Exhausted as error:
             grown = growth.Grown(self.engine._replace(dead=str(error)), request)
         if grown.engine.dead and not self.engine.dead:

@@ -13,18 +13,17 @@ from kvproof.model import config
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import capacity
 from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
 
 
-def paused(state: State, request: Request, engine: str, rules: Rules) -> State:
+def paused(state: State, request: Request, engine: str) -> State:
     """The state after a part is answered: the session leaves the running queue and waits for its
     user. Where steps overlap, the last token may arrive after a preemption; then the session waits
     without blocks. Outputs of steps in flight, and accepted drafts after the answer, are
     discarded."""
     held = in_flight.invalidated(state.engine(engine), request.id, VOID)
-    held = held.with_request(rules.wait_for_user(request))
+    held = held.with_request(wait_for_user(request))
     running = tuple(r for r in held.running if r != request.id)
     return state.with_engine(held._replace(running=running))
 
@@ -48,7 +47,7 @@ def with_part(request: Request, part: str) -> Request:
     )
 
 
-def go_on(cluster: config.Cluster, state: State, engine: str, name: str, rules: Rules) -> State:
+def go_on(cluster: config.Cluster, state: State, engine: str, name: str) -> State:
     """Continue a session with its next part, or end it after the last part. A part that makes the
     session too long for the engine's pool is rejected, and the session ends."""
     request = state.engine(engine).request(name)
@@ -56,9 +55,8 @@ def go_on(cluster: config.Cluster, state: State, engine: str, name: str, rules: 
         raise NotAllowed(f"{name} is {request.status} and its session cannot continue")
     part = next_part(request, cluster.job(name))
     cfg, longer = cluster.engine(engine), with_part(request, part)
-    needed = capacity.blocks_to_the_end(cfg, longer)
-    if not part or not rules.request_fits_pool(needed, cfg.num_blocks):
-        return leave(cluster, cfg, state, request, rules)
+    if not part or not capacity.can_hold(cfg, longer):
+        return leave(cluster, cfg, state, request)
     return state.with_engine(state.engine(engine).with_request(longer))
 
 

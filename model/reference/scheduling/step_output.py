@@ -10,19 +10,13 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import NONE_ACCEPTED
 from kvproof.model.reference.blocks import caching
 from kvproof.model.reference.features import drafting, store
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.scheduling import sessions
 from kvproof.model.reference.transfers.request_ends import finish
 from kvproof.model.state import State
 
 
 def complete(
-    cluster: config.Cluster,
-    state: State,
-    name: str,
-    rules: Rules,
-    *,
-    accepted: Mapping[str, int] = NONE_ACCEPTED,
+    cluster: config.Cluster, state: State, name: str, *, accepted: Mapping[str, int] = NONE_ACCEPTED
 ) -> State:
     """Process a step's output: each request that has computed all known tokens gets its accepted
     drafts and one sampled token, and may end."""
@@ -42,7 +36,7 @@ def complete(
         samples = request.computed >= len(request.tokens)
         drafts = accepted.get(request_id, 0)
         if cfg.drafts:
-            engine, request = drafting.settled(cfg, engine, request, drafts, rules)
+            engine, request = drafting.settled(cfg, engine, request, drafts)
             state = state.with_engine(engine)
         if not samples:
             continue
@@ -50,12 +44,12 @@ def complete(
         engine = engine.with_request(request)
         if cfg.hash_lookahead_tokens:  # the sampled token completes the hash of the block before it
             known = len(request.tokens) - 1
-            engine, request = caching.cache(cfg, engine, request, known, rules)
+            engine, request = caching.cache(cfg, engine, request, known)
         state = state.with_engine(engine)
         if len(request.output) < request.max_tokens:
             continue
         if cluster.job(request_id).parts:
-            state = sessions.paused(state, request, name, rules)
+            state = sessions.paused(state, request, name)
         else:
-            state = finish(cfg, state, request, rules, keeps=cluster.follow_up_turns)
+            state = finish(cfg, state, request, keeps=cluster.follow_up_turns)
     return state

@@ -15,7 +15,6 @@ from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.features import in_flight, store
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import COUNTS, VOID, Engine, Request, State
 
@@ -61,21 +60,19 @@ def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
     return store.losing(engine, request.tokens[: request.hit + cfg.groups[0].block_size])
 
 
-def taken_back(
-    cluster: config.Cluster, state: State, name: str, failed: str, rules: Rules
-) -> State:
+def taken_back(cluster: config.Cluster, state: State, name: str, failed: str) -> State:
     """The state without the results that were computed after the load of this request."""
     cfg, engine = cluster.engine(name), state.engine(name)
     if failed not in possible(cluster, state, engine):
         raise NotAllowed(f"{failed} has no load on {name} that could fail")
     request = engine.request(failed)
     engine = _without_share(spoiled(cfg, engine, request), failed)
-    engine, request = rules.uncache_missing(cluster, engine, request, missing(cfg, request), rules)
+    engine, request = uncache_missing(cluster, engine, request, missing(cfg, request))
     # Its drafter has proposed tokens meanwhile; the next step verifies them.
     proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
     request = request._replace(drafts=proposed)
     request = request._replace(computed=request.hit, external=0)
-    engine = rules.void_steps(engine.with_request(request), failed)
+    engine = void_steps(engine.with_request(request), failed)
     return state.with_engine(engine)._replace(failures=state.failures + 1)
 
 
@@ -87,26 +84,22 @@ def _without_share(engine: Engine, name: str) -> Engine:
     return engine._replace(steps=(tuple(f for f in oldest if f.request != name), *rest))
 
 
-def ended(cluster: config.Cluster, state: State, name: str, failed: str, rules: Rules) -> State:
+def ended(cluster: config.Cluster, state: State, name: str, failed: str) -> State:
     """End the request if the policy is `fail`, after the outputs of other requests were
     processed."""
     if cluster.load_failure != "fail":
         return state
     cfg = cluster.engine(name)
-    return leave(cluster, cfg, state, state.engine(name).request(failed), rules)
+    return leave(cluster, cfg, state, state.engine(name).request(failed))
 
 
 def uncache_missing(
-    _cluster: config.Cluster,
-    engine: Engine,
-    request: Request,
-    missing: tuple[int, ...],
-    rules: Rules,
+    _cluster: config.Cluster, engine: Engine, request: Request, missing: tuple[int, ...]
 ) -> tuple[Engine, Request]:
     """Remove the cache entries of the `missing` blocks, which a store could not fill. They are the
     last blocks of the request's table."""
     for block in missing:
-        engine = pool.unregister(engine, block, rules)
+        engine = pool.unregister(engine, block)
     filled = len(request.tables[0]) - len(missing)
     return engine, request._replace(num_cached_blocks=(min(request.num_cached_blocks[0], filled),))
 

@@ -7,16 +7,15 @@ from kvproof.model import config
 from kvproof.model.errors import NotAllowed
 from kvproof.model.phases import Phase
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.block_pairs import fresh_lists, paired
 from kvproof.model.reference.transfers.offers import OPEN
 from kvproof.model.state import LOADING, State
 
 
-def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def start_load(cluster: config.Cluster, state: State, name: str) -> State:
     """Start to fill the blocks of a transfer's external tokens. With push, the writes start when P
     has finished."""
-    source, _, sink, taken = follow_up_turns.parties(cluster, name)
+    _, _, sink, taken = follow_up_turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.request(taken)._replace(status=LOADING)
     transfer = state.transfer(name)
@@ -26,21 +25,16 @@ def start_load(cluster: config.Cluster, state: State, name: str, rules: Rules) -
         return state.with_engine(engine.with_request(request)).with_transfer(
             name, follow_up_turns.requested(transfer)
         )
-    transfer = transfer._replace(local=fresh_lists(sink, engine, request, rules))
+    transfer = transfer._replace(local=fresh_lists(sink, engine, request))
     if transfer.phase == Phase.AWAITED:
         return state.with_engine(engine.with_request(request)).with_transfer(
             name, transfer.to(Phase.REGISTERED)
         )
-    transfer = paired(cluster, request, transfer.to(Phase.READING), rules)
-    for index, group in enumerate(sink.groups):
-        ratios = (sink.physical_per_logical, source.physical_per_logical)
-        slots = (len(transfer.local[index]) * ratios[0], len(transfer.remote[index]) * ratios[1])
-        if group.attention and slots[0] > rules.longest_local_list(*slots, *ratios):
-            engine = engine._replace(dead=f"lists of {slots[0]} and {slots[1]} blocks do not pair")
+    transfer = paired(cluster, request, transfer.to(Phase.READING))
     return state.with_engine(engine.with_request(request)).with_transfer(name, transfer)
 
 
-def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def declined(cluster: config.Cluster, state: State, name: str) -> State:
     """Decline a transfer: the request was admitted without a load, or ended before it. The sender
     is only notified."""
     transfer = state.transfer(name)
@@ -49,11 +43,11 @@ def declined(cluster: config.Cluster, state: State, name: str, rules: Rules) -> 
     if transfer is None or transfer.phase not in OPEN:
         return state
     if cluster.pushes:
-        return state.with_transfer(name, rules.decline_push(transfer))
+        return state.with_transfer(name, transfer.to(Phase.RELEASING))
     _, _, sink, taken = follow_up_turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is not None and request.tables:
-        local = fresh_lists(sink, engine, request, rules)
-        transfer = paired(cluster, request, transfer._replace(local=local), rules)
+        local = fresh_lists(sink, engine, request)
+        transfer = paired(cluster, request, transfer._replace(local=local))
     return state.with_transfer(name, transfer.to(Phase.RELEASING))

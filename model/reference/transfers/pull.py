@@ -10,7 +10,6 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import Phase, Way, before
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.request_ends import producer_done
 from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import State, Transfer
@@ -22,7 +21,7 @@ LEASED = (*before(LeaseExpire, Way.PULL, Way.REVERSE), Phase.READING)
 """Phases in which the sender has a lease. Without a fault, the lease does not end during a read."""
 
 
-def stimuli(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Event]:
+def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
     """The possible events of transfers."""
     for transfer in state.transfers:
         name = transfer.request
@@ -40,12 +39,12 @@ def stimuli(cluster: config.Cluster, state: State, rules: Rules) -> Iterator[Eve
         idle = transfer.phase == Phase.OFFERED and not state.engine(sink.name).find(taken)
         over = transfer.phase in (Phase.ABANDONED, Phase.LOST) or (idle and cluster.losses)
         over = over or (follow_up_turns.is_reverse(name) and transfer.phase == Phase.OFFERED)
-        read_late = transfer.phase == Phase.READING and not renewed(transfer, rules)
+        read_late = transfer.phase == Phase.READING and not renewed(transfer)
         if sending and (over or read_late):
             yield LeaseExpire(name)
 
 
-def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def transfer_failed(cluster: config.Cluster, state: State, name: str) -> State:
     """The read failed. By the failure policy the request fails, or computes the prompt itself."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in before(TransferFail, Way.PULL, Way.REVERSE):
@@ -55,7 +54,7 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str, rules: Rul
     else:
         state = state.with_transfer(name, transfer.to(Phase.ABANDONED, local=(), pairs=()))
         state = state._replace(failures=state.failures + 1)
-    return load_failed(cluster, state, name, rules)
+    return load_failed(cluster, state, name)
 
 
 def transfer_lost(state: State, name: str) -> State:
@@ -66,19 +65,20 @@ def transfer_lost(state: State, name: str) -> State:
     return state.with_transfer(name, transfer.to(Phase.LOST))
 
 
-def renewed(transfer: Transfer, rules: Rules) -> bool:
-    """Whether the lease of a transfer is renewed, so that it does not end."""
-    return bool(rules.renews_lease(transfer.phase == Phase.READING))
+def renewed(transfer: Transfer) -> bool:
+    """Whether the lease of a transfer is renewed, so that it does not end: yes during a read
+    (vllm#41383)."""
+    return transfer.phase == Phase.READING
 
 
-def lease_expired(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
     """The sender's lease ends. This is possible only without a read: a receiver renews the lease
     during a read (vllm#41383), or starts a read only where enough of the lease is left
     (vllm#47021)."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase not in LEASED or renewed(transfer, rules):
+    if transfer is None or transfer.phase not in LEASED or renewed(transfer):
         raise NotAllowed(f"{name} has no lease that could end")
-    state = producer_done(cluster, state, name, rules)
+    state = producer_done(cluster, state, name)
     if follow_up_turns.is_reverse(name):
         return (
             state

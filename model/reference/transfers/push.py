@@ -19,7 +19,6 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail
 from kvproof.model.phases import Phase, Way, before
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.block_pairs import paired
 from kvproof.model.reference.transfers.request_ends import producer_done
 from kvproof.model.reference.transfers.transfer_ends import load_failed
@@ -49,14 +48,14 @@ def arrived(cluster: Cluster, state: State, name: str) -> State:
     return state
 
 
-def settled(cluster: Cluster, state: State, rules: Rules) -> State:
+def settled(cluster: Cluster, state: State) -> State:
     """Apply the consequences of an event: P starts to write finished and registered blocks, and
     transfers end where the other side has no such request."""
     for transfer in state.transfers:
         name = transfer.request
         if transfer.phase == Phase.REGISTERED and transfer.remote:
             request = state.engine(cluster.decode.name).request(name)
-            writing = paired(cluster, request, transfer, rules)
+            writing = paired(cluster, request, transfer)
             state = state.with_transfer(name, writing.to(Phase.READING))
         left = transfer.phase == Phase.AWAITED and not state.engine(cluster.decode.name).find(name)
         if left or (transfer.phase == Phase.RELEASING and not on_prefill(cluster, state, name)):
@@ -85,7 +84,7 @@ def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
     return transfer.phase == Phase.ABANDONED
 
 
-def stimuli(cluster: Cluster, state: State, rules: Rules) -> Iterator[Event]:  # noqa: ARG001
+def stimuli(cluster: Cluster, state: State) -> Iterator[Event]:
     """The possible events of transfers."""
     for transfer in state.transfers:
         name = transfer.request
@@ -97,7 +96,7 @@ def stimuli(cluster: Cluster, state: State, rules: Rules) -> Iterator[Event]:  #
             yield LeaseExpire(name)
 
 
-def transfer_failed(cluster: Cluster, state: State, name: str, rules: Rules) -> State:  # noqa: ARG001
+def transfer_failed(cluster: Cluster, state: State, name: str) -> State:  # noqa: ARG001
     """P's write failed. Only P knows this, and it does not retry."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in WRITING:
@@ -106,20 +105,23 @@ def transfer_failed(cluster: Cluster, state: State, name: str, rules: Rules) -> 
     return state.with_transfer(name, failed)._replace(failures=state.failures + 1)
 
 
-def lease_expired(cluster: Cluster, state: State, name: str, rules: Rules) -> State:
+def lease_expired(cluster: Cluster, state: State, name: str) -> State:
     """End a lease or a deadline. A write in progress keeps P's blocks."""
     transfer = state.transfer(name)
     if transfer is None or not may_expire(cluster, state, transfer):
         raise NotAllowed(f"{name} has no lease or deadline that could end")
     writes = transfer.phase == Phase.READING
-    if rules.frees_at_lease_end(writes):
-        state = producer_done(cluster, state, name, rules)
     if writes:
         return state.with_transfer(name, transfer.to(Phase.OVERDUE))
+    state = producer_done(cluster, state, name)
     if transfer.phase == Phase.OFFERED:
         if state.engine(cluster.decode.name).find(name):
             return state.with_transfer(name, Transfer(name, Phase.AWAITED, 0, ()))
         return state.with_transfer(name, None).ending(cluster.decode.name, name)
-    state = rules.drop_registration(state, name)
-    waits = state.transfer(name) is not None
-    return state if waits else load_failed(cluster, state, name, rules)
+    return deadline_ended(cluster, state, name)
+
+
+def deadline_ended(cluster: Cluster, state: State, name: str) -> State:
+    """D's deadline for a write has ended: D withdraws its registration from P, and its load has
+    failed."""
+    return load_failed(cluster, state.with_transfer(name, None), name)

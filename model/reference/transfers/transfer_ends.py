@@ -8,8 +8,8 @@ from kvproof.model import config, memory
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import TransferDone
 from kvproof.model.phases import Phase, before
+from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.features import follow_up_turns
-from kvproof.model.reference.rules import Rules
 from kvproof.model.reference.transfers.request_ends import leave, producer_done
 from kvproof.model.state import (
     ABORTED,
@@ -18,12 +18,13 @@ from kvproof.model.state import (
     LOADING,
     SENDING,
     Engine,
+    Request,
     State,
     Transfer,
 )
 
 
-def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def transfer_done(cluster: config.Cluster, state: State, name: str) -> State:
     """All blocks are read or written; the sender may free its blocks. An aborted request of the
     receiver frees its blocks now."""
     transfer = state.transfer(name)
@@ -36,12 +37,17 @@ def transfer_done(cluster: config.Cluster, state: State, name: str, rules: Rules
         sink = memory.copy(p, d, state.engine(p.name), state.engine(d.name), transfer.pairs)
         request = sink.find(taken)
         if request is not None and request.status == ABORTED:
-            sink = rules.free_aborted(sink, request, rules).without(taken)
+            sink = without_aborted(sink, request)
         elif request is not None:
             sink = sink.with_request(request._replace(status=LOADED))
         state = state.with_engine(sink)
     state = _ended(state, transfer)
-    return producer_done(cluster, state, rules.reported_id(name), rules)
+    return producer_done(cluster, state, name)
+
+
+def without_aborted(engine: Engine, request: Request) -> Engine:
+    """The engine after the load of an aborted request has ended: the request frees its blocks."""
+    return pool.release_all(engine, request).without(request.id)
 
 
 def _ended(state: State, transfer: Transfer) -> State:
@@ -51,7 +57,7 @@ def _ended(state: State, transfer: Transfer) -> State:
     return state.with_transfer(transfer.request, left)
 
 
-def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) -> State:
+def load_failed(cluster: config.Cluster, state: State, name: str) -> State:
     """The receiver knows that its load failed: it frees the blocks, or fills them by computing."""
     _, _, sink, taken = follow_up_turns.parties(cluster, name)
     engine = state.engine(sink.name)
@@ -59,8 +65,14 @@ def load_failed(cluster: config.Cluster, state: State, name: str, rules: Rules) 
     if request is None:
         return state
     if request.status == ABORTED or cluster.load_failure == "fail":
-        return leave(cluster, sink, state, request._replace(status=FAILED), rules)
-    return state.with_engine(engine.with_request(rules.restart_after_failed_load(request, FAILED)))
+        return leave(cluster, sink, state, request._replace(status=FAILED))
+    return state.with_engine(engine.with_request(restarted(request)))
+
+
+def restarted(request: Request) -> Request:
+    """A request whose load failed and that will compute its prompt itself: the next step starts at
+    the first token."""
+    return request._replace(status=FAILED, computed=0)
 
 
 def reported_before(state: State, engine: Engine, name: str) -> bool:
@@ -72,9 +84,9 @@ def reported_before(state: State, engine: Engine, name: str) -> bool:
     return bool(request.external) and request.status not in (LOADING, ABORTED, SENDING)
 
 
-def stray_report(state: State, engine_name: str, name: str, rules: Rules) -> State:
+def stray_report(state: State, engine_name: str, name: str) -> State:
     """Process a stray report, which changes nothing."""
     engine = state.engine(engine_name)
     if not reported_before(state, engine, name):
         raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
-    return state.with_engine(rules.take_repeated_report(engine, name))
+    return state

@@ -1,0 +1,119 @@
+"""Puts other functions in place of functions of the model, for the time of a run.
+
+A function is named `module:function`, or `module:Class.method`; the module is named below
+`kvproof.model`. Other modules of the model may have imported the function by its own name. So it
+is replaced everywhere it is bound: in the module that defines it and in each module of the model
+that imported it. Nobody has to keep a rule about imports for a fault to be in effect. The modules
+of `faults` keep the function itself, so that a fault can call what it replaces. A process that is
+forked from this one has the same functions in place; one that is started anew has none.
+"""
+
+import contextlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+ROOM = "kvproof.model"
+FAULTS = f"{ROOM}.faults"
+
+Replaced = Mapping[str, Callable[..., Any]]
+"""What takes the place of each named function."""
+
+_PLANTED: dict[str, Callable[..., Any]] = {}
+_RIGHT: dict[str, Callable[..., Any]] = {}
+
+
+def planted_now() -> dict[str, Callable[..., Any]]:
+    """What is in place now, by the name of what it replaces."""
+    return dict(_PLANTED)
+
+
+def check(name: str, wrong: Callable[..., Any]) -> None:
+    """Check that a function can be replaced by another. Raises TypeError where the model has no
+    function of this name, where `wrong` does not take the same arguments, or where it is itself a
+    function of the model (which could then not be told from it)."""
+    right = function_named(name)
+    if _in_the_model(getattr(wrong, "__module__", "")):
+        raise TypeError(f"{name} is replaced by a function of the model. Use one of the fault.")
+    taken = inspect.signature(right).parameters.values()
+    positional = [p for p in taken if p.kind is p.POSITIONAL_OR_KEYWORD]
+    required = [p for p in positional if p.default is p.empty]
+    keywords = {p.name: None for p in taken if p.kind is p.KEYWORD_ONLY}
+    for given in (positional, required):
+        try:
+            inspect.signature(wrong).bind(*given, **keywords)
+        except TypeError as error:
+            raise TypeError(f"What replaces {name} takes other arguments: {error}") from error
+
+
+@contextlib.contextmanager
+def planted(replaced: Replaced) -> Iterator[None]:
+    """Have these functions in place of the named ones, until the block ends in any way."""
+    right = {name: function_named(name) for name in replaced}
+    before, own = dict(_PLANTED), dict(_RIGHT)
+    try:
+        _RIGHT.update({**right, **own})
+        _PLANTED.update(replaced)
+        _put([(name, right[name], wrong) for name, wrong in replaced.items()])
+        yield
+    finally:
+        _put([(name, wrong, right[name]) for name, wrong in replaced.items()])
+        for kept, earlier in ((_PLANTED, before), (_RIGHT, own)):
+            kept.clear()
+            kept.update(earlier)
+
+
+@contextlib.contextmanager
+def set_aside() -> Iterator[None]:
+    """Have the functions of the model itself in place, whatever is planted."""
+    with planted(dict(_RIGHT)):
+        yield
+
+
+def _put(changes: list[tuple[str, Callable[..., Any], Callable[..., Any]]]) -> None:
+    """For each named function: bind the new one wherever the old one is bound. Then empty the
+    caches of the model, because what they hold was computed with the old functions."""
+    for name, _, new in changes:
+        setattr(*_owner(name), new)
+    instead = {id(old): new for _, old, new in changes}
+    for module in _modules():
+        for bound, value in list(vars(module).items()):
+            if id(value) in instead:
+                setattr(module, bound, instead[id(value)])
+            elif hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function that has this name now. Raises TypeError where there is none."""
+    owner, attribute = _owner(name)
+    found: Callable[..., Any] | None = vars(owner).get(attribute)
+    if not callable(found):
+        raise TypeError(f"{ROOM} has no function {name}. Use module:function.")
+    return found
+
+
+def _owner(name: str) -> tuple[ModuleType | type, str]:
+    """The module or the class that has the named function, and its name there."""
+    module, _, path = name.partition(":")
+    *classes, attribute = path.split(".")
+    try:
+        owner: Any = importlib.import_module(f"{ROOM}.{module}")
+    except ImportError as error:
+        raise TypeError(f"{ROOM} has no module {module}. Use module:function.") from error
+    for each in classes:
+        owner = getattr(owner, each)
+    return owner, attribute
+
+
+def _modules() -> list[ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if _in_the_model(name)]
+
+
+def _in_the_model(module: str) -> bool:
+    if module == FAULTS or module.startswith(f"{FAULTS}."):
+        return False
+    return module == ROOM or module.startswith(f"{ROOM}.")

@@ -1,0 +1,45 @@
+"""Calls made while the model has mistakes."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import ParamSpec, TypeVar
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.model import planting
+from kvproof.model.because import Because
+from kvproof.model.config import Cluster
+from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.step import Step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Mistakes = Iterable[Fault] | planting.Replaced
+"""Faults, or what takes the place of each named function."""
+
+
+def mistaken(mistakes: Mistakes) -> AbstractContextManager[None]:
+    """Have these mistakes in the model until the block ends."""
+    if isinstance(mistakes, Mapping):
+        return planting.planted(mistakes)
+    return planted(*mistakes)
+
+
+def under(mistakes: Mistakes, function: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
+    """The result of a call while the model has these mistakes."""
+    with mistaken(mistakes):
+        return function(*given, **named)
+
+
+def asked_under(mistakes: Mistakes, checks: Iterable[Invariant]) -> list[Invariant]:
+    """These checks, each asked while the model has these mistakes."""
+
+    def asking(each: Invariant) -> Invariant:
+        def check(cluster: Cluster, step: Step) -> list[Because]:
+            with mistaken(mistakes):
+                return list(each.check(cluster, step))
+
+        return dataclasses.replace(each, check=check)
+
+    return [asking(each) for each in checks]
