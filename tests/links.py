@@ -13,7 +13,7 @@ DEFINED = re.compile(r"^ {0,3}\[[^\]]+\]: +(\S+)", re.MULTILINE)
 BARE = re.compile(r"(?<![(<\w])https?:[^\s)>\"'|]*")
 HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#+)?$", re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w&/])[\w./-]* ?#\d+")
-() = re.compile(r"[a-z][a-z0-9/-]*#\d+")
+REFERENCE = re.compile(r"[a-z][a-z0-9/-]*#\d+")
 """`vllm#48633`; another project has the name of its repository."""
 
 PLAIN = (
@@ -79,7 +79,7 @@ def _references(text: str) -> Iterator[str]:
         for found in re.finditer(pattern, text):
             yield f"{found[0]}: write vllm#NNN"
     for found in NUMBER.finditer(LINK.sub("]", text)):
-        if not ().fullmatch(found[0].strip("./-")):
+        if not REFERENCE.fullmatch(found[0].strip("./-")):
             yield f"{found[0].strip()}: write vllm#NNN, or the repository before #"
 
 
