@@ -213,7 +213,7 @@ def test_a_request_that_preempts_itself_for_ever() -> None:
     assert found.kind == GOES_ROUND
     choices = [c for e in found.cycle if isinstance(e, Schedule) for c in e.chose or ()]
     assert any(isinstance(c, Preempt) for c in choices)
-    first = waits(cluster, found.state, Asked(found.cycle, rules=queued))[0]
+    first = waits(cluster, found.state, Asked(found.cycle))[0]
     assert (
         first.sentence == "r0 on E (preempted) is scheduled each time, and loses its progress again"
     )

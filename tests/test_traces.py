@@ -104,11 +104,7 @@ def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) 
     assert replayed.exit_code() == (severity <= Severity.LEAK)
 
 
-# Open: the trace of this hang has its loop, and a replay that chooses for itself waits in it.
-LOOPS = {"loads_take_the_last_blocks"}
-
-
-@pytest.mark.parametrize("fault", sorted(FAULTS.keys() - LOOPS))
+@pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_the_finding_of_a_fault_is_not_shown_without_the_fault(fault: str) -> None:
     """The machine chooses itself, as real vLLM does; a shorter hit, say, is allowed but not its own
     choice. Where the rest of the run is not possible without the mistake, nothing is known."""
@@ -236,12 +232,12 @@ def test_a_machine_that_chooses_answers_at_the_last_event_alone() -> None:
 
 
 def test_what_comes_after_the_death_of_an_engine_is_not_followed() -> None:
-    trace, rules = broken_by("fewer_blocks_than_held_dies")
+    trace, faults = broken_by("fewer_blocks_than_held_dies")
     assert trace.finding is not None
     finding = dataclasses.replace(trace.finding, invariant="references_are_exact")
     more = (*trace.events, trace.events[0])
     other = dataclasses.replace(trace, events=more, finding=finding, changes=None)
-    replayed = replay(ModelMachine(trace.cluster, rules), other)
+    replayed = under(faults, replay, ModelMachine(trace.cluster), other)
     assert (replayed.outcome.verdict, replayed.exit_code()) == (Verdict.UNKNOWN, 3)
     assert replayed.parted is not None
     assert replayed.parted.step == len(more)

@@ -96,8 +96,9 @@ def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str
 
 def check_room(cfg: config.Engine, engine: Engine) -> None:
     """Raises NotAllowed where no further step may be dispatched."""
-    if len(engine.steps) >= cfg.steps_in_flight:
-        raise NotAllowed(f"engine {cfg.name} has {len(engine.steps)} steps in flight")
+    steps = len(engine.steps) + (engine.step is not None)
+    if steps >= cfg.steps_in_flight:
+        raise NotAllowed(f"engine {cfg.name} has {steps} steps in flight")
 
 
 def arrived(engine: Engine) -> tuple[Engine, tuple[Flight, ...]]:
