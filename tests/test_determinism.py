@@ -11,21 +11,21 @@ from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests.planted import under
 
 FAULT = fault_named("untouched_hits")
 CLUSTER = cluster_named(FAULT.cluster)
-RULES = [FAULT]
 RUNS = 5
 
 PROGRAM = """
-from test_determinism import sampled, told
+from tests.test_determinism import sampled, told
 print(told(sampled(7)))
 """
 
 
 def sampled(seed: int) -> Outcome:
     """One sampling run under the fault."""
-    return sample(CLUSTER, lambda c: ModelMachine(c, RULES), seed=seed, examples=20, steps=6)
+    return under([FAULT], sample, CLUSTER, ModelMachine, seed=seed, examples=20, steps=6)
 
 
 def told(outcome: Outcome) -> str:
@@ -51,7 +51,7 @@ def test_another_seed_draws_other_runs() -> None:
 
 
 def test_sampling_does_not_depend_on_the_process() -> None:
-    here = os.path.dirname(__file__)
+    here = os.path.dirname(os.path.dirname(__file__))
     path = os.pathsep.join([here, *(p for p in sys.path if p)])
     for hash_seed in ("1",):
         done = subprocess.run(
@@ -65,6 +65,6 @@ def test_sampling_does_not_depend_on_the_process() -> None:
 
 
 def test_exploring_again_and_again_gives_one_trace() -> None:
-    first = explore(CLUSTER, faults=RULES)
+    first = under([FAULT], explore, CLUSTER)
     assert first.verdict is Verdict.VIOLATED
-    assert {told(explore(CLUSTER, faults=RULES)) for _ in range(RUNS - 1)} == {told(first)}
+    assert {told(under([FAULT], explore, CLUSTER)) for _ in range(RUNS - 1)} == {told(first)}
